@@ -1,0 +1,103 @@
+"""The linear combinations of which every scheme is made, for tensors, arrays, symbols and pairs alike.
+
+This is the only place where speed and exactness part ways: tensors take fused kernels, everything else (sympy
+expressions, rooted-tree series, numpy arrays, numbers) takes plain arithmetic. Schemes call `combine` and `mix`
+and stay plain arithmetic themselves.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+
+State: TypeAlias = Any  # a tensor, an array, a sympy expression, a tree series, or a tuple of these
+Coefficient: TypeAlias = Any  # a number, a rational, a symbol or a tensor
+
+
+class Difference(NamedTuple):
+    """A right-hand side known only as `f(u) = B(u) - u`, kept unsubtracted.
+
+    A block `B` that cannot be split into `u + f(u)` enters a scheme as it is: `combine` forms `carry + f` as
+    `B(u) + (carry - u)`, which is exactly `B(u)` when the carry is `u`. That is why a converted network with
+    `k = 0` gives the original's bits.
+    """
+
+    end: State
+    start: State
+
+    @property
+    def value(self) -> State:
+        """`B(u) - u`, subtracted after all, for a scheme that wants more than `carry + f`."""
+        return self.end - self.start
+
+
+def combine(*terms: tuple[Coefficient, State]) -> State:
+    """`sum_j c_j x_j`. A term whose coefficient or state is the number 0 is dropped, not computed."""
+    kept = [(c, x) for c, x in terms if not (is_number(c, 0) or is_number(x, 0))]
+    if not kept:
+        return 0
+    if len(kept) == 1 and is_number(kept[0][0], 1):
+        return kept[0][1]
+    if any(isinstance(x, Difference) for _, x in kept):
+        return _combine_difference(kept)
+    if isinstance(kept[0][1], tuple):  # a pair: component by component
+        parts = zip(*(x for _, x in kept), strict=True)
+        return tuple(combine(*((c, x) for (c, _), x in zip(kept, part, strict=True))) for part in parts)
+    kept.sort(key=lambda term: not is_number(term[0], 1))  # stable: an unscaled term saves the first product
+    c, x = kept[0]
+    total = x if is_number(c, 1) else scale(c, x)
+    for c, x in kept[1:]:
+        total = _add_scaled(total, c, x)
+    return total
+
+
+def mix(u: State, v: State, k: Coefficient) -> State:
+    """`(1 - k) u + k v`, formed as `u + k (v - u)` so that `k = 0` gives `u` to the bit."""
+    if is_number(k, 0):
+        return u
+    if isinstance(u, tuple):
+        return tuple(mix(a, b, k) for a, b in zip(u, v, strict=True))
+    if isinstance(u, torch.Tensor) and (not isinstance(k, torch.Tensor) or k.dtype == u.dtype == v.dtype):
+        return torch.lerp(u, v, k if isinstance(k, torch.Tensor) else float(k))
+    return u + scale(k, v - u)
+
+
+def scale(c: Coefficient, x: State) -> State:
+    """`c x`, with a rational made a float where the state is an array of floats."""
+    if isinstance(x, tuple):
+        return tuple(scale(c, part) for part in x)
+    if isinstance(x, torch.Tensor | np.ndarray):
+        c = _as_float(c)
+    return c * x
+
+
+def is_number(value: object, number: int) -> bool:
+    """Whether `value` is the plain number `number` (never a tensor: asking one would wait for the device)."""
+    return isinstance(value, int | float | Fraction) and value == number
+
+
+def _combine_difference(terms: list[tuple[Coefficient, State]]) -> State:
+    whole = [x for c, x in terms if isinstance(x, Difference) and is_number(c, 1)]
+    if len(whole) != 1 or sum(isinstance(x, Difference) for _, x in terms) != 1:
+        return combine(*((c, x.value if isinstance(x, Difference) else x) for c, x in terms))
+    block = whole[0]
+    rest = combine(*((c, x) for c, x in terms if x is not block))
+    if rest is block.start:
+        return block.end
+    return block.end + (rest - block.start)
+
+
+def _add_scaled(total: State, c: Coefficient, x: State) -> State:
+    if is_number(c, 1):
+        return total + x
+    if isinstance(x, torch.Tensor) and isinstance(total, torch.Tensor) and not isinstance(c, torch.Tensor):
+        return torch.add(total, x, alpha=_as_float(c))
+    return total + scale(c, x)
+
+
+def _as_float(c: Coefficient) -> Coefficient:
+    exact = isinstance(c, Fraction) or hasattr(c, "free_symbols")  # a sympy number knows its symbols (none)
+    return float(c) if exact else c

@@ -1,0 +1,141 @@
+"""What a scheme is, and the one loop that marches it.
+
+    u_{n+1} = carry(past, dt, k) + increment(past, dt, k)
+
+`carry` combines states that are already known; `increment` evaluates `f`, and is not called when a gate drops
+the step. The three callers are a network stage (blocks as right-hand sides), `stepnet.solve` (any right-hand
+side) and `stepnet.analysis` (symbols): they all go through `march`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+from stepnet.schemes.arithmetic import Coefficient, State, combine, is_number, scale
+
+# rhs(u, c, i): the right-hand side at time t_n + c dt; i counts the evaluations within one step, since a
+# network's block keeps its own normalisation statistics for each of them. For a partitioned system: a pair.
+RightHandSide: TypeAlias = Any
+Past: TypeAlias = "tuple[Point, ...]"  # newest first: past[0] is u_n, past[1] is u_{n-1}
+
+
+class Point:
+    """A state `u_n` with its right-hand side; `f = rhs(u_n)` is evaluated once, when first asked for, and kept."""
+
+    __slots__ = ("_f", "_known", "rhs", "u")
+
+    def __init__(self, u: State, rhs: RightHandSide = None) -> None:
+        self.u = u
+        self.rhs = rhs
+        self._f: State = 0  # what a point without a right-hand side contributes: nothing
+        self._known = rhs is None
+
+    @property
+    def f(self) -> State:
+        """`f(t_n, u_n)`."""
+        if not self._known:
+            self._f = self.rhs(self.u, 0, 0)
+            self._known = True
+        return self._f
+
+    def gate(self, gate: Coefficient) -> None:
+        """Keep `gate f` for later steps: a multistep method remembers 0 for an `f` that was dropped."""
+        if is_number(gate, 0):
+            self._f, self._known = 0, True
+        elif self._known:
+            self._f = scale(gate, self._f)
+
+
+@dataclass(frozen=True)
+class Equation:
+    """The equation with which a scheme is consistent: `mass u^(derivative) = f(t, u)`."""
+
+    derivative: int = 1
+    mass: Coefficient = 1
+    linear: bool = False  # holds for linear f only
+    partitioned: bool = False  # X' = f(Y), Y' = g(X)
+
+    def __str__(self) -> str:
+        if self.partitioned:
+            return "X' = f(Y), Y' = g(X)"
+        mass = "" if is_number(self.mass, 1) else f"({self.mass}) "
+        return f"{mass}u{chr(39) * self.derivative} = f" + (", f linear" if self.linear else "")
+
+
+class Scheme:
+    """A numerical method. A subclass states what it is and defines `increment` (and `carry`, if not `u_n`)."""
+
+    name: str = ""
+    aliases: ClassVar[tuple[str, ...]] = ()
+    reference: ClassVar[str] = ""
+    network: ClassVar[str] = ""  # the architecture that this scheme is, where the paper names one
+    order: int = 1  # against its own equation
+    stages: int = 1  # evaluations of f in one step
+    steps: int = 1  # past points that it reads
+    k: Coefficient = None  # the coefficient used when none is given for the step
+    trainable: ClassVar[bool] = False  # a network learns one k for each step
+    initial_k: ClassVar[tuple[float, float]] = (0.0, 0.0)  # k ~ U[low, high] in a new network
+    makes_network: ClassVar[bool] = True
+
+    @property
+    def equation(self) -> Equation:
+        """What it is consistent with."""
+        return Equation()
+
+    def carry(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
+        """The part of the step that needs no new evaluation of `f`."""
+        return past[0].u
+
+    def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
+        """The part of the step that evaluates `f`."""
+        raise TypeError(f"{type(self).__name__} defines no increment")
+
+    def starter(self) -> Scheme:
+        """The one-step method for the first `steps - 1` steps, which have too little past."""
+        return self
+
+    def __repr__(self) -> str:
+        return self.name if self.k is None else f"{self.name}(k={self.k})"
+
+
+def advance(scheme: Scheme, past: Past, dt: Coefficient = 1, k: Coefficient = None, gate: Coefficient = 1) -> State:
+    """One step: `carry + gate * increment`. With gate 0 the increment is not computed."""
+    carry = scheme.carry(past, dt, k)
+    if is_number(gate, 0):
+        past[0].gate(0)
+        return carry
+    increment = scheme.increment(past, dt, k)
+    if not is_number(gate, 1):
+        past[0].gate(gate)
+    return combine((1, carry), (gate, increment))
+
+
+def march(
+    scheme: Scheme,
+    fs: Iterable[RightHandSide],
+    u0: State,
+    dt: Coefficient = 1,
+    ks: Sequence[Coefficient] | None = None,
+    gates: Sequence[Coefficient] | None = None,
+    after: Callable[[State], State] | None = None,
+    past: Sequence[State] = (),
+) -> Iterator[State]:
+    """Yield `u_1, u_2, …`: one step of the scheme for each right-hand side in `fs`.
+
+    `ks` holds one coefficient for each step with a full past; a starting step owns none. Without `ks` every
+    step, the starting ones too, takes the scheme's own `k`. `gates` multiply the increments. `after` acts on
+    each new state (the ReLU of post-activation networks). `past` holds states before `u0`, newest first.
+    """
+    history: Past = tuple(Point(u) for u in past)
+    owned = iter(ks) if ks is not None else None
+    u = u0
+    for n, f in enumerate(fs):
+        history = (Point(u, f), *history)[: scheme.steps]
+        starting = len(history) < scheme.steps
+        method = scheme.starter() if starting else scheme
+        k = scheme.k if owned is None else None if starting else next(owned)
+        u = advance(method, history, dt, k, 1 if gates is None else gates[n])
+        u = u if after is None else after(u)
+        yield u

@@ -1,0 +1,95 @@
+"""Backward Euler, and the one primitive that an implicit scheme needs: a differentiable fixed point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import singledispatch
+from typing import ClassVar
+
+import numpy as np
+import scipy.optimize
+import torch
+
+from stepnet.errors import UserError
+from stepnet.schemes.arithmetic import Coefficient, State, combine
+from stepnet.schemes.core import Past, Scheme
+from stepnet.schemes.registry import register_scheme
+
+Map = Callable[[State], State]
+
+
+@register_scheme("backward_euler", aliases=("implicit_euler",))
+class BackwardEuler(Scheme):
+    """`u_{n+1} = u_n + dt f(t_{n+1}, u_{n+1})`, solved to a tolerance: the limit of PolyNet's truncations.
+
+    For `solve` and analysis; a network would need its block inverted, so it makes none.
+    """
+
+    reference = "paper, appendix A.1"
+    order = 1
+    makes_network: ClassVar[bool] = False
+
+    def __init__(self, tolerance: float = 1e-12) -> None:
+        if not 0 < tolerance < 1:
+            raise UserError(f"tolerance {tolerance!r}: expected a number between 0 and 1")
+        self.tolerance = tolerance
+
+    def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
+        point = past[0]
+        new = fixed_point(point.u, lambda u: combine((1, point.u), (dt, point.rhs(u, 1, 0))), self.tolerance)
+        return combine((1, new), (-1, point.u))
+
+
+@singledispatch
+def fixed_point(guess: State, phi: Map, tolerance: float) -> State:
+    """The `u` near `guess` with `u = phi(u)`. Other kinds of state register their own way to find it."""
+    raise UserError(f"no implicit step for a state of type {type(guess).__name__}: expected an array or a tensor")
+
+
+@fixed_point.register
+def _(guess: np.ndarray, phi: Map, tolerance: float) -> State:
+    complex_values = np.iscomplexobj(guess) or np.iscomplexobj(phi(guess))
+    dtype = np.complex128 if complex_values else np.float64
+
+    def unpack(x: np.ndarray) -> np.ndarray:
+        return x.view(dtype).reshape(guess.shape)
+
+    def residual(x: np.ndarray) -> np.ndarray:
+        u = unpack(x)
+        return np.ascontiguousarray(u - phi(u), dtype=dtype).ravel().view(np.float64)
+
+    start = np.ascontiguousarray(guess, dtype=dtype).ravel().view(np.float64)
+    found = scipy.optimize.root(residual, start, method="hybr", options={"xtol": tolerance})
+    if np.abs(found.fun).max(initial=0.0) > 1e3 * tolerance * (1 + np.abs(found.x).max(initial=0.0)):
+        raise UserError(f"the implicit step did not converge (residual {np.abs(found.fun).max():.1e}): take more steps")
+    return unpack(found.x)
+
+
+@fixed_point.register
+def _(guess: torch.Tensor, phi: Map, tolerance: float) -> State:
+    complex_values = guess.is_complex()
+
+    def pack(u: torch.Tensor) -> torch.Tensor:
+        return (torch.view_as_real(u) if complex_values else u).reshape(-1)
+
+    def unpack(x: torch.Tensor) -> torch.Tensor:
+        if complex_values:
+            return torch.view_as_complex(x.reshape(*guess.shape, 2))
+        return x.reshape(guess.shape)
+
+    def residual(x: torch.Tensor) -> torch.Tensor:
+        return x - pack(phi(unpack(x)))
+
+    x = pack(guess.detach()).clone()
+    tolerance = max(tolerance, 10 * torch.finfo(x.dtype).eps)
+    for _ in range(50):
+        jacobian = torch.autograd.functional.jacobian(residual, x).detach()  # type: ignore[no-untyped-call]
+        update = torch.linalg.solve(jacobian, residual(x).detach())
+        x = x - update
+        if not bool(update.abs().max() > tolerance * (1 + x.abs().max())):
+            break
+    else:
+        raise UserError(f"the implicit step did not converge (last update {update.abs().max():.1e}): take more steps")
+    # One more Newton step, through which gradients reach u_n and the parameters of f: by the implicit function
+    # theorem its derivative is that of the fixed point.
+    return unpack(x - torch.linalg.solve(jacobian, residual(x)))

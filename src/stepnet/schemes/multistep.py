@@ -1,0 +1,204 @@
+"""Explicit linear multistep methods (paper, section 2.2 and appendix A.3).
+
+    sum_{j=0}^s alpha_j u_{n+1-j} = dt^m sum_{j=1}^s beta_j f_{n+1-j}
+
+for `mass u^(m) = f`, where the coefficients themselves fix the mass: `mass = rho^(m)(1) / (m! sigma(1))`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import ClassVar
+
+from stepnet.errors import UserError
+from stepnet.schemes.arithmetic import Coefficient, State, combine, is_number, mix
+from stepnet.schemes.core import Equation, Past, Scheme
+from stepnet.schemes.registry import register_scheme
+from stepnet.schemes.runge_kutta import RK4, Euler, Heun
+
+Coefficients = Sequence[Coefficient]
+
+
+class LinearMultistep(Scheme):
+    """Any explicit linear multistep method; coefficients may be numbers, rationals, symbols or tensors.
+
+    `alpha` and `beta` are given newest first, `beta[0]` (that of `f_{n+1}`) being 0. The first steps are taken by
+    `start`, a one-step method whose order is at least one less: that keeps the order of the whole.
+    """
+
+    derivative: int = 1
+
+    def __init__(
+        self, alpha: Coefficients, beta: Coefficients, start: Scheme | None = None, order: int | None = None
+    ) -> None:
+        _check(alpha, beta)
+        self._alpha, self._beta = tuple(alpha), tuple(beta)
+        self.steps = len(alpha) - 1
+        self.start = start or RK4()
+        self.order = order or self.order
+
+    def coefficients(self, k: Coefficient) -> tuple[Coefficients, Coefficients]:
+        """`alpha` and `beta`, newest first; in `lm` they depend on the step's `k`."""
+        return self._alpha, self._beta
+
+    def mass(self, k: Coefficient = None) -> Coefficient:
+        """The factor in `mass u^(m) = f`: `sum_j alpha_j C(s-j, m) / sum_j beta_j`."""
+        alpha, beta = self.coefficients(self.k if k is None else k)
+        rho = sum(a * math.comb(self.steps - j, self.derivative) for j, a in enumerate(alpha))
+        return _divide(rho, sum(beta))
+
+    @property
+    def equation(self) -> Equation:
+        return Equation(self.derivative, self.mass())
+
+    def carry(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
+        # Consistency makes the weights of the past sum to one, so the carry is u_n moved towards each older state.
+        alpha, _ = self.coefficients(k)
+        state = past[0].u
+        for point, a in zip(past[1:], alpha[2:], strict=True):
+            weight = _divide(-a, alpha[0])
+            if state is past[0].u:
+                state = mix(state, point.u, weight)
+            else:
+                state = combine((1, state), (weight, point.u), (-weight, past[0].u))
+        return state
+
+    def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
+        alpha, beta = self.coefficients(k)
+        step = dt**self.derivative
+        # An f with weight 0 is never asked for: `combine` drops the term, but only after it was evaluated.
+        used = [(b, point) for b, point in zip(beta[1:], past, strict=True) if not is_number(b, 0)]
+        return combine(*((step * _divide(b, alpha[0]), point.f) for b, point in used))
+
+    def starter(self) -> Scheme:
+        return Start(self)
+
+
+class Start(Scheme):
+    """The first steps of a multistep method: its one-step `start`, on the equation `u' = f / mass`."""
+
+    def __init__(self, method: LinearMultistep) -> None:
+        self.method = method
+
+    def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
+        # A network's first step owns no k: it is the plain one-step method.
+        mass = 1 if k is None and self.method.trainable else self.method.mass(k)
+        return self.method.start.increment(past, _divide(dt, mass), None)
+
+
+@register_scheme("lm", aliases=("lm2", "linear_multistep"))
+class LM(LinearMultistep):
+    """`u_{n+1} = (1 - k) u_n + k u_{n-1} + dt f(u_n)`: the paper's LM-architecture, with trainable k.
+
+    Consistent with `(1 + k) u' = f`; zero-stable for -1 < k <= 1; k = 0 is Euler. Without a given k it takes the
+    mean of the paper's initial law U[-0.1, 0].
+    """
+
+    reference = "paper, equation (1)"
+    network: ClassVar[str] = "LM-ResNet, LM-ResNeXt"
+    order = 1
+    trainable: ClassVar[bool] = True
+    initial_k: ClassVar[tuple[float, float]] = (-0.1, 0.0)
+
+    def __init__(self, k: Coefficient = Fraction(-1, 20)) -> None:
+        if isinstance(k, int | float) and not math.isfinite(k):
+            raise UserError(f"lm with k = {k}: k must be a finite number (zero-stable for -1 < k <= 1)")
+        self.k = k
+        super().__init__(*self.coefficients(k), start=Euler())
+
+    def coefficients(self, k: Coefficient) -> tuple[Coefficients, Coefficients]:
+        return (1, k - 1, -k), (0, 1, 0)
+
+
+@register_scheme("midpoint2", aliases=("two_step_midpoint", "nystrom2"))
+class TwoStepMidpoint(LinearMultistep):
+    """`u_{n+1} = u_{n-1} + 2 dt f(u_n)`: the midpoint network of Haber and Ruthotto; `lm` at k = 1 with step 2 dt."""
+
+    reference = "Nyström 1925; Haber, Ruthotto 2017"
+    order = 2
+
+    def __init__(self) -> None:
+        super().__init__((1, 0, -1), (0, 2, 0), start=Euler())
+
+
+@register_scheme("leapfrog", aliases=("stormer", "verlet"))
+class Leapfrog(LinearMultistep):
+    """`u_{n+1} = 2 u_n - u_{n-1} + dt^2 f(u_n)` for `u'' = f`: at dt = 1 it is `lm` at k = -1.
+
+    Its start, `u_0 + dt u'(0) + dt^2/2 f(u_0)`, takes the initial velocity `u'(0)`.
+    """
+
+    reference = "Störmer 1907; Haber, Ruthotto 2017"
+    order = 2
+    derivative = 2
+
+    def __init__(self, velocity: State = 0) -> None:
+        super().__init__((1, -2, 1), (0, 1, 0), start=TaylorStart(velocity))
+
+    def starter(self) -> Scheme:
+        return self.start
+
+
+class TaylorStart(Scheme):
+    """`u_0 + dt u'(0) + dt^2/2 f(u_0)`: the first step of a second-order equation."""
+
+    def __init__(self, velocity: State) -> None:
+        self.velocity = velocity
+
+    def carry(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
+        return combine((1, past[0].u), (dt, self.velocity))
+
+    def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
+        return combine((dt * dt * Fraction(1, 2), past[0].f))
+
+
+@register_scheme("ab2", aliases=("adams_bashforth2",))
+class AB2(LinearMultistep):
+    """`u_{n+1} = u_n + dt (3 f_n - f_{n-1}) / 2`."""
+
+    reference = "Adams, Bashforth 1883"
+    order = 2
+
+    def __init__(self) -> None:
+        super().__init__((1, -1, 0), (0, Fraction(3, 2), Fraction(-1, 2)), start=Euler())
+
+
+@register_scheme("ab3", aliases=("adams_bashforth3",))
+class AB3(LinearMultistep):
+    """`u_{n+1} = u_n + dt (23 f_n - 16 f_{n-1} + 5 f_{n-2}) / 12`."""
+
+    reference = "Adams, Bashforth 1883"
+    order = 3
+
+    def __init__(self) -> None:
+        beta = (0, Fraction(23, 12), Fraction(-16, 12), Fraction(5, 12))
+        super().__init__((1, -1, 0, 0), beta, start=Heun())
+
+
+def _check(alpha: Coefficients, beta: Coefficients) -> None:
+    shown = f"alpha = {tuple(alpha)}, beta = {tuple(beta)}"
+    if len(alpha) < 2 or len(alpha) != len(beta):
+        raise UserError(f"multistep coefficients {shown}: expected two lists of one length, 2 or more")
+    if is_number(alpha[0], 0):
+        raise UserError(f"multistep coefficients {shown}: alpha_0 must not be 0")
+    if not is_number(beta[0], 0):
+        raise UserError(f"multistep coefficients {shown}: not explicit, beta_0 must be 0")
+    if not _vanishes(sum(alpha)):
+        raise UserError(f"multistep coefficients {shown}: not consistent, alpha must sum to 0")
+    if _vanishes(sum(beta)):
+        raise UserError(f"multistep coefficients {shown}: not consistent with any equation, beta sums to 0")
+
+
+def _vanishes(total: Coefficient) -> bool:
+    if hasattr(total, "free_symbols"):
+        return bool(total.expand() == 0)
+    return abs(float(total)) < 1e-9
+
+
+def _divide(a: Coefficient, b: Coefficient) -> Coefficient:
+    """`a / b` that keeps whole numbers rational."""
+    if is_number(b, 1):
+        return a
+    return Fraction(a, b) if isinstance(a, int) and isinstance(b, int) else a / b

@@ -1,0 +1,135 @@
+"""`stepnet.solve`: march a scheme on any right-hand side and any array."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from stepnet.errors import UserError
+from stepnet.schemes.arithmetic import State
+from stepnet.schemes.core import RightHandSide, Scheme, march
+from stepnet.schemes.registry import get_scheme
+
+
+class Trajectory(NamedTuple):
+    """The times `t_0 … t_N` and the states `u_0 … u_N`, stacked along a new first dimension (a pair: each part)."""
+
+    t: State
+    u: State
+
+
+def solve(
+    f: Callable[..., Any] | tuple[Callable[..., Any], ...],
+    u0: State,
+    t_span: tuple[float, float],
+    steps: int,
+    scheme: str | Scheme = "rk4",
+    **parameters: Any,
+) -> Trajectory:
+    """March `scheme` from `u0` over `t_span` in `steps` equal steps.
+
+    `f` is `f(u)` or `f(t, u)`; for a partitioned system it is a pair `(f, g)` and `u0` a pair `(X, Y)`. States may be
+    numpy arrays or torch tensors of any shape, real or complex; with tensors the result is differentiable. The
+    equation that is solved is the one that the scheme states: `get_scheme("lm", k=-0.5).equation`.
+    """
+    method = get_scheme(scheme, **parameters)
+    start, end = _check_span(t_span)
+    if not isinstance(steps, int | np.integer) or isinstance(steps, bool) or steps <= 0:
+        raise UserError(f"steps = {steps!r}: expected a whole number from 1 up")
+    u0 = _as_state(u0)
+    if isinstance(f, tuple) != isinstance(u0, tuple) or method.equation.partitioned != isinstance(f, tuple):
+        wanted = "a pair (f, g) and a pair (X, Y)" if method.equation.partitioned else "one f and one array"
+        raise UserError(f"scheme {method.name!r} solves {method.equation}: expected {wanted}")
+    dt = (end - start) / int(steps)
+    clock = _Clock(start, dt)
+    rhs = _right_hand_side(f, clock)
+    states = [u0]
+    for n, u in enumerate(march(method, repeat(rhs, int(steps)), u0, dt)):
+        _check_finite(u, method, n + 1, clock.t + dt, dt)
+        states.append(u)
+        clock.t = start + (n + 1) * dt
+    return Trajectory(_times(start, end, int(steps), u0), _stack(states))
+
+
+class _Clock:
+    """The time of the step under way, which the right-hand side reads."""
+
+    def __init__(self, t: float, dt: float) -> None:
+        self.t = t
+        self.dt = dt
+
+
+def _right_hand_side(f: Any, clock: _Clock) -> RightHandSide:
+    if isinstance(f, tuple):
+        return tuple(_right_hand_side(part, clock) for part in f)
+    timed = _takes_time(f)
+
+    def rhs(u: State, c: Any, i: int) -> State:
+        value = f(clock.t + float(c) * clock.dt, u) if timed else f(u)
+        if not isinstance(value, torch.Tensor):
+            value = np.asarray(value)
+        if tuple(value.shape) != tuple(u.shape):
+            raise UserError(f"f returned shape {tuple(value.shape)} for a state of shape {tuple(u.shape)}")
+        return value
+
+    return rhs
+
+
+def _takes_time(f: Callable[..., Any]) -> bool:
+    """Whether `f` is `f(t, u)`: it has two parameters without a default."""
+    if isinstance(f, torch.nn.Module):
+        f = f.forward
+    try:
+        parameters = inspect.signature(f).parameters.values()
+    except (TypeError, ValueError):  # a builtin such as numpy.sin tells nothing: one argument
+        return False
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(p.kind in positional and p.default is p.empty for p in parameters) >= 2
+
+
+def _check_span(t_span: tuple[float, float]) -> tuple[float, float]:
+    try:
+        start, end = (float(t) for t in t_span)
+    except (TypeError, ValueError):
+        raise UserError(f"t_span = {t_span!r}: expected two numbers (start, end)") from None
+    if not (math.isfinite(start) and math.isfinite(end)) or start == end:
+        raise UserError(f"t_span = {t_span!r}: expected two different finite numbers")
+    return start, end
+
+
+def _as_state(u0: Any) -> State:
+    if isinstance(u0, tuple):
+        return tuple(_as_state(part) for part in u0)
+    if isinstance(u0, torch.Tensor):
+        return u0 if u0.is_floating_point() or u0.is_complex() else u0.to(torch.get_default_dtype())
+    array = np.asarray(u0)
+    return array if array.dtype.kind in "fc" else array.astype(np.float64)
+
+
+def _check_finite(u: State, scheme: Scheme, n: int, t: float, dt: float) -> None:
+    for part in u if isinstance(u, tuple) else (u,):
+        finite = torch.isfinite(part).all() if isinstance(part, torch.Tensor) else np.isfinite(part).all()
+        if not bool(finite):
+            raise UserError(
+                f"{scheme.name} blew up at step {n}, t = {t:g}, dt = {dt:g}: take more steps, or see its stability"
+            )
+
+
+def _times(start: float, end: float, steps: int, u0: State) -> State:
+    first = u0[0] if isinstance(u0, tuple) else u0
+    if isinstance(first, torch.Tensor):
+        real = first.real.dtype if first.is_complex() else first.dtype
+        return torch.linspace(start, end, steps + 1, dtype=real, device=first.device)
+    return np.linspace(start, end, steps + 1)
+
+
+def _stack(states: list[State]) -> State:
+    if isinstance(states[0], tuple):
+        return tuple(_stack(list(part)) for part in zip(*states, strict=True))
+    return torch.stack(states) if isinstance(states[0], torch.Tensor) else np.stack(states)
