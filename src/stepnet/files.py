@@ -1,0 +1,69 @@
+"""A file or a folder that is written whole or not at all.
+
+The content goes to a temporary name beside its destination, reaches the disk, and is then renamed: a reader,
+or a process that starts after a crash, sees the old content or the new one and nothing in between.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A temporary path to write to; it becomes `path` when the block ends, and vanishes if the block fails."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    os.close(handle)
+    partial = Path(name)
+    try:
+        yield partial
+        partial.chmod(0o666 & ~_umask())  # mkstemp makes files for their owner alone
+        _to_disk(partial)
+        partial.replace(path)
+        _to_disk(path.parent)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder to fill; it becomes `path` when the block ends, and vanishes if the block fails.
+
+    A `path` that exists by then is left as it is: another process made it first, from the same source.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    try:
+        yield partial
+        for inner in partial.rglob("*"):
+            _to_disk(inner)
+        partial.chmod(0o777 & ~_umask())
+        try:
+            partial.rename(path)
+        except OSError:
+            if not path.is_dir():
+                raise
+        _to_disk(path.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
