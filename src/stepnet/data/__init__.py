@@ -1,0 +1,30 @@
+"""Images and labels, and the batches a network is trained on.
+
+datasets    what a data set is, and the registry: get_data, list_data, register_data
+digits      scikit-learn's 8x8 digits: no download
+cifar       CIFAR-10 and CIFAR-100 in any layout that people have on disk
+imagenet    a folder of class folders
+augment     crops and flips of a whole batch of uint8 images
+normalise   uint8 images to the float tensors that a network reads
+batches     which image stands where: a function of (seed, epoch, position), for any number of ranks
+fetch       `stepnet data fetch`; built on download, archives and sheets
+pickles     a pickle of arrays, opened without running it
+"""
+
+from stepnet.data import cifar, digits, imagenet  # noqa: F401  (each registers its data sets)
+from stepnet.data.augment import Augmentation
+from stepnet.data.batches import Batches, evaluation_batches, training_batches
+from stepnet.data.datasets import Data, ImageSet, data_root, get_data, list_data, register_data
+
+__all__ = [
+    "Augmentation",
+    "Batches",
+    "Data",
+    "ImageSet",
+    "data_root",
+    "evaluation_batches",
+    "get_data",
+    "list_data",
+    "register_data",
+    "training_batches",
+]

@@ -1,0 +1,71 @@
+"""Crops and flips of a whole batch of uint8 images at once.
+
+The paper's augmentation ("4 pixels are padded on each side, and a 32x32 crop is randomly sampled from the
+padded image or its horizontal flip"), in three copies of memory: mirror, pad, crop. Nothing is done per image in
+Python, and nothing is kept between batches, so the images may stay memory-mapped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepnet.errors import UserError
+
+Pixels = NDArray[np.uint8]
+Words = NDArray[np.uint64]
+
+
+class Views(NamedTuple):
+    """Which view of each image is taken: the crop's corner in the padded image, and whether it is mirrored."""
+
+    top: NDArray[np.intp]
+    left: NDArray[np.intp]
+    mirrored: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Pad with `pad` black pixels on each side and crop the old size; mirror every second image if `flip`."""
+
+    pad: int = 0
+    flip: bool = False
+
+    def __post_init__(self) -> None:
+        if self.pad < 0:
+            raise UserError(f"pad is {self.pad}: expected 0 or more pixels")
+
+    def views(self, words: Words) -> Views:
+        """The view of each image, from one random 64-bit word each: its residues place it, its top bit flips it."""
+        places = np.uint64(2 * self.pad + 1)
+        top, left = words % places, words // places % places
+        mirrored = (words >> np.uint64(63)).astype(np.bool_) & self.flip
+        return Views(top.astype(np.intp), left.astype(np.intp), mirrored)
+
+    def __call__(self, images: Pixels, words: Words) -> Pixels:
+        """The augmented batch: `images` is [B, H, W, C], `words` one word for each image."""
+        return take_views(images, self.views(words), self.pad)
+
+
+def take_views(images: Pixels, views: Views, pad: int) -> Pixels:
+    """Mirror the images that are to be mirrored, pad all with zeros, cut [H, W] at (top, left) of each."""
+    count, height, width, channels = images.shape
+    padded = np.zeros((count, height + 2 * pad, width + 2 * pad, channels), np.uint8)
+    inside = padded[:, pad : pad + height, pad : pad + width]
+    inside[...] = images
+    # One pixel is one item of `channels` bytes: a mirror then moves pixels, not bytes (twice as fast).
+    pixel = np.dtype((np.void, channels))
+    columns = padded.view(pixel)[..., 0][:, pad : pad + height, pad : pad + width]
+    columns[views.mirrored] = columns[views.mirrored][:, :, ::-1]
+    # All windows as one strided view with rows of W*C adjacent bytes; indexing it copies one window for each image.
+    image, row, _, byte = padded.strides[0], padded.strides[1], padded.strides[2], 1
+    windows = np.lib.stride_tricks.as_strided(
+        padded,
+        (count, 2 * pad + 1, 2 * pad + 1, height, width * channels),
+        (image, row, channels * byte, row, byte),
+        writeable=False,
+    )
+    return windows[np.arange(count), views.top, views.left].reshape(images.shape)

@@ -1,0 +1,110 @@
+"""Which image stands where in an epoch, and how it is augmented.
+
+Both are functions of (seed, epoch, position in the epoch) and of nothing else: not of the batches drawn before, nor
+of the number of processes. Batch `step` holds the positions [step B, (step+1) B), and each rank takes a
+slice of it. One process and two therefore see the same data, and a run that resumes in the middle of an epoch starts
+at its step directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepnet.data.augment import Words
+from stepnet.data.datasets import Batch, Data, Request, Source
+from stepnet.data.normalise import Normalisation
+from stepnet.errors import UserError
+
+ORDER, VIEWS = range(2)  # independent streams of random words
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """The batches of one source. `seed=None` is for evaluation: the source's own order, nothing augmented.
+
+    `batch_size` is the global one, over all ranks. The last batch of an epoch may be short; it is kept unless
+    `drop_last`.
+    """
+
+    source: Source
+    normalise: Normalisation
+    batch_size: int
+    seed: int | None = None
+    rank: int = 0
+    world_size: int = 1
+    drop_last: bool = False
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise UserError(f"batch size is {self.batch_size}: expected 1 or more images")
+        if self.seed is not None and self.seed < 0:
+            raise UserError(f"seed is {self.seed}: expected 0 or more")
+        if not 0 <= self.rank < self.world_size:
+            raise UserError(f"rank is {self.rank} of {self.world_size}: expected 0 to {self.world_size - 1}")
+        if not len(self):
+            raise UserError(
+                f"batch size is {self.batch_size}, but there are {len(self.source)} images: "
+                "take a smaller batch or keep the last one (drop_last=False)"
+            )
+
+    def __len__(self) -> int:
+        """The number of steps in an epoch."""
+        whole, rest = divmod(len(self.source), self.batch_size)
+        return whole + (rest > 0 and not self.drop_last)
+
+    def size(self, step: int) -> int:
+        """How many images batch `step` holds over all ranks."""
+        return min(self.batch_size, len(self.source) - step * self.batch_size)
+
+    def positions(self, step: int) -> slice:
+        """This rank's slice of batch `step`, as positions in the epoch."""
+        start, size = step * self.batch_size, self.size(step)
+        return slice(
+            start + size * self.rank // self.world_size,
+            start + size * (self.rank + 1) // self.world_size,
+        )
+
+    def epoch(self, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
+        """This rank's part of each batch of `epoch`, from step `start` on."""
+        return self.source.read(self._requests(epoch, start), self.normalise)
+
+    def _requests(self, epoch: int, start: int) -> Iterator[Request]:
+        count = len(self.source)
+        order: NDArray[np.intp] = np.arange(count)
+        words: Words | None = None
+        if self.seed is not None:
+            order = np.argsort(random_words(count, self.seed, epoch, ORDER), kind="stable")
+            words = random_words(count, self.seed, epoch, VIEWS)
+        for step in range(start, len(self)):
+            here = self.positions(step)
+            yield Request(order[here], None if words is None else words[here])
+
+
+def random_words(count: int, *key: int) -> Words:
+    """`count` random 64-bit words, a function of `key`.
+
+    Raw words of a counter-based generator, not numpy's distributions: numpy promises that the former never change.
+    """
+    return np.random.Philox(np.random.SeedSequence(key)).random_raw(count)
+
+
+def training_batches(
+    data: Data,
+    batch_size: int,
+    *,
+    seed: int,
+    rank: int = 0,
+    world_size: int = 1,
+    drop_last: bool = False,
+) -> Batches:
+    """The training set in a new order each epoch, augmented."""
+    return Batches(data.train, data.normalise, batch_size, seed, rank, world_size, drop_last)
+
+
+def evaluation_batches(data: Data, batch_size: int, *, rank: int = 0, world_size: int = 1) -> Batches:
+    """The test set in its own order, every image once and as it is."""
+    return Batches(data.test, data.normalise, batch_size, None, rank, world_size)

@@ -1,0 +1,155 @@
+"""What a data set is, and the registry of those that have a name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from stepnet.data.augment import Augmentation, Pixels, Words
+from stepnet.data.normalise import Normalisation, statistics
+from stepnet.errors import UserError, unknown
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+class Request(NamedTuple):
+    """One batch that is asked for: which images, and a random word for each (None: the evaluation view)."""
+
+    indices: NDArray[np.intp]
+    words: Words | None
+
+
+class Source(Protocol):
+    """Where images come from: an array in memory or on disk (`ImageSet`), or files (`imagenet.ImageFolder`)."""
+
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """[H, W, C] of the images that a network receives."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, requests: Iterable[Request], normalise: Normalisation) -> Iterator[Batch]:
+        """The batches asked for, in order: images [B, C, H, W] in channels-last layout, and labels."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """N images as one uint8 array [N, H, W, C], perhaps memory-mapped, and their labels, int64 [N]."""
+
+    images: Pixels
+    labels: NDArray[np.int64]
+    classes: tuple[str, ...]
+    augmentation: Augmentation = field(default_factory=Augmentation)
+
+    def __post_init__(self) -> None:
+        if self.images.ndim != 4 or self.images.dtype != np.uint8:
+            raise UserError(f"images are {self.images.dtype} of shape {self.images.shape}: expected uint8 [N, H, W, C]")
+        if self.labels.shape != self.images.shape[:1] or self.labels.dtype != np.int64:
+            raise UserError(
+                f"labels are {self.labels.dtype} of shape {self.labels.shape}: "
+                f"expected int64 [{len(self.images)}], one for each image"
+            )
+        if not len(self.images):
+            raise UserError("an image set of no images: expected at least one")
+        low, high = int(self.labels.min()), int(self.labels.max())
+        if low < 0 or high >= len(self.classes):
+            raise UserError(f"labels run from {low} to {high}: expected 0 to {len(self.classes) - 1}")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        _, height, width, channels = self.images.shape
+        return height, width, channels
+
+    def read(self, requests: Iterable[Request], normalise: Normalisation) -> Iterator[Batch]:
+        """The batches asked for, augmented where the request has words."""
+        for indices, words in requests:
+            images = self.images[indices]
+            if words is not None:
+                images = self.augmentation(images, words)
+            yield normalise(images), torch.from_numpy(self.labels[indices])
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """A training set and a test set of the same classes, and how their images are normalised."""
+
+    name: str
+    train: Source
+    test: Source
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        for what in ("classes", "shape"):
+            of_train, of_test = getattr(self.train, what), getattr(self.test, what)
+            if of_train != of_test:
+                raise UserError(f"{self.name}: the training set has {what} {of_train}, the test set {of_test}")
+
+    @classmethod
+    def of(cls, name: str, train: ImageSet, test: ImageSet) -> Data:
+        """A data set in arrays, normalised by the mean and the true standard deviation of its training set."""
+        normalisation = statistics(train.images)
+        return cls(name, train, test, normalisation.mean, normalisation.std)
+
+    @property
+    def normalise(self) -> Normalisation:
+        return Normalisation(self.mean, self.std)
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.train.classes)
+
+    @property
+    def in_channels(self) -> int:
+        return self.train.shape[2]
+
+    @property
+    def image_size(self) -> int:
+        """The height of the images, which is the width of all that are registered here."""
+        return self.train.shape[0]
+
+
+Loader = Callable[[Path], Data]
+_loaders: dict[str, Loader] = {}
+
+
+def register_data(name: str) -> Callable[[Loader], Loader]:
+    """Register `loader(root) -> Data` under `name`; after that `get_data(name)` and `--data name` know it."""
+
+    def register(loader: Loader) -> Loader:
+        if name in _loaders:
+            raise UserError(f"data {name!r} is registered already: choose another name")
+        _loaders[name] = loader
+        return loader
+
+    return register
+
+
+def list_data() -> list[str]:
+    """The names that `get_data` knows."""
+    return sorted(_loaders)
+
+
+def get_data(name: str, root: str | os.PathLike[str] | None = None) -> Data:
+    """The data set `name`, read from the folder `root` (`data_root()` unless told)."""
+    if name not in _loaders:
+        raise unknown("data", name, _loaders)
+    return _loaders[name](data_root(root))
+
+
+def data_root(root: str | os.PathLike[str] | None = None) -> Path:
+    """The folder of all data sets: `root`, else $STEPNET_DATA, else ~/.cache/stepnet."""
+    return Path(root or os.environ.get("STEPNET_DATA") or "~/.cache/stepnet").expanduser().absolute()

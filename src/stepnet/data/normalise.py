@@ -1,0 +1,58 @@
+"""From uint8 images to the float tensors that a network reads."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from stepnet.data.augment import Pixels
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """x -> (x/255 - mean) / std in each channel, with the mean and the standard deviation of the training set."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __call__(self, images: Pixels) -> torch.Tensor:
+        """[B, H, W, C] bytes to [B, C, H, W] floats in the channels-last layout that the bytes already have."""
+        count, height, width, channels = images.shape
+        mean, std = np.asarray(self.mean), np.asarray(self.std)
+        # One row is one whole image: over a last axis of three channels nothing would vectorise. In numpy, on one
+        # thread: torch's threads would wait for each other when other processes keep the cores busy.
+        scale = np.tile(1 / (255 * std), height * width).astype(np.float32)
+        shift = np.tile(-mean / std, height * width).astype(np.float32)
+        rows = images.reshape(count, height * width * channels).astype(np.float32)
+        rows *= scale
+        rows += shift
+        return torch.from_numpy(rows).view(count, height, width, channels).permute(0, 3, 1, 2)
+
+
+def statistics(images: Pixels) -> Normalisation:
+    """The mean and the standard deviation of each channel over all pixels of all images, as fractions of 255.
+
+    The deviation is the population's (divided by the number of pixels), not the mean over images of each image's
+    own, which is smaller and stands in many programs. Both come from exact integer sums. A channel that never
+    varies keeps the deviation 1, so that it maps to zero.
+    """
+    channels = images.shape[-1]
+    counts = np.zeros((channels, 256), np.int64)
+    for start in range(0, len(images), 1000):  # in parts: counting widens the bytes to eight times their size
+        part = images[start : start + 1000]
+        for channel in range(channels):
+            counts[channel] += np.bincount(part[..., channel].ravel(), minlength=256)
+    mean, std = zip(*map(_moments, counts), strict=True)
+    return Normalisation(mean, std)
+
+
+def _moments(counts: NDArray[np.int64]) -> tuple[float, float]:
+    """Mean and deviation of bytes of which value v occurs counts[v] times; in Python's integers: int64 overflows."""
+    occurs = list(enumerate(counts.tolist()))
+    pixels, first, second = (sum(count * value**power for value, count in occurs) for power in range(3))
+    variance = (pixels * second - first**2) / pixels**2
+    return first / pixels / 255, math.sqrt(variance) / 255 or 1.0
