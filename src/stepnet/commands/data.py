@@ -1,0 +1,69 @@
+"""`stepnet data`: fetch a data set, or list what is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import OmitSubcommandPrefixes, Positional, subcommand
+
+
+@dataclass
+class Fetch:
+    """Fetch a data set, verify it, and make it ready for training."""
+
+    name: Positional[Literal["cifar10", "cifar100"]]
+    """The data set."""
+    root: Path | None = None
+    """The folder of all data sets; $STEPNET_DATA or ~/.cache/stepnet unless told."""
+
+    def __call__(self) -> None:
+        from stepnet.data import data_root
+        from stepnet.data.fetch import fetch
+
+        fetch(self.name, data_root(self.root))
+
+
+@dataclass
+class List:
+    """List the data sets: which are there, and where."""
+
+    root: Path | None = None
+    """The folder of all data sets; $STEPNET_DATA or ~/.cache/stepnet unless told."""
+
+    def __call__(self) -> None:
+        from rich.console import Console
+        from rich.table import Table
+
+        from stepnet.data import data_root, get_data, list_data
+        from stepnet.errors import UserError
+
+        root = data_root(self.root)
+        table = Table("data", "training", "test", "classes", "image", title=f"data sets in {root}")
+        missing = []
+        for name in list_data():
+            try:
+                data = get_data(name, root)
+            except UserError as error:
+                missing.append(str(error))
+            else:
+                counts = (len(data.train), len(data.test), data.num_classes)
+                table.add_row(name, *map("{:,}".format, counts), "x".join(map(str, data.train.shape)))
+        console = Console()
+        console.print(table)
+        for reason in missing:
+            console.print(reason, markup=False, highlight=False, soft_wrap=True)
+
+
+@dataclass
+class Data:
+    """Fetch a data set, or list what is there."""
+
+    action: OmitSubcommandPrefixes[
+        Annotated[Fetch, subcommand("fetch", description=Fetch.__doc__)]
+        | Annotated[List, subcommand("list", description=List.__doc__)]
+    ]
+
+    def __call__(self) -> None:
+        self.action()
