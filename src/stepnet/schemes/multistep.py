@@ -135,6 +135,7 @@ class Leapfrog(LinearMultistep):
     derivative = 2
 
     def __init__(self, velocity: State = 0) -> None:
+        self.velocity = velocity
         super().__init__((1, -2, 1), (0, 1, 0), start=TaylorStart(velocity))
 
     def starter(self) -> Scheme:

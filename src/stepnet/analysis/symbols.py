@@ -1,0 +1,58 @@
+"""The symbols of the analysis, and how a scheme is brought to exact coefficients before it meets them."""
+
+from __future__ import annotations
+
+import copy
+from fractions import Fraction
+from typing import Any
+
+import sympy
+import torch
+
+from stepnet.errors import UserError
+from stepnet.schemes import Scheme, get_scheme
+from stepnet.schemes.arithmetic import Coefficient
+
+k = sympy.Symbol("k", real=True)  # the trainable coefficient, when none is given
+dt = sympy.Symbol("dt", positive=True)
+zeta = sympy.Symbol("zeta")  # the root variable: u_n = zeta^n
+z = sympy.Symbol("z")  # dt^m lambda, for mass u^(m) = lambda u
+
+
+def subject(scheme: str | Scheme, **parameters: Any) -> Scheme:
+    """The scheme to analyse, with exact coefficients.
+
+    A name stands for the whole family: a trainable `k` that was not given is the symbol `k`. A scheme that was
+    built with a number is analysed at that number, as a rational.
+    """
+    if isinstance(scheme, str):
+        method = get_scheme(scheme, **parameters)
+        if method.trainable and "k" not in parameters:
+            return get_scheme(scheme, k=k, **parameters)
+    else:
+        method = scheme
+    if method.k is None:
+        return method
+    method = copy.copy(method)
+    method.k = exact(method.k)
+    return method
+
+
+def exact(c: Coefficient) -> Coefficient:
+    """A coefficient without rounding: a float becomes the rational that was meant, a symbol stays what it is."""
+    if isinstance(c, int | Fraction):
+        return c
+    if isinstance(c, sympy.Rational):
+        return Fraction(int(c.p), int(c.q))
+    if isinstance(c, sympy.Expr) and not c.is_Float:
+        return c
+    if isinstance(c, torch.Tensor) and c.numel() != 1:
+        raise UserError(f"a coefficient of shape {tuple(c.shape)}: analysis takes one k at a time")
+    value = float(c)
+    simple = Fraction(value).limit_denominator(10_000)
+    return simple if abs(simple - Fraction(value)) <= abs(value) * 2**-52 else Fraction(repr(value))
+
+
+def is_symbolic(method: Scheme) -> bool:
+    """Whether the scheme's `k` is still a symbol."""
+    return bool(getattr(method.k, "free_symbols", ()))

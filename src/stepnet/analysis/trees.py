@@ -1,0 +1,186 @@
+"""An algebra of elementary differentials: the Taylor series of a general system, driven through a scheme.
+
+A *vector* is an elementary differential: a function label with the multiset of vectors to which its derivative is
+applied, so that `("f", ("f",), ("f",))` is `f''(f, f)`. Its *grade* is the power of dt that goes with it. Besides
+`f` (and `g`, in a partitioned system) there are two kinds of leaves: `tau`, the direction of time, which makes the
+system non-autonomous, and `v1`, `v2`, …, the initial derivatives of an equation of higher order.
+
+A `Series` is `base * u_0` plus a combination of vectors up to a grade. It adds and scales, so that every scheme
+runs on it as it stands; `System.rhs` is the one nonlinear operation,
+
+    f(t_0 + s tau, u_0 + d) = sum_r f^(r)(s tau + d, …, s tau + d) / r!
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from stepnet.analysis.symbols import exact
+from stepnet.errors import UserError
+from stepnet.schemes import Equation, Point, Scheme, advance, fixed_point
+from stepnet.schemes.arithmetic import Coefficient, State
+
+Vector: TypeAlias = "tuple[Any, ...]"  # (label, child, child, …), children sorted
+Terms: TypeAlias = "dict[Vector, Coefficient]"
+
+TIME: Vector = ("tau",)
+
+
+@lru_cache(maxsize=None)
+def grade(vector: Vector, derivative: int) -> int:
+    """The power of dt: a function counts the order of its equation, `tau` one, `v_j` j."""
+    label = vector[0]
+    own = 1 if label == "tau" else int(label[1:]) if label[0] == "v" else derivative
+    return own + sum(grade(child, derivative) for child in vector[1:])
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """`base * u_0 + sum_v terms[v] v`, a state or a right-hand side; dt is 1, since the grade of v implies its power."""
+
+    terms: Terms
+    base: Coefficient = 0
+
+    __array_ufunc__ = None  # a numpy number on the left leaves the product to us
+
+    def __add__(self, other: Series) -> Series:
+        terms = dict(self.terms)
+        for vector, c in other.terms.items():
+            terms[vector] = terms.get(vector, 0) + c
+        return Series(terms, self.base + other.base)
+
+    def __sub__(self, other: Series) -> Series:
+        return self + -1 * other
+
+    def __mul__(self, c: Coefficient) -> Series:
+        c = exact(c)
+        return Series({vector: c * a for vector, a in self.terms.items()}, c * self.base)
+
+    __rmul__ = __mul__
+
+    def differs(self, other: Series) -> list[Vector | None]:
+        """The vectors whose coefficients differ; `None` stands for `u_0`."""
+        rest = self - other
+        found: list[Vector | None] = [vector for vector, c in rest.terms.items() if not vanishes(c)]
+        return found if vanishes(rest.base) else [None, *found]
+
+
+@dataclass(frozen=True)
+class System:
+    """`mass u^(m) = f(t, u)` for a general smooth f (or a linear one, or a partitioned pair), up to a grade."""
+
+    equation: Equation
+    limit: int
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ("f", "g") if self.equation.partitioned else ("f",)
+
+    def past(self, steps: int) -> tuple[Point, ...]:
+        """The exact solution at `t_0, t_0 - dt, …`, newest first: what a multistep method is given."""
+        return tuple(Point(self.flow(-j), self.rhs(-j)) for j in range(steps))
+
+    def rhs(self, time: int) -> Any:
+        """The right-hand side as a scheme calls it at `t_0 + time dt`: `rhs(u, c, i)`; a pair when partitioned."""
+        calls = tuple(self._rhs(label, time) for label in self.labels)
+        return calls if self.equation.partitioned else calls[0]
+
+    def flow(self, s: int) -> State:
+        """The exact solution at `t_0 + s dt`: a vector of grade q goes with `s^q`."""
+        parts = tuple(
+            Series({v: c * s ** grade(v, self.equation.derivative) for v, c in part.terms.items()}, 1)
+            for part in _exact_solution(self)
+        )
+        return parts if self.equation.partitioned else parts[0]
+
+    def evaluate(self, label: str, u: Series, time: Coefficient) -> Series:
+        """`f(t_0 + time tau, u)`. Off the point u_0 it is another function, which knows nothing of f near u_0."""
+        if self.equation.linear:
+            moved = {(label, vector): c for vector, c in u.terms.items()}
+            return Series(self._truncate({(label,): u.base, **moved}))
+        at = label if vanishes(u.base - 1) else f"{label}[{u.base} u0]"
+        directions = {vector: c for vector, c in u.terms.items() if not vanishes(c)}
+        if not vanishes(time):
+            directions[TIME] = time
+        budget = self.limit - self.equation.derivative
+        terms = _multisets(sorted(directions.items(), key=lambda item: str(item[0])), budget, self.equation.derivative)
+        return Series({(at, *sorted(children, key=str)): c for children, c in terms})
+
+    def _rhs(self, label: str, time: int) -> Callable[[Series, Coefficient, int], Series]:
+        return lambda u, c, i: self.evaluate(label, u, time + exact(c))
+
+    def _truncate(self, terms: Terms) -> Terms:
+        return {v: c for v, c in terms.items() if grade(v, self.equation.derivative) <= self.limit}
+
+
+def step(scheme: Scheme, system: System) -> State:
+    """One step of the scheme from the exact past."""
+    return advance(scheme, system.past(scheme.steps), 1, scheme.k)
+
+
+def defect(scheme: Scheme, equation: Equation, limit: int) -> int | None:
+    """The lowest grade at which one step from the exact past leaves the exact solution, or None up to `limit`."""
+    system = System(equation, limit)
+    found, wanted = step(scheme, system), system.flow(1)
+    pairs = zip(found, wanted, strict=True) if equation.partitioned else [(found, wanted)]
+    wrong = [vector for a, b in pairs for vector in a.differs(b)]
+    return min((0 if v is None else grade(v, equation.derivative) for v in wrong), default=None)
+
+
+def vanishes(c: Coefficient) -> bool:
+    """Whether a coefficient is 0: exactly for symbols and rationals, to rounding where a float's digits came in."""
+    if hasattr(c, "free_symbols"):
+        return bool(c.equals(0))
+    return abs(c) < 1e-12
+
+
+@lru_cache(maxsize=64)
+def _exact_solution(system: System) -> tuple[Series, ...]:
+    """Picard iteration: a term of the right-hand side that grows as s^(q-m) integrates m times to s^q (q-m)!/q!."""
+    m, mass = system.equation.derivative, exact(system.equation.mass)
+    start = Series({(f"v{j}",): 1 for j in range(1, m)}, 1)
+    parts = tuple(start for _ in system.labels)
+    for _ in range(system.limit // m + 1):
+        arguments = reversed(parts) if system.equation.partitioned else parts  # X' = f(Y), Y' = g(X)
+        slopes = [system.evaluate(label, u, 1) for label, u in zip(system.labels, arguments, strict=True)]
+        parts = tuple(start + _integrate(f, m) * (1 / Fraction(mass) if isinstance(mass, int) else 1 / mass) for f in slopes)
+    return parts
+
+
+def _integrate(slope: Series, m: int) -> Series:
+    def weight(q: int) -> Fraction:
+        return Fraction(math.factorial(q - m), math.factorial(q))
+
+    return Series({v: c * weight(grade(v, m)) for v, c in slope.terms.items()})
+
+
+def _multisets(
+    directions: list[tuple[Vector, Coefficient]], budget: int, m: int
+) -> list[tuple[tuple[Vector, ...], Coefficient]]:
+    """The terms of `sum_r (sum_i c_i v_i)^r / r!`: multisets of directions with `prod c_i^{n_i} / n_i!`."""
+    if not directions:
+        return [((), 1)]
+    (vector, c), *rest = directions
+    cost = grade(vector, m)
+    return [
+        (((vector,) * n) + children, weight * c**n * Fraction(1, math.factorial(n)))
+        for n in range(budget // cost + 1)
+        for children, weight in _multisets(rest, budget - n * cost, m)
+    ]
+
+
+@fixed_point.register
+def _(guess: Series, phi: Callable[[Series], Series], tolerance: float) -> Series:
+    """Each application of `phi` settles one more grade, so the iteration ends after finitely many."""
+    u = guess
+    for _ in range(64):
+        new = phi(u)
+        if not new.differs(u):
+            return new
+        u = new
+    raise UserError("the implicit step has no expansion in powers of dt")
