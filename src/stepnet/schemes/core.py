@@ -75,6 +75,7 @@ class Scheme:
     stages: int = 1  # evaluations of f in one step
     steps: int = 1  # past points that it reads
     k: Coefficient = None  # the coefficient used when none is given for the step
+    velocity: State = 0  # u'(0), for an equation of second order
     trainable: ClassVar[bool] = False  # a network learns one k for each step
     initial_k: ClassVar[tuple[float, float]] = (0.0, 0.0)  # k ~ U[low, high] in a new network
     makes_network: ClassVar[bool] = True
@@ -117,18 +118,18 @@ def march(
     fs: Iterable[RightHandSide],
     u0: State,
     dt: Coefficient = 1,
-    ks: Sequence[Coefficient] | None = None,
+    ks: Iterable[Coefficient] | None = None,
     gates: Sequence[Coefficient] | None = None,
     after: Callable[[State], State] | None = None,
-    past: Sequence[State] = (),
+    past: Sequence[Point] = (),
 ) -> Iterator[State]:
     """Yield `u_1, u_2, …`: one step of the scheme for each right-hand side in `fs`.
 
     `ks` holds one coefficient for each step with a full past; a starting step owns none. Without `ks` every
     step, the starting ones too, takes the scheme's own `k`. `gates` multiply the increments. `after` acts on
-    each new state (the ReLU of post-activation networks). `past` holds states before `u0`, newest first.
+    each new state (the ReLU of post-activation networks). `past` holds the points before `u0`, newest first.
     """
-    history: Past = tuple(Point(u) for u in past)
+    history: Past = tuple(past)
     owned = iter(ks) if ks is not None else None
     u = u0
     for n, f in enumerate(fs):

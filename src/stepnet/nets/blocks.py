@@ -1,0 +1,122 @@
+"""The right-hand sides `f` of the paper's networks: chains of convolutions with normalisation and ReLU.
+
+A block is `f` alone; the sum `u + f(u)` belongs to the scheme. Called as `block(u, i)`, where `i` counts the
+evaluations within one step: a scheme that evaluates a block several times meets differently distributed inputs, so
+each evaluation keeps its own running statistics, while weights and affine parameters are shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def conv(inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1) -> nn.Conv2d:
+    """A convolution without bias that keeps the image size at stride 1."""
+    return nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, groups=groups, bias=False)
+
+
+def basic(inputs: int, outputs: int, stride: int = 1) -> list[nn.Conv2d]:
+    """He's two-layer block: 3x3, 3x3."""
+    return [conv(inputs, outputs, 3, stride), conv(outputs, outputs, 3)]
+
+
+def bottleneck(
+    inputs: int, outputs: int, stride: int = 1, width: int | None = None, groups: int = 1
+) -> list[nn.Conv2d]:
+    """1x1, 3x3, 1x1 with the inner `width` (a quarter of the outputs if not given); ResNeXt groups the 3x3.
+
+    The stride stands on the 3x3, as in ResNeXt and torchvision; the count of parameters is the same either way.
+    """
+    width = width or outputs // 4
+    return [conv(inputs, width, 1), conv(width, width, 3, stride, groups), conv(width, outputs, 1)]
+
+
+class BatchNorm(nn.BatchNorm2d):
+    """Batch normalisation with one set of running statistics for each evaluation within a step."""
+
+    def __init__(self, channels: int, evaluations: int) -> None:
+        super().__init__(channels)
+        for i in range(1, evaluations):
+            self.register_buffer(f"running_mean_{i}", torch.zeros(channels))
+            self.register_buffer(f"running_var_{i}", torch.ones(channels))
+
+    def at(self, u: Tensor, i: int) -> Tensor:
+        """Normalise with the statistics of evaluation `i >= 1`."""
+        mean, var = (cast(Tensor, getattr(self, f"running_{name}_{i}")) for name in ("mean", "var"))
+        momentum = 0.0 if self.momentum is None else self.momentum
+        return F.batch_norm(u, mean, var, self.weight, self.bias, self.training, momentum, self.eps)
+
+
+def norm(channels: int, evaluations: int = 1) -> nn.BatchNorm2d:
+    """Batch normalisation; torch's own class where one set of statistics is enough."""
+    return BatchNorm(channels, evaluations) if evaluations > 1 else nn.BatchNorm2d(channels)
+
+
+def normalise(layer: nn.Module, u: Tensor, i: int) -> Tensor:
+    """`layer(u)` with the statistics of evaluation `i`."""
+    return cast(Tensor, layer(u) if i == 0 else cast(BatchNorm, layer).at(u, i))
+
+
+class PreActivation(nn.Module):
+    """`f` = (bn, relu, conv) repeated: the block of the paper's CIFAR networks (He et al. 2016)."""
+
+    def __init__(self, convs: Sequence[nn.Conv2d], evaluations: int = 1) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(norm(c.in_channels, evaluations) for c in convs)
+        self.convs = nn.ModuleList(convs)
+
+    def forward(self, u: Tensor, i: int = 0) -> Tensor:
+        for layer, convolve in zip(self.norms, self.convs, strict=True):
+            u = convolve(F.relu(normalise(layer, u, i)))
+        return u
+
+
+class PostActivation(nn.Module):
+    """`f` = (conv, bn, relu) repeated, without the last relu, which stands after the step (He et al. 2015)."""
+
+    def __init__(self, convs: Sequence[nn.Conv2d], evaluations: int = 1) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(convs)
+        self.norms = nn.ModuleList(norm(c.out_channels, evaluations) for c in convs)
+
+    def forward(self, u: Tensor, i: int = 0) -> Tensor:
+        last = len(self.convs) - 1
+        for depth, (convolve, layer) in enumerate(zip(self.convs, self.norms, strict=True)):
+            u = normalise(layer, convolve(u), i)
+            if depth < last:
+                u = F.relu(u)
+        return u
+
+
+class Subsample(nn.Module):
+    """The parameter-free shortcut of He et al.: every `stride`-th pixel, new channels filled with zeros."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.extra, self.stride = outputs - inputs, stride
+
+    def forward(self, u: Tensor) -> Tensor:
+        return F.pad(u[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.extra))
+
+    def extra_repr(self) -> str:
+        return f"stride={self.stride}, new channels={self.extra}"
+
+
+def projection(inputs: int, outputs: int, stride: int, normalised: bool) -> nn.Module:
+    """The 1x1 convolution that carries a state into the next stage, with normalisation in post-activation nets."""
+    project = conv(inputs, outputs, 1, stride)
+    return nn.Sequential(project, nn.BatchNorm2d(outputs)) if normalised else project
+
+
+def initialise(model: nn.Module) -> None:
+    """He's initialisation (2015) for convolutions; norms start as the identity."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        elif isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)

@@ -1,0 +1,157 @@
+"""The residual network: stem, stages, head. Families differ in their blocks, widths and depths, not in this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from stepnet.errors import UserError
+from stepnet.nets.blocks import PostActivation, PreActivation, Subsample, conv, initialise, projection
+from stepnet.nets.stage import Gates, Stage, Transition, check_makes_network, evaluations
+from stepnet.schemes import Scheme, get_scheme
+
+Convolutions = Callable[[int, int, int], list[nn.Conv2d]]  # (inputs, outputs, stride) -> the chain of one block
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """What a family of residual networks fixes."""
+
+    convolutions: Convolutions
+    widths: Sequence[int]  # channels of each stage's state
+    depths: Sequence[int]  # blocks of each stage
+    stem_width: int
+    pre_activation: bool = False
+    shortcut: Literal["subsample", "projection"] = "subsample"
+    project_past: bool = False  # LM-ResNeXt: the past state crosses a stage change by a projection of its own
+    large_images: bool = False  # ImageNet's stem: 7x7 at stride 2, max-pool
+
+    def blocks(self, index: int, scheme: Scheme) -> tuple[Transition | None, list[nn.Module]]:
+        """The transition and the blocks of one stage, with the statistics that the scheme's evaluations need."""
+        block = PreActivation if self.pre_activation else PostActivation
+        inputs = self.widths[index - 1] if index else self.stem_width
+        width, depth, stride = self.widths[index], self.depths[index], 2 if index else 1
+        transition = None
+        if stride > 1 or inputs != width:
+            depth -= 1
+            past = conv(inputs, width, 1, stride) if self.project_past and scheme.trainable and index else None
+            transition = Transition(
+                block(self.convolutions(inputs, width, stride)), self._shortcut(inputs, width, stride), past
+            )
+        counts = evaluations(scheme, depth, history=int(transition is not None))
+        return transition, [block(self.convolutions(width, width, 1), count) for count in counts]
+
+    def _shortcut(self, inputs: int, outputs: int, stride: int) -> nn.Module:
+        if self.shortcut == "subsample":
+            return Subsample(inputs, outputs, stride)
+        return projection(inputs, outputs, stride, normalised=not self.pre_activation)
+
+
+class Network(nn.Module):
+    """What every network of the library offers: checks of its input, features, a head that can be replaced."""
+
+    reduction: int = 1  # the product of all strides
+    in_channels: int = 3
+    num_features: int = 0
+    head: nn.Module
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """The last feature map, before pooling."""
+        raise TypeError(f"{type(self).__name__} defines no forward_features")
+
+    def forward_head(self, features: Tensor) -> Tensor:
+        """Global average pooling and the classifier."""
+        pooled = F.adaptive_avg_pool2d(features, 1).flatten(1)
+        logits: Tensor = self.head(pooled)
+        return logits
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.forward_head(self.forward_features(x))
+
+    def reset_classifier(self, num_classes: int) -> None:
+        """Replace the classifier by a new one; 0 classes gives the pooled features."""
+        check_count("num_classes", num_classes, least=0)
+        device = next(self.parameters()).device
+        self.head = nn.Linear(self.num_features, num_classes, device=device) if num_classes else nn.Identity()
+
+    def no_weight_decay(self) -> set[str]:
+        """The names that a recipe may exempt from weight decay: norms, biases and the coefficients k."""
+        return {name for name, p in self.named_parameters() if p.ndim == 1 or name.endswith(".k")}
+
+    def check_input(self, x: Tensor) -> None:
+        """One clear line for a batch that cannot pass."""
+        if x.ndim != 4 or x.shape[1] != self.in_channels:
+            raise UserError(f"input of shape {tuple(x.shape)}: expected [batch, {self.in_channels}, height, width]")
+        if min(x.shape[2], x.shape[3]) < self.reduction:
+            raise UserError(
+                f"image of {x.shape[2]} x {x.shape[3]} pixels: the strides need at least {self.reduction} each way"
+            )
+
+
+class ResidualNetwork(Network):
+    """A scheme marching the blocks of a backbone, stage by stage."""
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        scheme: str | Scheme = "euler",
+        num_classes: int = 10,
+        in_channels: int = 3,
+        dt: float = 1,
+        k: float | None = None,
+        k_per_channel: bool = False,
+    ) -> None:
+        super().__init__()
+        check_count("num_classes", num_classes, least=0)
+        check_count("in_channels", in_channels, least=1)
+        self.in_channels = in_channels
+        self.scheme = get_scheme(scheme)
+        check_makes_network(self.scheme)
+        self.stem = _stem(backbone, in_channels)
+        self.stages = nn.ModuleList()
+        for index, width in enumerate(backbone.widths):
+            transition, blocks = backbone.blocks(index, self.scheme)
+            after = None if backbone.pre_activation else torch.relu
+            self.stages.append(Stage(self.scheme, blocks, transition, dt, after, k, width if k_per_channel else None))
+        self.num_features = backbone.widths[-1]
+        self.norm = nn.BatchNorm2d(self.num_features) if backbone.pre_activation else nn.Identity()
+        self.reduction = 2 ** (len(backbone.widths) - 1) * (4 if backbone.large_images else 1)
+        self.head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
+        initialise(self)
+
+    def forward_features(self, x: Tensor, gates: Gates | None = None) -> Tensor:
+        """The last feature map. `gates` multiply the steps' increments, one for each block of the network."""
+        self.check_input(x)
+        u, past = self.stem(x), None
+        first = 0
+        for stage in self.stages:
+            assert isinstance(stage, Stage)
+            own = None if gates is None else gates[first : first + stage.depth]
+            first += stage.depth
+            entry = True
+            for state in stage.states(u, past, own):
+                past, u, entry = None if entry else u, state, False
+        return F.relu(self.norm(u)) if isinstance(self.norm, nn.BatchNorm2d) else u
+
+    def forward(self, x: Tensor, gates: Gates | None = None) -> Tensor:
+        return self.forward_head(self.forward_features(x, gates))
+
+
+def check_count(what: str, value: object, least: int) -> None:
+    """Refuse a count that is no whole number from `least` up."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise UserError(f"{what} = {value!r}: expected a whole number from {least} up")
+
+
+def _stem(backbone: Backbone, in_channels: int) -> nn.Module:
+    width = backbone.stem_width
+    if backbone.large_images:
+        first = nn.Conv2d(in_channels, width, 7, stride=2, padding=3, bias=False)
+        return nn.Sequential(first, nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(3, stride=2, padding=1))
+    first = conv(in_channels, width, 3)
+    return first if backbone.pre_activation else nn.Sequential(first, nn.BatchNorm2d(width), nn.ReLU())

@@ -1,0 +1,145 @@
+"""A stage: one resolution, one scheme, N blocks. The only place where a network meets a scheme."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from stepnet.errors import UserError
+from stepnet.schemes import Euler, Point, Scheme, advance, march
+
+Gates = Sequence[Any]
+EULER = Euler()
+
+
+class Transition(nn.Module):
+    """The first block of a stage that changes the shape: `u_0 = P x`, `u_1 = P x + f(x)`.
+
+    Down-sampling is not part of the differential equation, so this is always an Euler step with `f` at the old
+    resolution. The projected input `P x` is the past of the next step. With `project_past` (LM-ResNeXt) the state
+    before `x` is projected too, by a convolution of its own, and the transition is a full step of the scheme.
+    """
+
+    def __init__(self, block: nn.Module, shortcut: nn.Module, project_past: nn.Module | None = None) -> None:
+        super().__init__()
+        self.block = block
+        self.shortcut = shortcut
+        self.project_past = project_past
+
+    def point(self, x: Tensor) -> Point:
+        """The projected input with `f(x)` as its right-hand side."""
+        return Point(self.shortcut(x), lambda u, c, i: self.block(x))
+
+
+class Stage(nn.Module):
+    """`u_0 … u_N` by `march`: an optional transition, then the blocks.
+
+    `k` is one parameter that holds the coefficients of all steps that own one: a starting step owns none.
+    """
+
+    def __init__(
+        self,
+        scheme: Scheme,
+        blocks: Sequence[nn.Module],
+        transition: Transition | None = None,
+        dt: float = 1,
+        after: Callable[[Tensor], Tensor] | None = None,
+        initial_k: float | None = None,
+        k_channels: int | None = None,
+    ) -> None:
+        super().__init__()
+        check_makes_network(scheme)
+        if not (math.isfinite(dt) and dt > 0):
+            raise UserError(f"dt = {dt!r}: expected a positive finite number")
+        self.scheme, self.dt, self.after = scheme, dt, after
+        self.transition = transition
+        self.blocks = nn.ModuleList(blocks)
+        self.k: nn.Parameter | None = None
+        if scheme.trainable and self.owners:
+            shape = (len(self.owners),) if k_channels is None else (len(self.owners), k_channels, 1, 1)
+            low, high = scheme.initial_k if initial_k is None else (initial_k, initial_k)
+            self.k = nn.Parameter(torch.empty(shape).uniform_(low, high) if low < high else torch.full(shape, low))
+
+    @property
+    def depth(self) -> int:
+        """How many steps it takes, the transition counted."""
+        return len(self.blocks) + (self.transition is not None)
+
+    @property
+    def owners(self) -> list[int]:
+        """The steps that own a coefficient: those with a full past."""
+        given = self.transition is not None and self.transition.project_past is not None
+        return list(range(self.depth))[self.scheme.steps - 1 - given :]
+
+    def named_coefficients(self) -> Iterator[tuple[str, Tensor]]:
+        """`k_n` with the name of the block whose step owns it."""
+        names = [
+            *(["transition"] if self.transition is not None else []),
+            *(f"blocks.{n}" for n in range(len(self.blocks))),
+        ]
+        for owner, k in zip(self.owners, () if self.k is None else self.k.unbind(), strict=False):
+            yield names[owner], k
+
+    def states(self, x: Tensor, past: Tensor | None = None, gates: Gates | None = None) -> Iterator[Tensor]:
+        """Yield `u_0, u_1, …, u_N`. `past` is the state before `x`, of the stage before; `gates` one for each step."""
+        ks = None if self.k is None else iter(self.k.unbind())
+        history: tuple[Point, ...] = ()
+        u = x
+        if self.transition is not None:
+            point = self.transition.point(x)
+            yield point.u
+            gate = 1 if gates is None else gates[0]
+            if self.transition.project_past is not None and past is not None and ks is not None:
+                history = (point, Point(self.transition.project_past(past)))
+                u = advance(self.scheme, history, self.dt, next(ks), gate)
+            else:
+                u = advance(EULER, (point,), self.dt, None, gate)
+            u = u if self.after is None else self.after(u)
+            history = (point,)
+            gates = None if gates is None else gates[1:]
+        yield u
+        fs = [right_hand_side(block) for block in self.blocks]
+        yield from march(self.scheme, fs, u, self.dt, ks, gates, self.after, history)
+
+    def forward(self, x: Tensor, past: Tensor | None = None, gates: Gates | None = None) -> Tensor:
+        for u in self.states(x, past, gates):
+            x = u
+        return x
+
+    def extra_repr(self) -> str:
+        return f"scheme={self.scheme.name}, dt={self.dt}, equation: {self.scheme.equation}"
+
+
+def right_hand_side(block: nn.Module) -> Callable[[Tensor, Any, int], Tensor]:
+    """A block as `rhs(u, c, i)`: a network has no clock, so `c` is not used."""
+    return lambda u, c, i: block(u, i)
+
+
+def evaluations(scheme: Scheme, blocks: int, history: int) -> list[int]:
+    """How often each block is evaluated in its step, found by marching the scheme itself over numbers."""
+    counts = [1] * blocks
+
+    def counter(n: int) -> Callable[[Any, Any, int], Any]:
+        def rhs(u: Any, c: Any, i: int) -> Any:
+            counts[n] = max(counts[n], i + 1)
+            return u
+
+        return rhs
+
+    past = tuple(Point(np.zeros(()), counter(0)) for _ in range(history))
+    for _ in march(scheme, [counter(n) for n in range(blocks)], np.zeros(()), 1, past=past):
+        pass
+    return counts
+
+
+def check_makes_network(scheme: Scheme) -> None:
+    """Refuse a scheme that cannot march the blocks of a residual stage, and say what can be had instead."""
+    if not scheme.makes_network:
+        raise UserError(f"scheme {scheme.name!r} makes no network: an implicit step would have to invert the block")
+    if scheme.equation.partitioned:
+        raise UserError(f"scheme {scheme.name!r} advances a pair (X, Y): use a revnet model, e.g. 'revnet38'")
