@@ -1,0 +1,30 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+_declared: list[torch.library.Library] = []  # alive as long as the tests: its operators go with the object
+
+
+def _declare_torchvision_operators() -> None:
+    """Let `import torchvision` work beside a CPU-only torch, where its compiled operators are missing.
+
+    It fails for the want of two schemas that none of the tests calls; declaring them is enough.
+    """
+    try:
+        import torchvision  # noqa: F401
+    except ImportError:
+        return
+    except RuntimeError:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+            del sys.modules[name]  # half imported
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        for operator in ("nms", "qnms"):
+            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        _declared.append(library)
+
+
+_declare_torchvision_operators()
