@@ -1,0 +1,60 @@
+"""The amplification polynomial: the scheme run on `mass u^(m) = lambda u`, with symbols for the past states.
+
+What comes out is linear in them, so one step is a companion matrix; its characteristic polynomial in `zeta`, with
+`z = dt^m lambda`, holds all of linear stability. For a partitioned system, `f = lambda Y` and `g = lambda X`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import sympy
+
+from stepnet.analysis.symbols import subject, z, zeta
+from stepnet.errors import UserError
+from stepnet.schemes import Point, Scheme, advance, fixed_point
+
+NEW = sympy.Symbol("u_{n+1}")  # the unknown of an implicit step
+
+
+def amplification(scheme: str | Scheme) -> sympy.Poly:
+    """`p(zeta, z)`: the scheme's growth factors at z are the roots of `p(., z)`. For `euler`: `zeta - 1 - z`."""
+    matrix = companion(scheme)
+    determinant = (zeta * sympy.eye(matrix.rows) - matrix).det(method="berkowitz")
+    numerator, _ = sympy.fraction(sympy.cancel(sympy.together(determinant)))
+    polynomial = sympy.Poly(numerator, zeta, z)
+    leading = sympy.LC(numerator.subs(z, 0), zeta)
+    return -polynomial if leading.could_extract_minus_sign() else polynomial
+
+
+def companion(scheme: str | Scheme) -> sympy.Matrix:
+    """The matrix that takes `(u_n, u_{n-1}, …)` to `(u_{n+1}, u_n, …)` on the linear equation."""
+    method = subject(scheme)
+    parts = 2 if method.equation.partitioned else 1
+    symbols = [sympy.Symbol(f"x{i}") for i in range(method.steps * parts)]
+    past = [symbols[j : j + parts] for j in range(0, len(symbols), parts)]
+
+    def rhs(u: Any, c: Any, i: int) -> Any:
+        return z * u
+
+    points = tuple(Point(tuple(u), (rhs, rhs)) if parts == 2 else Point(u[0], rhs) for u in past)
+    new = advance(method, points, 1, method.k)
+    rows = [sympy.nsimplify(sympy.expand(part), rational=True) for part in (new if parts == 2 else (new,))]
+    matrix = sympy.zeros(len(symbols), len(symbols))
+    for i, row in enumerate(rows):
+        for j, symbol in enumerate(symbols):
+            matrix[i, j] = sympy.cancel(sympy.diff(row, symbol))
+    for i in range(parts, len(symbols)):  # the older states move one place on
+        matrix[i, i - parts] = 1
+    return matrix
+
+
+@fixed_point.register
+def _(guess: sympy.Expr, phi: Callable[[sympy.Expr], sympy.Expr], tolerance: float) -> sympy.Expr:
+    """A symbolic implicit step, where `phi` is linear in its unknown."""
+    image = sympy.expand(phi(NEW))
+    slope = sympy.diff(image, NEW)
+    if slope.has(NEW):
+        raise UserError(f"the implicit step u = {image} is not linear in u: no closed form")
+    return image.subs(NEW, 0) / (1 - slope)

@@ -1,0 +1,92 @@
+"""Where the roots of a polynomial sit as a parameter moves: inside the unit circle, on it, or outside.
+
+For `q(zeta; x)` the number of roots inside the circle, and the multiplicities on it, change only at finitely many x:
+where a root meets its own mirror image in the circle (`resultant(q, q*) = 0`, `q*` the conjugate reciprocal of q) or
+where two roots meet. These values are algebraic, found exactly; between them one sample decides.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import mpmath
+import sympy
+
+from stepnet.analysis.symbols import zeta
+
+DIGITS = 50
+ON_CIRCLE = mpmath.mpf(10) ** -20  # far above the rounding of DIGITS digits, far below any root that is meant apart
+
+
+def critical_values(q: sympy.Expr, x: sympy.Symbol) -> list[Any]:
+    """The real x, ascending, at which the position of the roots of `q(zeta; x)` can change."""
+    _, factors = sympy.factor_list(q, zeta, x, gaussian=q.has(sympy.I))
+    curves = [factor for factor, _ in factors if factor.has(zeta)]
+    conditions = [sympy.resultant(a, b, zeta) for a, b in combinations(curves, 2)]
+    for curve in curves:
+        if sympy.degree(curve, zeta) > 1:
+            conditions.append(sympy.discriminant(curve, zeta))
+        conditions.append(sympy.resultant(curve, mirror(curve, x), zeta))
+    found: set[Any] = set()
+    for condition in conditions:
+        found.update(_real_roots(sympy.expand(condition), x))
+    return sorted(found, key=lambda value: sympy.N(value, DIGITS))
+
+
+def mirror(q: sympy.Expr, x: sympy.Symbol) -> sympy.Expr:
+    """`q*(zeta) = zeta^n conj(q)(1/zeta)`: its roots are those of q, mirrored in the unit circle."""
+    coefficients = sympy.Poly(q, zeta).all_coeffs()
+    real = sympy.Dummy(real=True)
+    conjugated = [sympy.conjugate(c.subs(x, real)).subs(real, x) for c in coefficients]
+    return sympy.expand(sum(c * zeta**j for j, c in enumerate(conjugated)))
+
+
+def bounded(q: sympy.Expr, multiplicity: int = 1) -> bool:
+    """The root condition: all roots in the closed unit disc, those on the circle at most so many times."""
+    polynomial = sympy.Poly(q, zeta)
+    for factor, times in polynomial.sqf_list()[1]:
+        for root in roots(factor):
+            beyond = abs(root) - 1
+            if beyond > ON_CIRCLE or (abs(beyond) <= ON_CIRCLE and times > multiplicity):
+                return False
+    return True
+
+
+def roots(polynomial: sympy.Poly) -> list[Any]:
+    """The roots to `DIGITS` digits."""
+    with mpmath.workdps(DIGITS):
+        coefficients = [mpmath.mpmathify(sympy.N(c, DIGITS)) for c in polynomial.all_coeffs()]
+        return list(mpmath.polyroots(coefficients, maxsteps=500, extraprec=200)) if len(coefficients) > 1 else []
+
+
+def between(values: list[Any]) -> list[Any]:
+    """One rational in each open interval that the ascending values cut the real line into."""
+    if not values:
+        return [sympy.Integer(0)]
+    near = [sympy.Rational(str(sympy.N(value, DIGITS))) for value in values]
+    middles = [_simple((a + b) / 2, (b - a) / 4) for a, b in zip(near, near[1:], strict=False)]
+    return [sympy.floor(near[0]) - 1, *middles, sympy.ceiling(near[-1]) + 1]
+
+
+def _simple(value: Any, tolerance: Any) -> Any:
+    """A rational with few digits near `value`: the exact arithmetic that follows is quick with it."""
+    denominator = 1
+    while abs(sympy.Rational(round(value * denominator), denominator) - value) > tolerance:
+        denominator *= 2
+    return sympy.Rational(round(value * denominator), denominator)
+
+
+def _real_roots(condition: sympy.Expr, x: sympy.Symbol) -> list[Any]:
+    if not condition.has(x):
+        return []
+    real, imaginary = sympy.re(condition.subs(x, _REAL)), sympy.im(condition.subs(x, _REAL))
+    polynomial = sympy.gcd(sympy.Poly(sympy.expand(real), _REAL), sympy.Poly(sympy.expand(imaginary), _REAL))
+    if polynomial.degree() < 1:
+        return []
+    if polynomial.get_domain() in (sympy.ZZ, sympy.QQ):
+        return list(dict.fromkeys(sympy.real_roots(polynomial)))
+    return [sympy.re(root) for root in polynomial.nroots(n=DIGITS) if abs(sympy.im(root)) < ON_CIRCLE]
+
+
+_REAL = sympy.Symbol("x", real=True)

@@ -1,0 +1,158 @@
+"""The modified equation: the differential equation that a scheme solves more accurately than its own.
+
+In *derivatives* (the paper's form, for every linear multistep method): the step says `rho(E) u = dt^m sigma(E) f` with
+the shift `E = exp(dt D)`, so
+
+    dt^-m rho(e^(dt D)) / sigma(e^(dt D)) u = f.
+
+In *elementary differentials* (backward error, for one-step methods): the field `f + dt f_1 + dt^2 f_2 + …` whose exact
+flow is the step, found grade by grade from the rooted trees.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, Literal
+
+import sympy
+
+from stepnet.analysis.amplification import amplification
+from stepnet.analysis.symbols import dt, subject, z, zeta
+from stepnet.analysis.trees import Series, System, Terms, Vector, grade, step, vanishes
+from stepnet.errors import UserError
+from stepnet.schemes import Equation, Scheme
+
+t = sympy.Symbol("t")
+u = sympy.Function("u")
+f = sympy.Symbol("f")
+
+_DEEPEST = 9  # a scheme of higher order than this shows no correction
+
+
+def modified_equation(
+    scheme: str | Scheme, terms: int = 2, form: Literal["derivatives", "differentials"] | None = None
+) -> Any:
+    """The modified equation with its first `terms` non-zero terms: the equation itself, then the corrections.
+
+    `form` is "derivatives", `(1 + k) u' + (1 - k) dt/2 u'' = f` for `lm`, or "differentials",
+    `u' = f - dt/2 f'f` for `euler`; without it, derivatives where the scheme is a linear multistep method. A
+    partitioned scheme gives a pair of equations.
+    """
+    method = subject(scheme)
+    if terms < 1:
+        raise UserError(f"terms = {terms}: expected 1 or more")
+    multistep = not method.equation.partitioned and amplification(method).degree(z) == 1
+    form = form or ("derivatives" if multistep else "differentials")
+    if form == "derivatives":
+        if not multistep:
+            raise UserError(f"{method.name} is no linear multistep method: form='differentials' is its form")
+        return _in_derivatives(method, terms)
+    if form != "differentials":
+        raise UserError(f"form = {form!r}: expected 'derivatives' or 'differentials'")
+    if method.steps > 1 or method.equation.derivative > 1:
+        raise UserError(f"{method.name} is no one-step method for u' = f: form='derivatives' is its form")
+    return _in_differentials(method, terms)
+
+
+def differential_name(vector: Vector) -> str:
+    """How an elementary differential is written: f, f'f, f''(f, f), f'f'f, f''(f, f'f)."""
+    label, *children = vector
+    names = [differential_name(child) for child in children]
+    inside = f"({', '.join(names)})" if len(names) > 1 else "".join(names)
+    return f"{label}{chr(39) * len(names)}{inside}"
+
+
+def _in_derivatives(method: Scheme, terms: int) -> sympy.Eq:
+    polynomial = sympy.Poly(amplification(method).as_expr(), z)
+    minus_sigma, rho = polynomial.all_coeffs()
+    shift = sympy.Symbol("D")  # dt d/dt
+    symbol = (-rho / minus_sigma).subs(zeta, sympy.exp(shift))
+    m = method.equation.derivative
+    for length in range(terms, terms + _DEEPEST):
+        expansion = sympy.series(symbol, shift, 0, m + length).removeO()
+        found = [(n, sympy.factor(expansion.coeff(shift, n))) for n in range(m + length)]
+        found = [(n, c) for n, c in found if c != 0]
+        if len(found) >= terms:
+            break
+    return sympy.Eq(sympy.Add(*(c * dt ** (n - m) * u(t).diff(t, n) for n, c in found[:terms])), f)
+
+
+def _in_differentials(method: Scheme, terms: int) -> Any:
+    found: list[Terms] = []
+    for limit in range(terms, terms + _DEEPEST):
+        found = _backward_error(method, limit)
+        grades = {grade(v, 1) for part in found for v in part}
+        if len(grades) >= terms:
+            break
+    kept = sorted({grade(v, 1) for part in found for v in part})[:terms]
+    equations = []
+    for name, part in zip(("X", "Y") if len(found) == 2 else ("u",), found, strict=True):
+        field = sympy.Integer(0)
+        for q in kept:
+            group = [c * sympy.Symbol(differential_name(v)) for v, c in part.items() if grade(v, 1) == q]
+            field += dt ** (q - 1) * sympy.Add(*group)
+        equations.append(sympy.Eq(sympy.Function(name)(t).diff(t), field))
+    return tuple(equations) if len(equations) == 2 else equations[0]
+
+
+def _backward_error(method: Scheme, limit: int) -> list[Terms]:
+    """The field V, one part of it for each part of the state, with `exp(D_V) u = step`, up to a grade."""
+    equation = Equation(linear=method.equation.linear, partitioned=method.equation.partitioned)
+    system = Autonomous(equation, limit)
+    new = step(method, system)
+    parts: tuple[Series, ...] = new if equation.partitioned else (new,)
+    field: list[Terms] = [{} for _ in parts]
+    for q in range(1, limit + 1):
+        flow = [_flow(field, part, q, equation) for part in range(len(parts))]  # of the grades found so far
+        for mine, wanted, reached in zip(field, parts, flow, strict=True):
+            for vector in {**wanted.terms, **reached}:
+                rest = wanted.terms.get(vector, 0) - reached.get(vector, 0)
+                if grade(vector, 1) == q and not vanishes(rest):
+                    mine[vector] = rest
+    return field
+
+
+class Autonomous(System):
+    """A system whose f does not depend on time."""
+
+    def evaluate(self, label: str, u: Series, time: Any) -> Series:
+        return super().evaluate(label, u, 0)
+
+
+def _flow(field: list[Terms], part: int, limit: int, equation: Equation) -> Terms:
+    """`exp(D_V) u - u = V + D_V V / 2! + D_V^2 V / 3! + …`, one part of it, up to a grade."""
+    total: Terms = dict(field[part])
+    power, n = dict(field[part]), 1
+    while power:
+        n += 1
+        power = {v: c / n for v, c in _lie_derivative(power, field, limit, equation).items()}
+        for vector, c in power.items():
+            total[vector] = total.get(vector, 0) + c
+    return total
+
+
+def _lie_derivative(terms: Terms, field: list[Terms], limit: int, equation: Equation) -> Terms:
+    """`D_V` of a combination of elementary differentials: V is grafted on every vertex in turn."""
+    result: Terms = {}
+    for vector, c in terms.items():
+        for branch, weight in ((v, w) for part in field for v, w in part.items()):
+            if grade(vector, 1) + grade(branch, 1) <= limit:
+                for grafted in _grafts(vector, branch, equation):
+                    result[grafted] = result.get(grafted, 0) + Fraction(1) * c * weight
+    return result
+
+
+def _grafts(vector: Vector, branch: Vector, equation: Equation) -> list[Vector]:
+    label, *children = vector
+    found: list[Vector] = []
+    # f sees only Y, whose directions are headed by g, and the other way round; a linear f has no second derivative
+    if not (equation.partitioned and branch[0] == label) and not (equation.linear and children):
+        found.append(_vector(label, [*children, branch]))
+    for i, child in enumerate(children):
+        rest = children[:i] + children[i + 1 :]
+        found += [_vector(label, [*rest, grown]) for grown in _grafts(child, branch, equation)]
+    return found
+
+
+def _vector(label: str, children: list[Vector]) -> Vector:
+    return (label, *sorted(children, key=str))
