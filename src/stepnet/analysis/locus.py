@@ -7,7 +7,7 @@ where two roots meet. These values are algebraic, found exactly; between them on
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import mpmath
@@ -65,7 +65,7 @@ def between(values: list[Any]) -> list[Any]:
     if not values:
         return [sympy.Integer(0)]
     near = [sympy.Rational(str(sympy.N(value, DIGITS))) for value in values]
-    middles = [_simple((a + b) / 2, (b - a) / 4) for a, b in zip(near, near[1:], strict=False)]
+    middles = [_simple((a + b) / 2, (b - a) / 4) for a, b in pairwise(near)]
     return [sympy.floor(near[0]) - 1, *middles, sympy.ceiling(near[-1]) + 1]
 
 

@@ -66,7 +66,8 @@ def convergence(scheme: str | Scheme, steps: Sequence[int] = (64, 128, 256, 512)
     clear = [(h, e) for h, e in zip(sizes, errors, strict=True) if e > 1e-12]
     if len(clear) < 2:
         raise UserError(f"steps = {tuple(steps)}: fewer than two errors of {method.name} stand clear of rounding")
-    slope = float(np.polyfit(*np.log(np.array(clear)).T, 1)[0])
+    log_dt, log_error = np.log(np.array(clear)).T
+    slope = float(np.polyfit(log_dt, log_error, 1)[0])
     return Convergence(np.array(sizes), np.array(errors), slope)
 
 

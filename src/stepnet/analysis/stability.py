@@ -121,7 +121,9 @@ def _symbolic_limit(method: Scheme, q: sympy.Expr) -> Any:
     formulas += [] if curve.equals(0) else sympy.solve(curve, _x)
     for formula in formulas:
         values = [sympy.sympify(formula).subs(k, value) for value in samples]
-        if all(sympy.simplify(value - limit) == 0 or value == limit for value, limit in zip(values, limits, strict=True)):
+        if all(
+            sympy.simplify(value - limit) == 0 or value == limit for value, limit in zip(values, limits, strict=True)
+        ):
             return sympy.simplify(formula)
     raise UserError(f"the interval of {method.name} is not one formula in k: give a number for k")
 

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, TypeAlias
 
 from stepnet.analysis.symbols import exact
@@ -31,7 +31,7 @@ Terms: TypeAlias = "dict[Vector, Coefficient]"
 TIME: Vector = ("tau",)
 
 
-@lru_cache(maxsize=None)
+@cache
 def grade(vector: Vector, derivative: int) -> int:
     """The power of dt: a function counts the order of its equation, `tau` one, `v_j` j."""
     label = vector[0]
@@ -41,7 +41,7 @@ def grade(vector: Vector, derivative: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """`base * u_0 + sum_v terms[v] v`, a state or a right-hand side; dt is 1, since the grade of v implies its power."""
+    """`base * u_0 + sum_v terms[v] v`, a state or a right-hand side; dt is 1, since a grade implies its power."""
 
     terms: Terms
     base: Coefficient = 0
@@ -136,7 +136,7 @@ def vanishes(c: Coefficient) -> bool:
     """Whether a coefficient is 0: exactly for symbols and rationals, to rounding where a float's digits came in."""
     if hasattr(c, "free_symbols"):
         return bool(c.equals(0))
-    return abs(c) < 1e-12
+    return bool(abs(c) < 1e-12)
 
 
 @lru_cache(maxsize=64)
@@ -148,7 +148,9 @@ def _exact_solution(system: System) -> tuple[Series, ...]:
     for _ in range(system.limit // m + 1):
         arguments = reversed(parts) if system.equation.partitioned else parts  # X' = f(Y), Y' = g(X)
         slopes = [system.evaluate(label, u, 1) for label, u in zip(system.labels, arguments, strict=True)]
-        parts = tuple(start + _integrate(f, m) * (1 / Fraction(mass) if isinstance(mass, int) else 1 / mass) for f in slopes)
+        parts = tuple(
+            start + _integrate(f, m) * (1 / Fraction(mass) if isinstance(mass, int) else 1 / mass) for f in slopes
+        )
     return parts
 
 

@@ -1,0 +1,57 @@
+"""Why negative k accelerates: `lm` on a gradient flow is Polyak's heavy ball (paper, section 2.2).
+
+With `f = -grad g` and g quadratic, eigenvalues in [mu, L], one step multiplies each eigenvector's error by the growth
+factor of the scheme at `z = -lambda dt`. Euler reaches `(kappa - 1)/(kappa + 1)` at best, `kappa = L/mu`; `lm` with the
+best k reaches `(sqrt(kappa) - 1)/(sqrt(kappa) + 1)`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stepnet.analysis.stability import growth
+from stepnet.errors import UserError
+from stepnet.schemes import Scheme, solve
+
+
+class Descent(NamedTuple):
+    """A step size, a coefficient k and the factor by which one step shrinks the error in the end."""
+
+    dt: float
+    k: float
+    rate: float
+
+
+def convergence_rate(scheme: str | Scheme, eigenvalues: Sequence[float], dt: float) -> float:
+    """The asymptotic factor per step on a quadratic with these eigenvalues, from the amplification polynomial."""
+    return float(growth(scheme, -np.asarray(eigenvalues, dtype=float) * dt).max())
+
+
+def best_euler(mu: float, L: float) -> Descent:
+    """Gradient descent at its best: `dt = 2/(L + mu)`."""
+    _check(mu, L)
+    return Descent(2 / (L + mu), 0.0, (L - mu) / (L + mu))
+
+
+def best_lm(mu: float, L: float) -> Descent:
+    """The heavy ball at its best: `dt = 4/(sqrt(L) + sqrt(mu))^2`, `k = -rate^2`."""
+    _check(mu, L)
+    high, low = math.sqrt(L), math.sqrt(mu)
+    rate = (high - low) / (high + low)
+    return Descent(4 / (high + low) ** 2, -(rate**2), rate)
+
+
+def descend(scheme: str | Scheme, eigenvalues: Sequence[float], dt: float, steps: int) -> Any:
+    """The error norms `|u_0|, …, |u_steps|` of a run on the quadratic, each eigenvector started at 1."""
+    values = np.asarray(eigenvalues, dtype=float)
+    run = solve(lambda u: -values * u, np.ones_like(values), (0.0, steps * dt), steps, scheme)
+    return np.linalg.norm(run.u, axis=1)
+
+
+def _check(mu: float, L: float) -> None:
+    if not 0 < mu <= L < math.inf:
+        raise UserError(f"eigenvalues between mu = {mu} and L = {L}: expected 0 < mu <= L")

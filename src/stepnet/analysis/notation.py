@@ -1,0 +1,170 @@
+"""A scheme's step as a person writes it, derived by running the scheme on symbols.
+
+Each evaluation of f is recorded and stands as a symbol in what follows. Where f is evaluated at known states only, it
+is written out, `dt f(u_n)`; otherwise the evaluations are named `f_1, f_2, …` and listed before the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import sympy
+
+from stepnet.analysis.amplification import NEW
+from stepnet.analysis.modified import modified_equation
+from stepnet.analysis.symbols import dt, k, subject
+from stepnet.errors import UserError
+from stepnet.schemes import Equation, Point, Scheme, advance
+
+Terms = tuple[tuple[Any, Any], ...]  # (coefficient, symbol), in reading order
+
+
+@dataclass(frozen=True)
+class Line:
+    """`left = right`, or `left = f(right)`: each side a linear combination of symbols."""
+
+    left: Terms
+    right: Terms
+    function: str = ""
+
+    def __str__(self) -> str:
+        left, right = _sum(self.left, plain), _sum(self.right, plain)
+        return f"{left} = {self.function}({right})" if self.function else f"{left} = {right}"
+
+    @property
+    def latex(self) -> str:
+        """The same line for a paper."""
+        left, right = _sum(self.left, _latex), _sum(self.right, _latex)
+        return rf"{left} = {self.function}\left({right}\right)" if self.function else f"{left} = {right}"
+
+
+def plain(expression: Any) -> str:
+    """An expression in plain characters: `dt/2`, `1 - k`, `3 dt^2/4`."""
+    text = str(sympy.sstr(expression, order="rev-lex")).replace("**", "^").replace("*", " ")
+    return text.replace("^{(", "^(").replace(")}", ")")  # a fourth derivative is u^{(4)} in LaTeX only
+
+
+def plain_equation(equation: Equation) -> str:
+    """The equation that a scheme solves, `(1 + k) u' = f`."""
+    mass = sympy.sympify(equation.mass)
+    return str(equation if mass == 1 else replace(equation, mass=plain(mass)))
+
+
+def step_lines(scheme: str | Scheme) -> list[Line]:
+    """The lines of one step; the last (for a pair, the last two) give the new state."""
+    method = subject(scheme)
+    pair = method.equation.partitioned
+    names = ("X", "Y") if pair else ("u",)
+    past = [[_state(name, -j) for name in names] for j in range(method.steps)]
+    recorder = _Recorder()
+    points = []
+    for states in past:
+        rhs = (recorder.function("f"), recorder.function("g")) if pair else recorder.function("f")
+        points.append(Point(tuple(states) if pair else states[0], rhs))
+    new = advance(method, tuple(points), dt, method.k)
+    results = {_state(name, 1): value for name, value in zip(names, new if pair else (new,), strict=True)}
+    known = [state for states in past for state in states]
+    recorder.settle(known, results)
+    lines = [Line(_one(name), _terms(argument, known, recorder), label) for name, label, argument in recorder.stages]
+    return lines + [Line(_one(left), _terms(right, known, recorder)) for left, right in results.items()]
+
+
+def modified_lines(scheme: str | Scheme, terms: int = 2) -> list[Line]:
+    """The modified equation, as lines in the same notation."""
+    found = modified_equation(scheme, terms)
+    return [_modified_line(equation) for equation in (found if isinstance(found, tuple) else (found,))]
+
+
+def _modified_line(equation: sympy.Eq) -> Line:
+    derivatives = sorted(equation.lhs.atoms(sympy.Derivative), key=lambda d: d.derivative_count)
+    left = [(equation.lhs.expand().coeff(d), _prime(d)) for d in derivatives]
+    right: list[tuple[Any, Any]] = []
+    expanded = sympy.expand(equation.rhs)
+    for q in range(sympy.degree(expanded, dt) + 1):
+        part = expanded.coeff(dt, q)
+        right += [(part.coeff(symbol) * dt**q, symbol) for symbol in sorted(part.free_symbols, key=str)]
+    return Line(tuple(left), tuple(right))
+
+
+def _prime(derivative: sympy.Derivative) -> sympy.Symbol:
+    n = derivative.derivative_count
+    return sympy.Symbol(f"{derivative.expr.func}{chr(39) * n if n < 4 else f'^{{({n})}}'}")
+
+
+class _Recorder:
+    """Hands out a symbol for each evaluation, and remembers where it was taken."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[sympy.Symbol, str, sympy.Expr]] = []
+        self.written: dict[sympy.Symbol, sympy.Expr] = {}
+        self.stages: list[tuple[sympy.Symbol, str, sympy.Expr]] = []
+
+    def function(self, label: str) -> Any:
+        def rhs(u: Any, c: Any, i: int) -> sympy.Symbol:
+            for symbol, same, argument in self.calls:
+                if same == label and argument == u:
+                    return symbol
+            symbol = sympy.Symbol(f"{label}_{len(self.calls) + 1}")
+            self.calls.append((symbol, label, u))
+            return symbol
+
+        return rhs
+
+    def settle(self, known: list[sympy.Symbol], results: dict[sympy.Symbol, sympy.Expr]) -> None:
+        """Write out what is evaluated at a state, old or new; name the rest."""
+        states = {**{sympy.expand(value): name for name, value in results.items()}, **{s: s for s in (*known, NEW)}}
+        at = {symbol: states.get(sympy.expand(argument)) for symbol, _, argument in self.calls}
+        if all(state is not None for state in at.values()):
+            self.written = {symbol: sympy.Function(label)(at[symbol]) for symbol, label, _ in self.calls}
+        else:
+            self.stages = self.calls
+
+
+def _state(name: str, shift: int) -> sympy.Symbol:
+    return sympy.Symbol(f"{name}_{{n{shift:+d}}}" if shift else f"{name}_n")
+
+
+def _terms(expression: Any, known: list[sympy.Symbol], recorder: _Recorder) -> Terms:
+    symbols = [*known, *(symbol for symbol, _, _ in recorder.calls)]
+    expanded = sympy.nsimplify(sympy.expand(expression), rational=True)
+    found = [(expanded.coeff(symbol), symbol) for symbol in symbols]
+    rest = sympy.expand(expanded - sum(c * symbol for c, symbol in found))
+    if rest != 0:
+        raise UserError(f"the step is not a combination of states and evaluations of f: it has {rest}")
+    return tuple((c, recorder.written.get(symbol, symbol)) for c, symbol in found if c != 0)
+
+
+def _one(symbol: sympy.Symbol) -> Terms:
+    return ((sympy.Integer(1), symbol),)
+
+
+def _sum(terms: Terms, show: Callable[[Any], str]) -> str:
+    """`c s + c s - c s`: a factor 1 is left out, a sign becomes the operator, a sum is put in parentheses."""
+    text = ""
+    for c, symbol in terms:
+        scalar, bracket = _split(sympy.sympify(c))
+        negative = scalar.could_extract_minus_sign()
+        scalar = -scalar if negative else scalar
+        factors = [f"({show(bracket)})"] if bracket.is_Add else []
+        factors += [show(scalar)] if scalar != 1 else []
+        term = " ".join([*factors, show(symbol)])
+        text += f" {'-' if negative else '+'} {term}" if text else f"{'-' if negative else ''}{term}"
+    return text
+
+
+def _split(c: Any) -> tuple[Any, Any]:
+    """`c = scalar * bracket`, the bracket a sum in k whose constant is positive, or 1."""
+    c = sympy.factor(c)
+    bracket = sympy.Mul(*(factor for factor in sympy.Mul.make_args(c) if factor.has(sympy.Add)))
+    if not bracket.is_Add:
+        return c, sympy.Integer(1)
+    content, bracket = bracket.primitive()
+    if bracket.subs(k, 0).could_extract_minus_sign():
+        content, bracket = -content, -bracket
+    return sympy.cancel(c / bracket), bracket
+
+
+def _latex(expression: Any) -> str:
+    return str(sympy.latex(expression, symbol_names={dt: r"\Delta t"}, order="rev-lex"))

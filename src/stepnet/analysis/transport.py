@@ -1,0 +1,107 @@
+"""The paper's two PDE examples, Lax–Friedrichs and Lax–Wendroff for `u_t = c u_x` (section 2.2).
+
+A stencil is the weights of `u^{n+1}_j = sum_m w_m(r) u^n_{j+m}`, with `r = c dt/dx`. It multiplies by the symbol
+`G = sum_m w_m e^(m dx d/dx)`, so the equation that it solves is `u_t = (1/dt) log G u`, expanded in dx: the modified
+equation, derived from the weights and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import sympy
+
+from stepnet.analysis.symbols import dt
+from stepnet.errors import UserError
+
+c, dx, r, x, t = sympy.symbols("c dx r x t")
+u = sympy.Function("u")(t, x)
+
+
+@dataclass(frozen=True)
+class Stencil:
+    """One step of a linear scheme on a grid: the weight of `u_{j+m}` for each offset m."""
+
+    name: str
+    weights: dict[int, Any]
+
+    def symbol(self, exponent: Any) -> Any:
+        """`G = sum_m w_m e^(m exponent)`."""
+        return sum(w * sympy.exp(m * exponent) for m, w in self.weights.items())
+
+    def step(self, values: Any, ratio: float) -> Any:
+        """One step on a periodic grid."""
+        return sum(float(sympy.sympify(w).subs(r, ratio)) * np.roll(values, -m) for m, w in self.weights.items())
+
+
+LAX_FRIEDRICHS = Stencil("Lax-Friedrichs", {1: (1 + r) / 2, -1: (1 - r) / 2})
+LAX_WENDROFF = Stencil("Lax-Wendroff", {1: (r**2 + r) / 2, 0: 1 - r**2, -1: (r**2 - r) / 2})
+
+
+def modified_transport(stencil: Stencil, terms: int = 1) -> sympy.Eq:
+    """`u_t - c u_x = ` the first non-zero corrections, with `r = c dt/dx` kept as a symbol."""
+    correction = sum(_in_steps(coefficient, n) * u.diff(x, n) for n, coefficient in _corrections(stencil, terms))
+    return sympy.Eq(u.diff(t) - c * u.diff(x), correction)
+
+
+class Behaviour(NamedTuple):
+    """A single wave's rate of decay (diffusion) and its excess speed (dispersion), measured or predicted."""
+
+    decay: float
+    excess_speed: float
+
+
+def predicted(stencil: Stencil, ratio: float, n: int, wave: int = 1, speed: float = 1.0) -> Behaviour:
+    """What the first two terms of the modified equation say of `cos(2 pi wave x)` on n points of [0, 1)."""
+    width = 1 / n
+    step = ratio * width / speed
+    number = 2j * np.pi * wave
+    rate = sum(
+        complex(_in_steps(a, m).subs({c: speed, dx: width, dt: step, r: ratio})) * number**m
+        for m, a in _corrections(stencil, 2)
+    )
+    return Behaviour(float(-rate.real), float(rate.imag / (2 * np.pi * wave)))
+
+
+def measured(
+    stencil: Stencil, ratio: float, n: int, wave: int = 1, speed: float = 1.0, steps: int | None = None
+) -> Behaviour:
+    """The same two numbers from a run: the wave's amplitude and phase after the steps, against the exact solution."""
+    steps = steps or n
+    step = ratio / n / speed
+    grid = np.arange(n) / n
+    start = np.cos(2 * np.pi * wave * grid)
+    before, after = (np.fft.fft(values)[wave] for values in (start, run(stencil, start, ratio, steps)))
+    duration = steps * step
+    exact = np.exp(2j * np.pi * wave * speed * duration)  # u(t, x) = u_0(x + c t)
+    factor = after / before / exact
+    decay = -np.log(np.abs(factor)) / duration
+    return Behaviour(float(decay), float(np.angle(factor) / (2 * np.pi * wave * duration)))
+
+
+def run(stencil: Stencil, values: Any, ratio: float, steps: int) -> Any:
+    """The grid values after the steps, periodic, at `r = ratio`."""
+    if not np.isfinite(ratio) or steps < 0:
+        raise UserError(f"r = {ratio}, steps = {steps}: expected a finite r and steps from 0 up")
+    for _ in range(steps):
+        values = stencil.step(values, ratio)
+    return values
+
+
+def _corrections(stencil: Stencil, terms: int) -> list[tuple[int, Any]]:
+    """`(n, a_n)` of `log G = r D + sum a_n D^n`, `D = dx d/dx`: the first non-zero ones."""
+    shift = sympy.Symbol("D")
+    length = terms + 4
+    expansion = sympy.expand(sympy.series(sympy.log(stencil.symbol(shift)), shift, 0, length).removeO() - r * shift)
+    found = [(n, sympy.factor(expansion.coeff(shift, n))) for n in range(length)]
+    return [(n, a) for n, a in found if a != 0][:terms]
+
+
+def _in_steps(a: Any, n: int) -> Any:
+    """`a dx^n/dt`, with one factor r taken as `c dt/dx` where a has it: that is how the equations are written."""
+    divided = sympy.cancel(a / r)
+    if sympy.denom(divided).has(r):
+        return a * dx**n / dt
+    return c * dx ** (n - 1) * sympy.factor(divided)
