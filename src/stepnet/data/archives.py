@@ -1,4 +1,4 @@
-"""Unpacking a tar archive that a stranger made."""
+"""Unpacking a .tar.gz archive that a stranger made."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def extract(archive: Path, folder: Path, top: str) -> None:
     more than `LARGEST_CONTENT` bytes is refused whole. Files are written as new ones: owners and modes are not taken.
     """
     try:
-        with tarfile.open(archive) as tar:
+        with tarfile.open(archive, "r:gz") as tar:
             files = _checked(archive, tar)
             for path, member in files.items():
                 if path.parts[0] != top or len(path.parts) == 1:

@@ -121,11 +121,13 @@ class _Arrays(pickle._Unpickler):
 
 
 def _plain(value: Any) -> Any:
-    """`value` with the arrays in place of what stood for them."""
+    """`value` with the arrays in place of what stood for them, and nothing else that stands for something."""
     if isinstance(value, _Array):
         return value.value
     if isinstance(value, dict):
         return {_plain(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(map(_plain, value))
-    return value
+    if isinstance(value, np.ndarray | bytes | str | int | float | None):
+        return value
+    raise UserError(f"it holds {value!r}")

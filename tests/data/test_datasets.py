@@ -1,0 +1,66 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepnet.data import Data, ImageSet, data_root, get_data, list_data, register_data
+from stepnet.data import datasets as registry
+from stepnet.errors import UserError
+
+IMAGES = np.zeros((3, 4, 4, 1), np.uint8)
+LABELS = np.array([0, 1, 1])
+
+
+def test_what_is_registered_is_listed_and_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_loaders", dict(registry._loaders))
+    seen: list[Path] = []
+
+    @register_data("three")
+    def three(root: Path) -> Data:
+        seen.append(root)
+        images = ImageSet(IMAGES, LABELS, ("a", "b"))
+        return Data.of("three", images, images)
+
+    assert "three" in list_data()
+    data = get_data("three", tmp_path)
+    assert seen == [tmp_path]
+    assert (data.num_classes, data.in_channels, data.image_size) == (2, 1, 4)
+    with pytest.raises(UserError, match="'three' is registered already"):
+        register_data("three")(three)
+
+
+def test_an_unknown_name_is_told_its_neighbour() -> None:
+    with pytest.raises(UserError, match="unknown data 'cifar1O': did you mean 'cifar10'"):
+        get_data("cifar1O")
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (IMAGES.astype(np.float32), LABELS, "expected uint8"),
+        (IMAGES[0], LABELS, r"shape \(4, 4, 1\)"),
+        (IMAGES, LABELS[:2], r"expected int64 \[3\]"),
+        (IMAGES, LABELS.astype(np.int32), "labels are int32"),
+        (IMAGES, np.array([0, 2, 0]), "labels run from 0 to 2: expected 0 to 1"),
+        (IMAGES, np.array([0, -1, 0]), "labels run from -1 to 0"),
+        (IMAGES[:0], LABELS[:0], "no images"),
+    ],
+)
+def test_what_does_not_fit_is_refused(images: np.ndarray, labels: np.ndarray, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        ImageSet(images, labels, ("a", "b"))
+
+
+def test_training_and_test_sets_must_agree() -> None:
+    with pytest.raises(UserError, match=r"one: the training set has classes \('a', 'b'\), the test set \('b', 'a'\)"):
+        Data.of("one", ImageSet(IMAGES, LABELS, ("a", "b")), ImageSet(IMAGES, LABELS, ("b", "a")))
+    with pytest.raises(UserError, match="shape"):
+        Data.of("one", ImageSet(IMAGES, LABELS, ("a", "b")), ImageSet(IMAGES[:, 1:], LABELS, ("a", "b")))
+
+
+def test_the_root_is_told_or_set_or_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("STEPNET_DATA", str(tmp_path / "set"))
+    assert data_root(tmp_path / "told") == tmp_path / "told"
+    assert data_root() == tmp_path / "set"
+    monkeypatch.delenv("STEPNET_DATA")
+    assert data_root() == Path.home() / ".cache" / "stepnet"

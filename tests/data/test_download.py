@@ -1,0 +1,132 @@
+"""Downloads from a server on this machine, which can be told to misbehave."""
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from stepnet.data import download as module
+from stepnet.data.download import Unreachable, download
+from stepnet.errors import UserError
+
+CONTENT = bytes(range(256)) * 4000
+MD5 = hashlib.md5(CONTENT).hexdigest()
+
+
+@dataclass
+class Server:
+    url: str = ""
+    content: bytes = CONTENT
+    ranges: bool = True
+    break_after: list[int] = field(default_factory=list)  # bytes before each of the next connections breaks
+    asked: list[str | None] = field(default_factory=list)  # the Range of each request
+    status: int | None = None
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    state = Server()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked = self.headers.get("Range")
+            state.asked.append(asked)
+            if state.status:
+                self.send_error(state.status)
+                return
+            start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and state.ranges else 0
+            if asked and state.ranges and start >= len(state.content):
+                self.send_error(416)
+                return
+            body = state.content[start:]
+            self.send_response(206 if asked and state.ranges else 200)
+            if asked and state.ranges:
+                self.send_header("Content-Range", f"bytes {start}-{len(state.content) - 1}/{len(state.content)}")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body[: state.break_after.pop(0)] if state.break_after else body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        state.url = f"http://127.0.0.1:{http.server_port}/file"
+        yield state
+        http.shutdown()
+        thread.join()
+
+
+def test_a_whole_file_arrives(server: Server, tmp_path: Path) -> None:
+    download(server.url, tmp_path / "file", MD5)
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert server.asked == [None]
+
+
+def test_a_connection_that_breaks_is_taken_up_where_it_broke(server: Server, tmp_path: Path) -> None:
+    server.break_after = [300_000, 200_000]
+    download(server.url, tmp_path / "file", MD5)
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert server.asked == [None, "bytes=300000-", "bytes=500000-"]
+
+
+def test_the_next_run_goes_on_where_the_last_gave_up(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ATTEMPTS", 1)
+    server.break_after = [400_000]
+    with pytest.raises(UserError, match="broke off 1 times at 400000 bytes: run again to go on from there"):
+        download(server.url, tmp_path / "file", MD5)
+    assert [path.name for path in tmp_path.iterdir()] == ["file.part"]
+    download(server.url, tmp_path / "file", MD5)
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert server.asked[1:] == ["bytes=400000-"]
+
+
+def test_a_server_without_ranges_is_asked_from_the_beginning(server: Server, tmp_path: Path) -> None:
+    server.ranges = False
+    (tmp_path / "file.part").write_bytes(CONTENT[:1000])
+    download(server.url, tmp_path / "file", MD5)
+    assert (tmp_path / "file").read_bytes() == CONTENT
+
+
+def test_a_part_that_is_whole_already_is_taken(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "file.part").write_bytes(CONTENT)
+    download(server.url, tmp_path / "file", MD5)
+    assert (tmp_path / "file").read_bytes() == CONTENT
+
+
+def test_a_part_of_another_version_is_fetched_anew(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "file.part").write_bytes(b"x" * 1000)
+    download(server.url, tmp_path / "file", MD5)
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert server.asked == ["bytes=1000-", None]
+
+
+def test_a_wrong_checksum_leaves_nothing(server: Server, tmp_path: Path) -> None:
+    server.content = CONTENT[:-1] + b"?"
+    with pytest.raises(UserError, match=f"where {MD5} is expected"):
+        download(server.url, tmp_path / "file", MD5)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_server_is_told_apart(server: Server, tmp_path: Path) -> None:
+    server.status = 503
+    with pytest.raises(Unreachable, match="the server says 503"):
+        download(server.url, tmp_path / "file", MD5)
+    with pytest.raises(Unreachable, match="cannot be reached"):
+        download("http://127.0.0.1:1/file", tmp_path / "file", MD5)
+
+
+def test_other_addresses_are_refused(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(CONTENT)
+    with pytest.raises(UserError, match="is no web address"):
+        download(secret.as_uri(), tmp_path / "file", MD5)
+    assert not (tmp_path / "file").exists()

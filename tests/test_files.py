@@ -1,0 +1,58 @@
+from pathlib import Path
+
+import pytest
+
+from stepnet.files import whole_file, whole_folder
+
+
+def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "file"
+    with whole_file(path) as partial:
+        partial.write_text("new")
+        assert not path.exists()
+    assert path.read_text() == "new"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(KeyboardInterrupt), whole_file(path) as partial:
+        partial.write_text("half of the n")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "folder"
+    with whole_folder(path) as partial:
+        (partial / "a").write_text("a")
+        assert not path.exists()
+    assert [inner.name for inner in path.iterdir()] == ["a"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_folder_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), whole_folder(tmp_path / "folder") as partial:
+        (partial / "a").write_text("a")
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_process_to_finish_a_folder_wins(tmp_path: Path) -> None:
+    path = tmp_path / "folder"
+    with whole_folder(path) as slow:
+        (slow / "by").write_text("slow")
+        with whole_folder(path) as quick:
+            (quick / "by").write_text("quick")
+    assert (path / "by").read_text() == "quick"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_files_have_the_modes_of_ordinary_ones(tmp_path: Path) -> None:
+    ordinary = tmp_path / "ordinary"
+    ordinary.write_text("")
+    with whole_file(tmp_path / "whole") as partial:
+        partial.write_text("")
+    assert (tmp_path / "whole").stat().st_mode == ordinary.stat().st_mode
