@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepnet.errors import UserError
+from stepnet.randomness import Words
 
 Pixels = NDArray[np.uint8]
-Words = NDArray[np.uint64]
 
 
 class Views(NamedTuple):

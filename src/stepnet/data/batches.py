@@ -14,12 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepnet.data.augment import Words
 from stepnet.data.datasets import Batch, Data, Request, Source
 from stepnet.data.normalise import Normalisation
 from stepnet.errors import UserError
-
-ORDER, VIEWS = range(2)  # independent streams of random words
+from stepnet.randomness import Stream, Words, random_words
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,19 +75,11 @@ class Batches:
         order: NDArray[np.intp] = np.arange(count)
         words: Words | None = None
         if self.seed is not None:
-            order = np.argsort(random_words(count, self.seed, epoch, ORDER), kind="stable")
-            words = random_words(count, self.seed, epoch, VIEWS)
+            order = np.argsort(random_words(count, self.seed, epoch, Stream.ORDER), kind="stable")
+            words = random_words(count, self.seed, epoch, Stream.VIEWS)
         for step in range(start, len(self)):
             here = self.positions(step)
             yield Request(order[here], None if words is None else words[here])
-
-
-def random_words(count: int, *key: int) -> Words:
-    """`count` random 64-bit words, a function of `key`.
-
-    Raw words of a counter-based generator, not numpy's distributions: numpy promises that the former never change.
-    """
-    return np.random.Philox(np.random.SeedSequence(key)).random_raw(count)
 
 
 def training_batches(

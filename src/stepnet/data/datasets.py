@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from stepnet.data.augment import Augmentation, Pixels, Words
+from stepnet.data.augment import Augmentation, Pixels
 from stepnet.data.normalise import Normalisation, statistics
 from stepnet.errors import UserError, unknown
+from stepnet.randomness import Words
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
