@@ -33,7 +33,6 @@ class Backbone:
 
     def blocks(self, index: int, scheme: Scheme) -> tuple[Transition | None, list[nn.Module]]:
         """The transition and the blocks of one stage, with the statistics that the scheme's evaluations need."""
-        block = PreActivation if self.pre_activation else PostActivation
         inputs = self.widths[index - 1] if index else self.stem_width
         width, depth, stride = self.widths[index], self.depths[index], 2 if index else 1
         transition = None
@@ -41,15 +40,36 @@ class Backbone:
             depth -= 1
             past = conv(inputs, width, 1, stride) if self.project_past and scheme.trainable and index else None
             transition = Transition(
-                block(self.convolutions(inputs, width, stride)), self._shortcut(inputs, width, stride), past
+                self.make_block(inputs, width, stride), self.make_shortcut(inputs, width, stride), past
             )
         counts = evaluations(scheme, depth, history=int(transition is not None))
-        return transition, [block(self.convolutions(width, width, 1), count) for count in counts]
+        return transition, [self.make_block(width, width, 1, count) for count in counts]
 
-    def _shortcut(self, inputs: int, outputs: int, stride: int) -> nn.Module:
+    def make_block(self, inputs: int, outputs: int, stride: int, evaluations: int = 1) -> nn.Module:
+        """The right-hand side of one step, which evaluates it so many times."""
+        block = PreActivation if self.pre_activation else PostActivation
+        return block(self.convolutions(inputs, outputs, stride), evaluations)
+
+    def make_shortcut(self, inputs: int, outputs: int, stride: int) -> nn.Module:
+        """What carries a state into a stage of another shape."""
         if self.shortcut == "subsample":
             return Subsample(inputs, outputs, stride)
         return projection(inputs, outputs, stride, normalised=not self.pre_activation)
+
+    def make_stem(self, in_channels: int) -> nn.Module:
+        """What makes the first state of an image."""
+        width = self.stem_width
+        if self.large_images:
+            first = nn.Conv2d(in_channels, width, 7, stride=2, padding=3, bias=False)
+            return nn.Sequential(first, nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(3, stride=2, padding=1))
+        first = conv(in_channels, width, 3)
+        return first if self.pre_activation else nn.Sequential(first, nn.BatchNorm2d(width), nn.ReLU())
+
+    @property
+    def reduction(self) -> int:
+        """The product of all strides."""
+        halvings = len(self.widths) - 1 + (2 if self.large_images else 0)
+        return 1 << halvings
 
 
 class Network(nn.Module):
@@ -112,7 +132,7 @@ class ResidualNetwork(Network):
         self.in_channels = in_channels
         self.scheme = get_scheme(scheme)
         check_makes_network(self.scheme)
-        self.stem = _stem(backbone, in_channels)
+        self.stem = backbone.make_stem(in_channels)
         self.stages = nn.ModuleList()
         for index, width in enumerate(backbone.widths):
             transition, blocks = backbone.blocks(index, self.scheme)
@@ -120,7 +140,7 @@ class ResidualNetwork(Network):
             self.stages.append(Stage(self.scheme, blocks, transition, dt, after, k, width if k_per_channel else None))
         self.num_features = backbone.widths[-1]
         self.norm = nn.BatchNorm2d(self.num_features) if backbone.pre_activation else nn.Identity()
-        self.reduction = 2 ** (len(backbone.widths) - 1) * (4 if backbone.large_images else 1)
+        self.reduction = backbone.reduction
         self.head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
         initialise(self)
 
@@ -146,12 +166,3 @@ def check_count(what: str, value: object, least: int) -> None:
     """Refuse a count that is no whole number from `least` up."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise UserError(f"{what} = {value!r}: expected a whole number from {least} up")
-
-
-def _stem(backbone: Backbone, in_channels: int) -> nn.Module:
-    width = backbone.stem_width
-    if backbone.large_images:
-        first = nn.Conv2d(in_channels, width, 7, stride=2, padding=3, bias=False)
-        return nn.Sequential(first, nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(3, stride=2, padding=1))
-    first = conv(in_channels, width, 3)
-    return first if backbone.pre_activation else nn.Sequential(first, nn.BatchNorm2d(width), nn.ReLU())

@@ -54,8 +54,7 @@ class Stage(nn.Module):
     ) -> None:
         super().__init__()
         check_makes_network(scheme)
-        if not (math.isfinite(dt) and dt > 0):
-            raise UserError(f"dt = {dt!r}: expected a positive finite number")
+        check_step_size(dt)
         self.scheme, self.dt, self.after = scheme, dt, after
         self.transition = transition
         self.blocks = nn.ModuleList(blocks)
@@ -85,9 +84,19 @@ class Stage(nn.Module):
         for owner, k in zip(self.owners, () if self.k is None else self.k.unbind(), strict=False):
             yield names[owner], k
 
-    def states(self, x: Tensor, past: Tensor | None = None, gates: Gates | None = None) -> Iterator[Tensor]:
-        """Yield `u_0, u_1, …, u_N`. `past` is the state before `x`, of the stage before; `gates` one for each step."""
-        ks = None if self.k is None else iter(self.k.unbind())
+    def states(
+        self,
+        x: Tensor,
+        past: Tensor | None = None,
+        gates: Gates | None = None,
+        given: Sequence[Any] | None = None,
+    ) -> Iterator[Tensor]:
+        """Yield `u_0, u_1, …, u_N`.
+
+        `past` is the state before `x`, of the stage before. `gates` are one for each step; so are `given`, the
+        coefficients of a scheme that does not learn them (FractalNet's join weights).
+        """
+        ks = iter(given) if given is not None else None if self.k is None else iter(self.k.unbind())
         history: tuple[Point, ...] = ()
         u = x
         if self.transition is not None:
@@ -106,8 +115,14 @@ class Stage(nn.Module):
         fs = [right_hand_side(block) for block in self.blocks]
         yield from march(self.scheme, fs, u, self.dt, ks, gates, self.after, history)
 
-    def forward(self, x: Tensor, past: Tensor | None = None, gates: Gates | None = None) -> Tensor:
-        for u in self.states(x, past, gates):
+    def forward(
+        self,
+        x: Tensor,
+        past: Tensor | None = None,
+        gates: Gates | None = None,
+        given: Sequence[Any] | None = None,
+    ) -> Tensor:
+        for u in self.states(x, past, gates, given):
             x = u
         return x
 
@@ -135,6 +150,12 @@ def evaluations(scheme: Scheme, blocks: int, history: int) -> list[int]:
     for _ in march(scheme, [counter(n) for n in range(blocks)], np.zeros(()), 1, past=past):
         pass
     return counts
+
+
+def check_step_size(dt: float) -> None:
+    """Refuse a step that leads nowhere."""
+    if not (math.isfinite(dt) and dt > 0):
+        raise UserError(f"dt = {dt!r}: expected a positive finite number")
 
 
 def check_makes_network(scheme: Scheme) -> None:

@@ -1,0 +1,109 @@
+"""RevNet (Gomez, Ren, Urtasun, Grosse 2017): the coupled scheme on the two halves of the channels.
+
+CIFAR 38 and 110: basic blocks, parameter-free shortcuts. CIFAR 164 and ImageNet 56, 104: bottlenecks; where the
+channels grow each half is projected by a 1x1 convolution of its own. Every unit is a pair `(f, g)`, the first of a
+stage too, so a unit with basic blocks counts four layers and one with bottlenecks six.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from stepnet.errors import UserError
+from stepnet.nets.blocks import basic, bottleneck, initialise
+from stepnet.nets.registry import register_model
+from stepnet.nets.residual import Backbone, Network, check_count
+from stepnet.nets.reversible import CoupledTransition, Coupling, ReversibleStage, check_reversible
+from stepnet.schemes import Scheme, get_scheme
+
+# The widths are those of one half, X or Y; the stem's are of both together.
+CIFAR = {
+    38: Backbone(basic, (16, 32, 56), (3, 3, 3), stem_width=32, pre_activation=True),
+    110: Backbone(basic, (16, 32, 64), (9, 9, 9), stem_width=32, pre_activation=True),
+    164: Backbone(bottleneck, (64, 128, 256), (9, 9, 9), stem_width=32, pre_activation=True, shortcut="projection"),
+}
+IMAGENET = {
+    depth: Backbone(
+        bottleneck,
+        (256, 512, 1024, 1664),
+        (2, 2, units, 2),
+        stem_width=128,
+        pre_activation=True,
+        shortcut="projection",
+        large_images=True,
+    )
+    for depth, units in {56: 3, 104: 11}.items()
+}
+
+
+class RevNet(Network):
+    """The channels split in halves `(X, Y)`, reversible stages, the halves joined before the head."""
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        scheme: str | Scheme = "coupled",
+        num_classes: int = 10,
+        in_channels: int = 3,
+        dt: float = 1,
+        recompute: bool = True,
+    ) -> None:
+        super().__init__()
+        check_count("num_classes", num_classes, least=0)
+        check_count("in_channels", in_channels, least=1)
+        self.in_channels = in_channels
+        self.scheme = get_scheme(scheme)
+        check_reversible(self.scheme)
+        self.stem = backbone.make_stem(in_channels)
+        self.stages = nn.ModuleList(
+            ReversibleStage(self.scheme, *_units(backbone, index), dt=dt, recompute=recompute)
+            for index in range(len(backbone.widths))
+        )
+        self.num_features = 2 * backbone.widths[-1]
+        self.norm = nn.BatchNorm2d(self.num_features)
+        self.reduction = backbone.reduction
+        self.head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
+        initialise(self)
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        self.check_input(x)
+        state = self.stem(x).chunk(2, dim=1)
+        for stage in self.stages:
+            state = stage(state)
+        return F.relu(self.norm(torch.cat(state, dim=1)))
+
+
+def _units(backbone: Backbone, index: int) -> tuple[list[Coupling], CoupledTransition | None]:
+    inputs = backbone.widths[index - 1] if index else backbone.stem_width // 2
+    width, depth, stride = backbone.widths[index], backbone.depths[index], 2 if index else 1
+
+    transition = None
+    if stride > 1 or inputs != width:
+        depth -= 1
+        shortcuts = backbone.make_shortcut(inputs, width, stride), backbone.make_shortcut(inputs, width, stride)
+        transition = CoupledTransition(
+            Coupling(backbone.make_block(inputs, width, stride), backbone.make_block(width, width, 1)), shortcuts
+        )
+    pairs = ((backbone.make_block(width, width, 1), backbone.make_block(width, width, 1)) for _ in range(depth))
+    return [Coupling(f, g) for f, g in pairs], transition
+
+
+def revnet(depth: int, **options: Any) -> RevNet:
+    """A RevNet of Gomez et al. by its number of layers."""
+    backbones = {**CIFAR, **IMAGENET}
+    if depth not in backbones:
+        raise UserError(f"RevNet of depth {depth!r}: expected one of {', '.join(map(str, sorted(backbones)))}")
+    return RevNet(backbones[depth], **options)
+
+
+for _depth in CIFAR:
+    register_model(f"revnet{_depth}", family="revnet", scheme="coupled")(partial(revnet, _depth))
+for _depth in IMAGENET:
+    register_model(f"revnet{_depth}", family="revnet", scheme="coupled", image_size=224, num_classes=1000)(
+        partial(revnet, _depth)
+    )
