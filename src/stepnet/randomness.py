@@ -29,4 +29,4 @@ def random_words(count: int, *key: int) -> Words:
 
 def uniform(words: Words) -> NDArray[np.float64]:
     """The words as numbers in [0, 1): their first 53 bits, exact in float64."""
-    return (words >> np.uint64(11)) * 2.0**-53
+    return np.ldexp((words >> np.uint64(11)).astype(np.float64), -53)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +12,11 @@ from torch import Tensor, nn
 
 from stepnet.errors import UserError
 from stepnet.nets.blocks import PostActivation, PreActivation, Subsample, conv, initialise, projection
+from stepnet.nets.cost import KineticCost
 from stepnet.nets.stage import Gates, Stage, Transition, check_makes_network, evaluations
+from stepnet.nets.stochastic import StochasticDepth, zero_gradient
 from stepnet.schemes import Scheme, get_scheme
+from stepnet.schemes.arithmetic import is_number
 
 Convolutions = Callable[[int, int, int], list[nn.Conv2d]]  # (inputs, outputs, stride) -> the chain of one block
 
@@ -114,7 +117,11 @@ class Network(nn.Module):
 
 
 class ResidualNetwork(Network):
-    """A scheme marching the blocks of a backbone, stage by stage."""
+    """A scheme marching the blocks of a backbone, stage by stage.
+
+    `stochastic_depth` is the survival probability `p_L` of the last block, or the options of `StochasticDepth`:
+    `{"survival": 0.8, "scaling": "inverse", "mode": "drop_path"}`.
+    """
 
     def __init__(
         self,
@@ -125,6 +132,7 @@ class ResidualNetwork(Network):
         dt: float = 1,
         k: float | None = None,
         k_per_channel: bool = False,
+        stochastic_depth: float | Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         check_count("num_classes", num_classes, least=0)
@@ -143,10 +151,28 @@ class ResidualNetwork(Network):
         self.reduction = backbone.reduction
         self.head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
         initialise(self)
+        self.stochastic: StochasticDepth | None = None
+        if stochastic_depth is not None:
+            options = stochastic_depth if isinstance(stochastic_depth, Mapping) else {"survival": stochastic_depth}
+            self.stochastic = StochasticDepth(**{"depth": self.depth, "dt": dt, **options})
 
-    def forward_features(self, x: Tensor, gates: Gates | None = None) -> Tensor:
-        """The last feature map. `gates` multiply the steps' increments, one for each block of the network."""
+    @property
+    def depth(self) -> int:
+        """How many steps it takes: one gate for each."""
+        return sum(stage.depth for stage in self.stages if isinstance(stage, Stage))
+
+    def forward_features(self, x: Tensor, gates: Gates | None = None, *, cost: KineticCost | None = None) -> Tensor:
+        """The last feature map.
+
+        `gates` multiply the steps' increments, one for each block of the network; without them a network with
+        stochastic depth takes their means in evaluation, and a draw of its own in training.
+        """
         self.check_input(x)
+        if gates is None and self.stochastic is not None:
+            gates = self.stochastic.gates(x, self.training)
+        if gates is not None and len(gates) != self.depth:
+            raise UserError(f"{len(gates)} gates: the network has {self.depth} blocks, and takes one gate for each")
+        unused: list[nn.Parameter] = []
         u, past = self.stem(x), None
         first = 0
         for stage in self.stages:
@@ -154,12 +180,16 @@ class ResidualNetwork(Network):
             own = None if gates is None else gates[first : first + stage.depth]
             first += stage.depth
             entry = True
-            for state in stage.states(u, past, own):
+            if own is not None:
+                own = [gate.to(u) if isinstance(gate, Tensor) else gate for gate in own]
+                dropped = (block for block, gate in zip(stage.steps, own, strict=True) if is_number(gate, 0))
+                unused.extend(p for block in dropped for p in block.parameters())
+            for state in stage.states(u, past, own, cost=cost):
                 past, u, entry = None if entry else u, state, False
-        return F.relu(self.norm(u)) if isinstance(self.norm, nn.BatchNorm2d) else u
+        return zero_gradient(F.relu(self.norm(u)) if isinstance(self.norm, nn.BatchNorm2d) else u, unused)
 
-    def forward(self, x: Tensor, gates: Gates | None = None) -> Tensor:
-        return self.forward_head(self.forward_features(x, gates))
+    def forward(self, x: Tensor, gates: Gates | None = None, *, cost: KineticCost | None = None) -> Tensor:
+        return self.forward_head(self.forward_features(x, gates, cost=cost))
 
 
 def check_count(what: str, value: object, least: int) -> None:

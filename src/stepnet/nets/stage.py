@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from stepnet.errors import UserError
+from stepnet.nets.cost import KineticCost
 from stepnet.schemes import Euler, Point, Scheme, advance, march
 
 Gates = Sequence[Any]
@@ -65,9 +66,14 @@ class Stage(nn.Module):
             self.k = nn.Parameter(torch.empty(shape).uniform_(low, high) if low < high else torch.full(shape, low))
 
     @property
+    def steps(self) -> list[nn.Module]:
+        """The block of each step, the transition's first."""
+        return [*([] if self.transition is None else [self.transition.block]), *self.blocks]
+
+    @property
     def depth(self) -> int:
         """How many steps it takes, the transition counted."""
-        return len(self.blocks) + (self.transition is not None)
+        return len(self.steps)
 
     @property
     def owners(self) -> list[int]:
@@ -90,17 +96,21 @@ class Stage(nn.Module):
         past: Tensor | None = None,
         gates: Gates | None = None,
         given: Sequence[Any] | None = None,
+        cost: KineticCost | None = None,
     ) -> Iterator[Tensor]:
         """Yield `u_0, u_1, …, u_N`.
 
         `past` is the state before `x`, of the stage before. `gates` are one for each step; so are `given`, the
-        coefficients of a scheme that does not learn them (FractalNet's join weights).
+        coefficients of a scheme that does not learn them (FractalNet's join weights). A running `cost` watches
+        the right-hand sides.
         """
         ks = iter(given) if given is not None else None if self.k is None else iter(self.k.unbind())
         history: tuple[Point, ...] = ()
         u = x
         if self.transition is not None:
             point = self.transition.point(x)
+            if cost is not None:
+                point = Point(point.u, cost.watch(point.rhs, self.dt))
             yield point.u
             gate = 1 if gates is None else gates[0]
             if self.transition.project_past is not None and past is not None and ks is not None:
@@ -113,6 +123,8 @@ class Stage(nn.Module):
             gates = None if gates is None else gates[1:]
         yield u
         fs = [right_hand_side(block) for block in self.blocks]
+        if cost is not None:
+            fs = [cost.watch(f, self.dt) for f in fs]
         yield from march(self.scheme, fs, u, self.dt, ks, gates, self.after, history)
 
     def forward(

@@ -1,0 +1,119 @@
+"""Stochastic depth (Huang et al. 2016) for every scheme of the library, LM included (paper, section 3).
+
+    X_{n+1} = carry + gate_n increment,    P(eta_n = 1) = p_n,    p_l = 1 - l/L (1 - p_L)
+
+The gate multiplies the step's whole increment, so a Runge–Kutta step is gated once, and a multistep method remembers
+0 for an f that was dropped. Evaluation takes the gates' means. Gates are a function of (seed, step, block), drawn
+before the forward pass: resumed runs and all ranks of a distributed one draw the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from stepnet.errors import UserError, unknown
+from stepnet.nets.stage import check_step_size
+from stepnet.randomness import Stream, random_words, uniform
+from stepnet.schemes.gates import stochastic_gate
+
+Mode = Literal["batch", "drop_path"]
+Scaling = Literal["mean", "inverse"]
+
+
+@dataclass
+class StochasticDepth:
+    """The law of the gates of a network with `depth` blocks.
+
+    `mode`: "batch" draws one gate for each block and batch, a Python number, and a block whose gate is 0 is not
+    computed; "drop_path" draws one for each block and sample, which regularises more finely and saves nothing.
+    `scaling`: "mean" is Huang's, gates eta in training and p at evaluation; "inverse" has eta/p and 1.
+    `dt` is that of the paper's general form: away from 1 a dropped block keeps the weight `p (dt - sqrt(dt))`
+    instead of 0, so every block is computed.
+    """
+
+    survival: float  # p_L, of the last block
+    depth: int
+    mode: Mode = "batch"
+    scaling: Scaling = "mean"
+    dt: float = 1
+    seed: int = 0  # of the gates that the network draws itself, where its caller passes none
+    drawn: int = field(default=0, init=False)  # how often it did
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.survival <= 1:
+            raise UserError(f"survival probability p_L = {self.survival!r}: expected a number from 0 to 1")
+        check_step_size(self.dt)
+        if self.mode not in get_args(Mode):
+            raise unknown("mode of stochastic depth", self.mode, get_args(Mode))
+        if self.scaling not in get_args(Scaling):
+            raise unknown("scaling of stochastic depth", self.scaling, get_args(Scaling))
+        if self.scaling == "inverse" and self.survival == 0:
+            raise UserError("survival probability p_L = 0 with inverse scaling: 1/p_L is infinite; take scaling='mean'")
+
+    @property
+    def probabilities(self) -> list[float]:
+        """`p_1 … p_L`: the survival probability falls linearly from the input to `p_L`."""
+        return [1 - block / self.depth * (1 - self.survival) for block in range(1, self.depth + 1)]
+
+    @property
+    def means(self) -> list[float]:
+        """The gates of evaluation: `E gate`, one for each block."""
+        return self.probabilities if self.scaling == "mean" else [1.0] * self.depth
+
+    def draw(self, seed: int, step: int, samples: int | range | None = None) -> list[Any]:
+        """The gates of training step `step`, one for each block.
+
+        drop_path also needs `samples`: this rank's positions in the global batch, or simply their number.
+        """
+        if self.mode == "batch":
+            return self._gates(uniform(random_words(self.depth, seed, step, Stream.GATES)).tolist())
+        if samples is None:
+            raise UserError("drop_path draws one gate for each sample: pass draw(seed, step, samples=batch size)")
+        samples = range(samples) if isinstance(samples, int) else samples
+        words = random_words(samples.stop * self.depth, seed, step, Stream.GATES).reshape(-1, self.depth)
+        return self._gates(torch.from_numpy(uniform(words[samples.start :])).T.reshape(self.depth, -1, 1, 1, 1))
+
+    def gates(self, x: Tensor, training: bool) -> list[Any]:
+        """What the network takes where its caller passes no gates: means, or the next draw of its own."""
+        if not training:
+            return self.means
+        self.drawn += 1
+        return self.draw(self.seed, self.drawn - 1, len(x))
+
+    def _gates(self, uniforms: Iterable[Any]) -> list[Any]:
+        gates = []
+        for u, p in zip(uniforms, self.probabilities, strict=True):
+            eta = (u < p).float() if isinstance(u, Tensor) else float(u < p)
+            gate = stochastic_gate(eta, p, self.dt)
+            gates.append(gate if self.scaling == "mean" else gate / p)
+        return gates
+
+
+class _ZeroGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, *parameters: Tensor) -> Tensor:
+        ctx.parameters = parameters
+        return output.view_as(output)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        return (*gradients, *map(torch.zeros_like, ctx.parameters))
+
+
+def zero_gradient(output: Tensor, unused: Sequence[nn.Parameter]) -> Tensor:
+    """`output`, as if it depended on the `unused` parameters with the derivative 0.
+
+    A dropped block's gradient is then zero rather than missing: momentum and weight decay go on as they would have,
+    and DistributedDataParallel, which waits for the gradient of every parameter, gets all of them at the beginning
+    of the backward pass (there is no need of `find_unused_parameters`).
+    """
+    wanted = [p for p in unused if p.requires_grad]
+    if not (wanted and torch.is_grad_enabled()):
+        return output
+    zeroed: Tensor = _ZeroGradient.apply(output, *wanted)  # type: ignore[no-untyped-call]
+    return zeroed
