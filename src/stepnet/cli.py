@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Any
 
 import tyro
-from tyro.conf import subcommand
 
+from stepnet.commands.data import Data
 from stepnet.commands.scheme import Scheme
+from stepnet.commands.train import Compare, Evaluate, Train
 from stepnet.errors import UserError
 
-Command = Annotated[Scheme, subcommand("scheme", description=Scheme.__doc__)]
+COMMANDS: dict[str, Callable[..., Any]] = {
+    "train": Train,
+    "compare": Compare,
+    "evaluate": Evaluate,
+    "scheme": Scheme,
+    "data": Data,
+}
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command. Exit codes: 0 done, 2 a user's mistake (told in one line), 130 interrupted."""
     try:
-        command = tyro.cli(Command, prog="stepnet", description="Deep networks as numerical schemes.", args=argv)
+        command = tyro.extras.subcommand_cli_from_dict(
+            COMMANDS, prog="stepnet", description="Deep networks as numerical schemes.", args=argv
+        )
         command()
     except UserError as error:
         print(f"stepnet: {error}", file=sys.stderr)

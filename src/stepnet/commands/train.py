@@ -1,0 +1,196 @@
+"""`stepnet train`, `stepnet compare` and `stepnet evaluate`."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import typing
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
+
+import tyro
+from tyro.conf import OmitArgPrefixes, Positional
+
+from stepnet.errors import UserError
+from stepnet.training.recipes import Recipe, default_recipe, get_recipe
+
+if TYPE_CHECKING:
+    from stepnet.training import TrainConfig
+    from stepnet.training.display import Display
+
+# Every field of a recipe is a flag that overrides it: one definition is the recipe, the flags and the saved config.
+_hints = typing.get_type_hints(Recipe)
+Overrides: Any = dataclasses.make_dataclass(
+    "Overrides",
+    [
+        (f.name, Annotated[Optional[_hints[f.name]], tyro.conf.arg(help=f.metadata["help"])], field(default=None))  # noqa: UP045
+        for f in dataclasses.fields(Recipe)
+    ],
+)
+Overrides.__doc__ = "Fields of the recipe; one that is not given keeps the recipe's value."
+
+# A run with fewer images than this is over before a compiled graph has paid for itself.
+COMPILE_FROM = 500_000
+
+
+@dataclass(kw_only=True)
+class Training:
+    """What `train` and `compare` share."""
+
+    data: str = "digits"
+    """digits (embedded), cifar10, cifar100, imagenet."""
+    recipe: str | None = None
+    """Name of the recipe; the paper's for this model and data unless given."""
+    scheme: str | None = None
+    """March the blocks by this scheme instead of the model's own; puts it into a timm/ or torchvision/ network."""
+    seed: int = 0
+    """Of initial weights, data order, augmentation, gates."""
+    data_root: str | None = None
+    """The folder of all data sets; $STEPNET_DATA or ~/.cache/stepnet unless given."""
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """bf16 and fp16 by autocast, where the machine can."""
+    compile: bool | None = None
+    """torch.compile; where it pays unless given."""
+    channels_last: bool = True
+    """The memory layout that convolutions like."""
+    sync_bn: bool = False
+    """Synchronised batch norm over processes (GPUs only)."""
+    freeze_bn: bool = False
+    """Keep the running statistics as they are and normalise by them."""
+    checkpoint_steps: int = 1000
+    """Save at least every so many steps …"""
+    checkpoint_minutes: float = 5.0
+    """… and every so many minutes."""
+    log: Literal["none", "tensorboard"] = "none"
+    """Beside metrics.jsonl."""
+    overrides: OmitArgPrefixes[Overrides] = field(default_factory=Overrides)
+
+    def config(self, model: str, out: Path | None = None) -> TrainConfig:
+        """The whole config of one run."""
+        from stepnet.training.config import TrainConfig, default_folder
+
+        changes = {k: v for k, v in dataclasses.asdict(self.overrides).items() if v is not None}
+        recipe = get_recipe(self.recipe or default_recipe(model, self.data)).override(changes)
+        shared = {f.name for f in dataclasses.fields(TrainConfig)} - {"recipe", "compile"}
+        options = {name: getattr(self, name) for name in shared if hasattr(self, name) and name not in {"model", "out"}}
+        images = 0 if self.data == "digits" else 50_000 * recipe.epochs
+        compiled = images >= COMPILE_FROM if self.compile is None else self.compile
+        config = TrainConfig(model=model, recipe=recipe, compile=compiled, **options)
+        return dataclasses.replace(config, out=str(out or default_folder(config)))
+
+
+@dataclass(kw_only=True)
+class Train(Training):
+    """Train one network; the same command goes on where it stopped.
+
+    Under `torchrun` or `accelerate launch` the same command trains on many processes or machines.
+    """
+
+    model: Positional[str]
+    """A name from `stepnet models`, or timm/NAME, torchvision/NAME."""
+    out: Path | None = None
+    """The run's folder; runs/DATA/MODEL-… unless given."""
+    resume: bool = True
+    """Go on from the folder's checkpoint; with --no-resume a folder that holds a run is refused."""
+
+    def __call__(self) -> None:
+        from stepnet.training import train
+        from stepnet.training.display import Display
+
+        config = self.config(self.model, self.out)
+        with shown(Display(self.model)) as display:
+            run = train(config, self.resume, display)
+        last = run.metrics()[-1]
+        best = min(run.metrics(), key=lambda line: float(line["test_error"]))
+        print(
+            f"{run.folder}: test error {last['test_error']:.2f}% after the last epoch, "
+            f"{best['test_error']:.2f}% at best (epoch {best['epoch'] + 1})"
+        )
+        print_coefficients(last["k"])
+
+
+@dataclass(kw_only=True)
+class Compare(Training):
+    """Train several networks on the same data order, from the same initial weights where shapes agree."""
+
+    models: Positional[list[str]]
+    """Two or more names from `stepnet models`."""
+    seeds: int = 1
+    """Runs of each model."""
+    out: Path = Path("runs/compare")
+    """The folder of all the runs."""
+
+    def __call__(self) -> None:
+        from rich.console import Console
+        from rich.table import Table
+
+        from stepnet.training import compare
+        from stepnet.training.compare import mean_and_deviation
+        from stepnet.training.display import Display
+
+        if len(set(self.models)) < len(self.models) or not self.models:
+            raise UserError(f"models {' '.join(self.models)}: expected one or more different names")
+        if self.seeds < 1:
+            raise UserError(f"seeds = {self.seeds}: expected 1 or more")
+        base = self.config(self.models[0], self.out)
+        display = Display("")
+        with shown(display):
+            rows = compare(self.models, base, self.seeds, self.out, display.titled)
+        table = Table(title=f"test error in % on {self.data}, {self.seeds} seed(s), {base.recipe.epochs} epochs")
+        for heading in ("model", "parameters", "last epoch", "best epoch"):
+            table.add_column(heading, justify="left" if heading == "model" else "right")
+        for row in rows:
+            table.add_row(row.model, f"{row.parameters:,}", mean_and_deviation(row.last), mean_and_deviation(row.best))
+        Console().print(table)
+        print("The best epoch is chosen on the test set: compare by the last one.")
+        for row in rows:
+            print_coefficients(row.runs[0].metrics()[-1]["k"], f"{row.model}, seed {base.seed}: ")
+
+
+@dataclass
+class Evaluate:
+    """The test error of a run."""
+
+    run: Positional[Path]
+    """The run's folder."""
+    which: Literal["best", "last"] = "last"
+    """Which checkpoint."""
+    data_root: str | None = None
+    """The folder of all data sets, if not the one of the run."""
+
+    def __call__(self) -> None:
+        from stepnet.training import Run, evaluate
+
+        found = evaluate(Run(self.run), self.which, self.data_root)
+        print(
+            f"{self.run} ({self.which}, after {found.epochs} epochs): "
+            f"test error {found.error:.2f}%, loss {found.loss:.4f}, {found.images:,} images"
+        )
+
+
+@contextmanager
+def shown(display: Display) -> Iterator[Display]:
+    """Show a run, and turn a stop that was asked for into its exit code."""
+    from stepnet.training.signals import Interrupted
+
+    try:
+        yield display
+    except Interrupted as stop:
+        display.close()
+        print(f"stepnet: {stop}", file=sys.stderr)
+        raise SystemExit(stop.exit_code) from None
+    finally:
+        display.close()
+
+
+def print_coefficients(ks: dict[str, Any], title: str = "") -> None:
+    """The learned k_n, eight to a line."""
+    if not ks:
+        return
+    values = [k for k in ks.values() if isinstance(k, float)]
+    print(f"{title}k_n by layer, U[-0.1, 0] at the start:")
+    for start in range(0, len(values), 8):
+        print("  " + " ".join(f"{k:+.3f}" for k in values[start : start + 8]))

@@ -1,0 +1,46 @@
+"""From a config to a network: ours by name, or someone else's (`timm/…`, `torchvision/…`) with a scheme put in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from stepnet.data import Data
+from stepnet.errors import UserError
+from stepnet.nets import create_model
+from stepnet.training.config import TrainConfig
+
+
+def build_network(config: TrainConfig, data: Data) -> nn.Module:
+    """The network with the weights that (model, seed) fix; with `start_like`, that model's where they agree."""
+    network = _seeded(config.model, config, data)
+    if config.start_like and config.start_like != config.model:
+        reference = _seeded(config.start_like, config, data).state_dict()
+        own = network.state_dict()
+        shared = {n: t for n, t in reference.items() if n in own and own[n].shape == t.shape}
+        network.load_state_dict(own | shared)
+    return network
+
+
+def _seeded(name: str, config: TrainConfig, data: Data) -> nn.Module:
+    options: dict[str, Any] = {"num_classes": data.num_classes, "in_channels": data.in_channels}
+    depth = config.recipe.stochastic_depth
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        if "/" in name:
+            if depth is not None:
+                raise UserError(f"stochastic depth is for stepnet's own networks, not {name!r}")
+            from stepnet.convert import convert, load_foreign
+
+            network = load_foreign(name, **options)
+            if config.scheme is None:
+                return network
+            example = torch.zeros(2, data.in_channels, data.image_size, data.image_size)
+            return convert(network, config.scheme, example, inplace=True)
+        if config.scheme is not None:
+            options["scheme"] = config.scheme
+        if depth is not None:
+            options["stochastic_depth"] = depth
+        return create_model(name, **options)

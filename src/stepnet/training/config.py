@@ -1,0 +1,90 @@
+"""What a run is made of: one definition for the library, the flags and the run's `config.yaml`."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from stepnet.errors import UserError
+from stepnet.files import whole_file
+from stepnet.training.recipes import Recipe
+
+# Fields that do not change what is computed: a run may be resumed with others.
+INCIDENTAL = {"out", "data_root", "checkpoint_steps", "checkpoint_minutes", "log"}
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Model, data, recipe, seed, and how the machine is used."""
+
+    model: str
+    data: str = "digits"
+    scheme: str | None = None
+    recipe: Recipe = field(default_factory=Recipe)
+    seed: int = 0
+    start_like: str | None = None  # initial weights of this model where names and shapes agree, for `compare`
+    out: str = ""
+    data_root: str | None = None
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    compile: bool = False
+    channels_last: bool = True
+    sync_bn: bool = False
+    freeze_bn: bool = False  # train with the running statistics as they are
+    checkpoint_steps: int = 1000
+    checkpoint_minutes: float = 5.0
+    log: Literal["none", "tensorboard"] = "none"
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise UserError(f"seed = {self.seed}: expected 0 or more")
+        if self.checkpoint_steps < 1 or self.checkpoint_minutes <= 0:
+            raise UserError(
+                f"checkpoint_steps = {self.checkpoint_steps}, checkpoint_minutes = {self.checkpoint_minutes}: "
+                "expected 1 or more steps and more than 0 minutes"
+            )
+
+    def write(self, path: Path) -> None:
+        """As YAML, whole or not at all."""
+        with whole_file(path) as partial:
+            partial.write_text(yaml.safe_dump(_plain(self), sort_keys=False))
+
+    @classmethod
+    def read(cls, path: Path) -> TrainConfig:
+        """From `config.yaml`; a file that is not one is told in a line."""
+        try:
+            values = yaml.safe_load(path.read_text())
+            recipe = values.pop("recipe")
+            recipe["milestones"] = tuple(recipe["milestones"])
+            return cls(recipe=Recipe(**recipe), **values)
+        except (OSError, yaml.YAMLError, TypeError, KeyError, AttributeError) as error:
+            raise UserError(f"{path}: not the config of a stepnet run ({type(error).__name__})") from None
+
+    def differences(self, other: TrainConfig) -> list[str]:
+        """The fields, with both values, in which another config asks for another computation."""
+        mine, theirs = _flat(_plain(self)), _flat(_plain(other))
+        return [
+            f"{name} = {mine[name]!r} there, {theirs[name]!r} here"
+            for name in mine
+            if name.split(".")[0] not in INCIDENTAL and mine[name] != theirs[name]
+        ]
+
+
+def default_folder(config: TrainConfig) -> Path:
+    """A folder that the same command finds again."""
+    model = config.model.replace("/", "-") + (f"-{config.scheme}" if config.scheme else "")
+    return Path("runs") / config.data / f"{model}-{config.recipe.epochs}ep-seed{config.seed}"
+
+
+def _plain(config: TrainConfig) -> dict[str, Any]:
+    values = dataclasses.asdict(config)
+    values["recipe"]["milestones"] = list(config.recipe.milestones)
+    return values
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    flat = {key: value for key, value in values.items() if key != "recipe"}
+    return flat | {f"recipe.{key}": value for key, value in values["recipe"].items()}

@@ -1,0 +1,46 @@
+"""`stepnet evaluate`: the test error of a run's checkpoint."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+
+from stepnet.data import evaluation_batches, get_data
+from stepnet.training import checkpoint
+from stepnet.training.build import build_network
+from stepnet.training.loop import evaluate_batch
+from stepnet.training.run import Run
+
+
+class Evaluation(NamedTuple):
+    """Mean loss and error in per cent on the test set, of the weights after so many epochs."""
+
+    loss: float
+    error: float
+    images: int
+    epochs: int
+
+
+def load_network(run: Run, which: Literal["best", "last"] = "best") -> tuple[torch.nn.Module, checkpoint.Progress]:
+    """The network of a run with the weights of a checkpoint."""
+    config = run.config
+    network = build_network(config, get_data(config.data, config.data_root))
+    return network, checkpoint.load(getattr(run, which), network)
+
+
+def evaluate(run: Run, which: Literal["best", "last"] = "best", data_root: str | None = None) -> Evaluation:
+    """Evaluate a checkpoint on the whole test set."""
+    config = run.config
+    data = get_data(config.data, data_root or config.data_root)
+    network = build_network(config, data)
+    progress = checkpoint.load(getattr(run, which), network)
+    network.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    sums = torch.zeros(2, dtype=torch.float64)
+    with torch.inference_mode():
+        for images, labels in evaluation_batches(data, 500).epoch():
+            sums += evaluate_batch(network, images, labels)
+    loss, wrong = sums.tolist()
+    count = len(data.test)
+    epochs = progress.epoch + 1 if which == "best" else progress.epoch
+    return Evaluation(loss / count, 100 * wrong / count, count, epochs)

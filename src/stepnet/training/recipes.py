@@ -1,0 +1,102 @@
+"""The paper's recipes as data, and a fast one ("Implementation Details" of sections 2 and 3)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from stepnet.errors import UserError, unknown
+
+
+def _help(text: str, default: Any) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a network is trained: SGD with momentum, and a learning rate that is a function of time alone."""
+
+    epochs: int = _help("passes over the training set; milestones move in proportion", 160)
+    batch_size: int = _help("images in one step, over all processes", 128)
+    lr: float = _help("initial (steps) or highest (one_cycle) learning rate", 0.1)
+    schedule: Literal["steps", "one_cycle"] = _help("divide at milestones, or one rise and fall to zero", "steps")
+    milestones: tuple[int, ...] = _help("epochs after which the learning rate is divided by 10", (80, 120))
+    warmup: float = _help("one_cycle: the share of the run in which the learning rate rises", 0.25)
+    momentum: float = _help("of SGD", 0.9)
+    nesterov: bool = _help("Nesterov's form of momentum", False)
+    weight_decay: float = _help("on all parameters, the coefficients k included unless decay_vectors is off", 1e-4)
+    decay_vectors: bool = _help("weight decay on norms, biases and k too, as the paper's SGD does", True)
+    label_smoothing: float = _help("share of the label spread over all classes", 0.0)
+    stochastic_depth: float | None = _help("survival probability p_L of the last block (section 3)", None)
+    running_cost: Literal["weight_decay", "kinetic"] = _help("R in min E L(X(T)) + integral of R", "weight_decay")
+    kinetic: float = _help("weight of the kinetic running cost sum |f(X_n)|^2 dt", 1e-4)
+
+    def __post_init__(self) -> None:
+        checks = {
+            "epochs": (self.epochs >= 1, "1 or more"),
+            "batch_size": (self.batch_size >= 1, "1 or more"),
+            "lr": (math.isfinite(self.lr) and self.lr > 0, "a positive number"),
+            "milestones": (list(self.milestones) == sorted(set(self.milestones)), "rising epochs"),
+            "warmup": (0 <= self.warmup < 1, "0 up to 1"),
+            "momentum": (0 <= self.momentum < 1, "0 up to 1"),
+            "weight_decay": (math.isfinite(self.weight_decay) and self.weight_decay >= 0, "0 or more"),
+            "label_smoothing": (0 <= self.label_smoothing < 1, "0 up to 1"),
+            "stochastic_depth": (self.stochastic_depth is None or 0 <= self.stochastic_depth <= 1, "0 to 1"),
+            "kinetic": (math.isfinite(self.kinetic) and self.kinetic >= 0, "0 or more"),
+        }
+        for name, (holds, expected) in checks.items():
+            if not holds:
+                raise UserError(f"{name} = {getattr(self, name)!r}: expected {expected}")
+
+    def override(self, changes: dict[str, Any]) -> Recipe:
+        """The recipe with some fields replaced; new `epochs` move the milestones in proportion."""
+        if "epochs" in changes and "milestones" not in changes and changes["epochs"] >= 1:
+            share = changes["epochs"] / self.epochs
+            changes = {**changes, "milestones": tuple(sorted({round(m * share) for m in self.milestones}))}
+        return dataclasses.replace(self, **changes)
+
+    def learning_rate(self, epoch: float) -> float:
+        """The learning rate at a time measured in epochs: a function, so that a resumed run needs no state."""
+        if self.schedule == "steps":
+            return self.lr * 0.1 ** sum(epoch >= milestone for milestone in self.milestones)
+        rise = self.warmup * self.epochs
+        return self.lr * min(1.0, (epoch + 1e-2) / rise if rise else 1.0, (self.epochs - epoch) / (self.epochs - rise))
+
+
+_paper = Recipe()
+_long = _paper.override({"epochs": 300, "milestones": (150, 225)})
+_stochastic = _paper.override({"epochs": 500, "milestones": (250, 375)})
+
+RECIPES: dict[str, Recipe] = {
+    "cifar10": _paper,
+    "cifar100": _long,
+    "resnext_cifar": _long.override({"weight_decay": 5e-4}),
+    # The paper gives batch, momentum and decay for ImageNet but no schedule: He et al.'s 90 epochs, steps at 30, 60.
+    "imagenet": _paper.override({"epochs": 90, "milestones": (30, 60), "batch_size": 256}),
+    "stochastic_depth_56": _stochastic.override({"stochastic_depth": 0.8}),
+    "stochastic_depth_110": _stochastic.override({"stochastic_depth": 0.5}),
+    # Huang et al. train their own rows, of every depth, with p_L = 0.5.
+    "stochastic_depth_huang": _stochastic.override({"stochastic_depth": 0.5}),
+    "fast": Recipe(
+        epochs=15, lr=0.2, schedule="one_cycle", milestones=(), nesterov=True, weight_decay=5e-4, decay_vectors=False
+    ),
+    "digits": Recipe(epochs=12, batch_size=64, lr=0.1, schedule="one_cycle", milestones=(), decay_vectors=False),
+}
+
+
+def get_recipe(name: str) -> Recipe:
+    """The recipe of that name."""
+    if name not in RECIPES:
+        raise unknown("recipe", name, RECIPES)
+    return RECIPES[name]
+
+
+def default_recipe(model: str, data: str) -> str:
+    """The recipe that the paper uses for a model on a data set; `digits` has one of its own."""
+    if data == "digits" or data == "imagenet":
+        return data
+    if "resnext" in model:
+        return "resnext_cifar"
+    return "cifar100" if data == "cifar100" else "cifar10"

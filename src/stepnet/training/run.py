@@ -1,0 +1,125 @@
+"""A run is a folder.
+
+config.yaml          what was asked for            metrics.jsonl       one line for each epoch
+environment.yaml     machine, versions, command    last.safetensors    where to go on from
+                                                   best.safetensors    the weights of the best epoch
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+import stepnet
+from stepnet.errors import UserError
+from stepnet.files import whole_file
+from stepnet.training.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class Run:
+    """The folder of one run."""
+
+    folder: Path
+
+    @property
+    def config_file(self) -> Path:
+        return self.folder / "config.yaml"
+
+    @property
+    def metrics_file(self) -> Path:
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def last(self) -> Path:
+        return self.folder / "last.safetensors"
+
+    @property
+    def best(self) -> Path:
+        return self.folder / "best.safetensors"
+
+    @property
+    def config(self) -> TrainConfig:
+        """What was asked for."""
+        if not self.config_file.exists():
+            raise UserError(f"{self.folder} is not a run: it has no config.yaml")
+        return TrainConfig.read(self.config_file)
+
+    def open(self, config: TrainConfig, resume: bool) -> bool:
+        """Make the folder, or find in it a run of the same config. Whether there is a checkpoint to go on from."""
+        if self.config_file.exists():
+            if not resume:
+                raise UserError(f"{self.folder} holds a run already: name another --out, or leave --no-resume away")
+            differences = self.config.differences(config)
+            if differences:
+                raise UserError(f"{self.folder} holds another run: {differences[0]}; name another --out")
+        elif self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+            raise UserError(f"{self.folder} exists and is not a run: name another --out")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            config.write(self.config_file)
+            with whole_file(self.folder / "environment.yaml") as partial:
+                partial.write_text(yaml.safe_dump(environment(), sort_keys=False))
+        except OSError as error:
+            raise UserError(f"cannot write to {self.folder}: {error.strerror}") from None
+        return self.last.exists()
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The epochs so far. A last line that was cut off while it was written is left out."""
+        if not self.metrics_file.exists():
+            return []
+        lines = self.metrics_file.read_text().splitlines()
+        epochs = []
+        for number, line in enumerate(lines):
+            try:
+                epochs.append(json.loads(line))
+            except json.JSONDecodeError:
+                if number < len(lines) - 1:
+                    raise UserError(f"{self.metrics_file} is damaged in line {number + 1}") from None
+        return epochs
+
+    def cut_metrics(self, epoch: int) -> None:
+        """Keep the epochs before `epoch`: those after the checkpoint will be run again."""
+        kept = [json.dumps(line) + "\n" for line in self.metrics() if line["epoch"] < epoch]
+        with whole_file(self.metrics_file) as partial:
+            partial.write_text("".join(kept))
+
+    def append_metrics(self, line: dict[str, Any]) -> None:
+        """Add an epoch, on the disk before the checkpoint that counts it as done."""
+        with self.metrics_file.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def environment() -> dict[str, Any]:
+    """What a reader needs to know of the machine and the code, and the exact command."""
+    return {
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "stepnet": stepnet.__version__,
+        "revision": git_revision(),
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads",
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+    }
+
+
+def git_revision() -> str:
+    """The commit of the code that runs, marked when files differ from it; `unknown` outside a checkout."""
+    here = Path(__file__).parent
+    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"

@@ -1,0 +1,44 @@
+"""Ctrl-C and SIGTERM ask a run to stop: the step under way is finished and saved first."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Interrupted(Exception):
+    """The run was asked to stop and has saved its place; the exit code is 128 + the signal's number."""
+
+    def __init__(self, number: int, where: str) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name}; {where}")
+        self.exit_code = 128 + number
+
+
+class Asked:
+    """The number of the signal that asked the run to stop, 0 while none did."""
+
+    number: int = 0
+
+
+@contextmanager
+def stop_signals() -> Iterator[Asked]:
+    """Catch SIGINT and SIGTERM for a while. A second Ctrl-C stops at once, as ever."""
+    asked = Asked()
+    if threading.current_thread() is not threading.main_thread():  # Python allows handlers in the main thread only
+        yield asked
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if asked.number:
+            raise KeyboardInterrupt
+        asked.number = number
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
