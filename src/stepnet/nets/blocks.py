@@ -93,6 +93,31 @@ class PostActivation(nn.Module):
         return u
 
 
+class OwnWeights(nn.Module):
+    """A right-hand side whose i-th evaluation within a step has weights of its own: `f_i(u)`."""
+
+    def __init__(self, fs: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.fs = nn.ModuleList(fs)
+
+    def forward(self, u: Tensor, i: int = 0) -> Tensor:
+        return cast(Tensor, self.fs[i](u))
+
+
+class Sum(nn.Module):
+    """`f(u) = f_1(u) + f_2(u) + …`: branches side by side."""
+
+    def __init__(self, fs: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.fs = nn.ModuleList(fs)
+
+    def forward(self, u: Tensor, i: int = 0) -> Tensor:
+        total: Tensor = self.fs[0](u, i)
+        for f in self.fs[1:]:
+            total = total + f(u, i)
+        return total
+
+
 class Subsample(nn.Module):
     """The parameter-free shortcut of He et al.: every `stride`-th pixel, new channels filled with zeros."""
 

@@ -186,7 +186,7 @@ class ResidualNetwork(Network):
                 unused.extend(p for block in dropped for p in block.parameters())
             for state in stage.states(u, past, own, cost=cost):
                 past, u, entry = None if entry else u, state, False
-        return zero_gradient(F.relu(self.norm(u)) if isinstance(self.norm, nn.BatchNorm2d) else u, unused)
+        return zero_gradient(F.relu(self.norm(u)) if isinstance(self.norm, nn.BatchNorm2d) else self.norm(u), unused)
 
     def forward(self, x: Tensor, gates: Gates | None = None, *, cost: KineticCost | None = None) -> Tensor:
         return self.forward_head(self.forward_features(x, gates, cost=cost))

@@ -1,0 +1,85 @@
+"""DenseNet (Huang et al. 2017): a baseline of the paper's table, and the one network here that is no scheme.
+
+Each layer appends `growth` channels computed from all channels before it, so that the state grows and no differential
+equation of fixed dimension is marched. DenseNet-BC adds 1x1 bottlenecks of `4 growth` channels and halves the channels
+between its three blocks.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from stepnet.nets.blocks import PreActivation, conv, initialise
+from stepnet.nets.registry import register_model
+from stepnet.nets.residual import Network, check_count
+from stepnet.nets.resnet import blocks_per_stage
+
+
+class DenseLayer(nn.Module):
+    """`u -> [u, f(u)]`."""
+
+    def __init__(self, channels: int, growth: int, bottleneck: bool) -> None:
+        super().__init__()
+        inner = 4 * growth
+        convs = [conv(channels, inner, 1), conv(inner, growth, 3)] if bottleneck else [conv(channels, growth, 3)]
+        self.f = PreActivation(convs)
+
+    def forward(self, u: Tensor) -> Tensor:
+        return torch.cat((u, self.f(u)), 1)
+
+
+class DenseTransition(nn.Module):
+    """Between two blocks: a 1x1 convolution and 2x2 average pooling."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.mix = PreActivation([conv(inputs, outputs, 1)])
+
+    def forward(self, u: Tensor) -> Tensor:
+        return F.avg_pool2d(self.mix(u), 2)
+
+
+class DenseNet(Network):
+    """Three dense blocks of equal depth."""
+
+    reduction = 4
+
+    def __init__(
+        self, depth: int, growth: int, bottleneck: bool = False, num_classes: int = 10, in_channels: int = 3
+    ) -> None:
+        super().__init__()
+        check_count("num_classes", num_classes, least=0)
+        check_count("in_channels", in_channels, least=1)
+        check_count("growth", growth, least=1)
+        layers = blocks_per_stage(depth, 6 if bottleneck else 3, outside=4)
+        self.in_channels = in_channels
+        channels = 2 * growth if bottleneck else 16
+        self.stem = conv(in_channels, channels, 3)
+        parts: list[nn.Module] = []
+        for block in range(3):
+            if block:
+                outputs = channels // 2 if bottleneck else channels
+                parts.append(DenseTransition(channels, outputs))
+                channels = outputs
+            for _ in range(layers):
+                parts.append(DenseLayer(channels, growth, bottleneck))
+                channels += growth
+        self.body = nn.Sequential(*parts)
+        self.norm = nn.BatchNorm2d(channels)
+        self.num_features = channels
+        self.head = nn.Linear(channels, num_classes) if num_classes else nn.Identity()
+        initialise(self)
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        self.check_input(x)
+        return F.relu(self.norm(self.body(self.stem(x))))
+
+
+register_model("densenet100_k24", family="densenet", scheme="", num_classes=100)(partial(DenseNet, 100, 24))
+register_model("densenet_bc190_k40", family="densenet", scheme="", num_classes=100)(
+    partial(DenseNet, 190, 40, bottleneck=True)
+)

@@ -1,0 +1,191 @@
+"""FractalNet (Larsson et al. 2017): a Runge–Kutta scheme whose every evaluation has weights of its own.
+
+Five fractals of 64, 128, 256, 512 and 512 channels, one step of `full_fractal` each, with pooling between them. The
+base map of the scheme is Larsson's layer B (conv, bn, relu) itself: `u + f(u) = B(u)` with `f = B - I`, kept
+unsubtracted. Joins are means of two paths. Channels grow in a 1x1 convolution before the fractal, so that a fractal
+keeps its state's shape; that is also what brings the paper's 38.6M for 20 layers. `scheme="fractal3"` gives the network
+of the paper's formula, whose short paths are the identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from stepnet.errors import UserError
+from stepnet.nets.blocks import OwnWeights, conv, initialise
+from stepnet.nets.registry import register_model
+from stepnet.nets.residual import Network, check_count
+from stepnet.nets.stage import EULER, Stage, check_makes_network, evaluations
+from stepnet.schemes import Difference, Scheme, get_scheme
+from stepnet.schemes.fractal import Fractal
+
+WIDTHS = {20: (64, 128, 256, 512, 512), 40: (32, 64, 128, 256, 256)}
+MEAN = Fraction(1, 2)
+Joins = Sequence[Sequence[Any]]  # for each fractal, the weight of the long path at each of its joins
+
+
+class Layer(nn.Sequential):
+    """Larsson's layer B: conv, bn, relu."""
+
+    def __init__(self, inputs: int, outputs: int, size: int = 3) -> None:
+        super().__init__(conv(inputs, outputs, size), nn.BatchNorm2d(outputs), nn.ReLU())
+
+
+class LayerMinusIdentity(Layer):
+    """`f(u) = B(u) - u`."""
+
+    def forward(self, u: Tensor, i: int = 0) -> Difference:
+        return Difference(super().forward(u), u)  # type: ignore[no-untyped-call]
+
+
+class FractalNet(Network):
+    """Fractals with pooling between them.
+
+    `drop_path` is the probability with which a local join drops a path (at least one stays), `global_drop` that of a
+    batch which runs through one column of the whole network. Both act in training only.
+    """
+
+    def __init__(
+        self,
+        columns: int,
+        widths: Sequence[int],
+        scheme: str | Scheme | None = None,
+        num_classes: int = 10,
+        in_channels: int = 3,
+        dt: float = 1,
+        drop_path: float = 0.0,
+        global_drop: float = 0.0,
+    ) -> None:
+        super().__init__()
+        check_count("num_classes", num_classes, least=0)
+        check_count("in_channels", in_channels, least=1)
+        self.scheme = get_scheme(scheme or f"full_fractal{columns}")
+        check_makes_network(self.scheme)
+        self.drop_path = _probability("drop_path", drop_path, self.scheme)
+        self.global_drop = _probability("global_drop", global_drop, self.scheme)
+        self.in_channels = in_channels
+        self.entries, self.stages = nn.ModuleList(), nn.ModuleList()
+        (layers,) = evaluations(self.scheme, 1, history=0)
+        channels = in_channels
+        for width in widths:
+            self.entries.append(Layer(channels, width, 1) if channels != width else nn.Identity())
+            fractal = OwnWeights([LayerMinusIdentity(width, width) for _ in range(layers)])
+            self.stages.append(Stage(self.scheme, [fractal], dt=dt))
+            channels = width
+        self.reduction = 2 ** (len(widths) - 1)
+        self.num_features = channels
+        self.head = nn.Linear(channels, num_classes) if num_classes else nn.Identity()
+        initialise(self)
+
+    def forward_features(self, x: Tensor, joins: Joins | None = None) -> Tensor:
+        """The last feature map. `joins` weigh the paths, as `draw_joins` or `column_joins` give them."""
+        self.check_input(x)
+        if joins is None and self.training and (self.drop_path or self.global_drop):
+            joins = self.draw_joins()
+        for n, (enter, stage) in enumerate(zip(self.entries, self.stages, strict=True)):
+            x = enter(F.max_pool2d(x, 2) if n else x)
+            x = stage(x, given=None if joins is None else [joins[n]])
+        return x
+
+    def forward(self, x: Tensor, joins: Joins | None = None) -> Tensor:
+        return self.forward_head(self.forward_features(x, joins))
+
+    def draw_joins(self, generator: torch.Generator | None = None) -> Joins:
+        """Drop-path for one batch: one column of the whole network, or independent drops at each join."""
+        uniform = partial(_uniform, generator)
+        if uniform() < self.global_drop:
+            return self.column_joins(1 + int(uniform() * self._fractal.columns))
+        local = partial(_local_join, self.drop_path, uniform)
+        return [[local() for _ in range(self._joins)] for _ in self.stages]
+
+    def column_joins(self, column: int) -> Joins:
+        """The joins that let only `column` through, whose fractals are `2^(column - 1)` layers deep."""
+        levels = _levels(self._fractal.columns)
+        own = self._fractal.columns - column + 1
+        if not 1 <= own <= self._fractal.columns:
+            raise UserError(f"column {column!r}: expected 1 (shallowest) to {self._fractal.columns} (deepest)")
+        return [[0 if level == own else 1 for level in levels] for _ in self.stages]
+
+    def extract_column(self, column: int) -> FractalNet:
+        """That column as a plain network of its own, which shares its weights: forward Euler with `f = B - I`."""
+        used: list[int] = []
+        point_joins = self.column_joins(column)[0]
+        for _ in Stage(self.scheme, [_Record(used)]).states(torch.zeros(()), given=[point_joins]):
+            pass
+        plain = FractalNet(1, (), num_classes=0, in_channels=self.in_channels)
+        plain.scheme, plain.entries = EULER, self.entries
+        for stage in self.stages:
+            assert isinstance(stage, Stage)
+            (fractal,) = stage.blocks
+            assert isinstance(fractal, OwnWeights)
+            plain.stages.append(Stage(EULER, [fractal.fs[i] for i in used], dt=stage.dt))
+        plain.reduction, plain.num_features, plain.head = self.reduction, self.num_features, self.head
+        return plain.train(self.training)
+
+    @property
+    def _fractal(self) -> Fractal:
+        if not isinstance(self.scheme, Fractal):
+            raise UserError(f"scheme {self.scheme.name!r} has no columns: drop-path needs 'fractal' or 'full_fractal'")
+        return self.scheme
+
+    @property
+    def _joins(self) -> int:
+        return len(_levels(self._fractal.columns))
+
+
+class _Record(nn.Module):
+    """A right-hand side that notes which evaluations were asked for."""
+
+    def __init__(self, seen: list[int]) -> None:
+        super().__init__()
+        self.seen = seen
+
+    def forward(self, u: Tensor, i: int = 0) -> Tensor:
+        self.seen.append(i)
+        return u
+
+
+def _levels(c: int) -> list[int]:
+    """The level of each join of `f_c`, in the order of the recursion."""
+    return [] if c == 1 else [c, *_levels(c - 1), *_levels(c - 1)]
+
+
+def _local_join(drop: float, uniform: Any) -> Any:
+    """The weight of the long path when each path is dropped with that probability and one survives at least."""
+    short, long = uniform() >= drop, uniform() >= drop
+    if short and long:
+        return MEAN
+    return int(long) if short or long else int(uniform() < 0.5)
+
+
+def _uniform(generator: torch.Generator | None) -> float:
+    return float(torch.rand((), generator=generator))
+
+
+def _probability(name: str, value: float, scheme: Scheme) -> float:
+    if not 0 <= value <= 1:
+        raise UserError(f"{name} = {value!r}: expected a probability from 0 to 1")
+    if value and not isinstance(scheme, Fractal):
+        raise UserError(f"{name} = {value!r}: scheme {scheme.name!r} has no joins; choose 'fractal' or 'full_fractal'")
+    return value
+
+
+def cifar_fractalnet(depth: int, widths: Sequence[int] | None = None, **options: Any) -> FractalNet:
+    """A CIFAR FractalNet of `5 * 2^(columns - 1)` layers along its deepest column."""
+    columns = {5 * 2 ** (c - 1): c for c in range(1, 6)}
+    if depth not in columns:
+        raise UserError(f"FractalNet of depth {depth!r}: expected one of {', '.join(map(str, columns))}")
+    return FractalNet(columns[depth], widths or WIDTHS.get(depth, WIDTHS[20]), **options)
+
+
+for _depth, _scheme in ((20, "full_fractal3"), (40, "full_fractal4")):
+    register_model(f"fractalnet{_depth}", family="fractalnet", scheme=_scheme, num_classes=100)(
+        partial(cifar_fractalnet, _depth)
+    )

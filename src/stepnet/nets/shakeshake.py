@@ -1,0 +1,222 @@
+"""Shake-Shake (Gastaldi 2017): forward Euler whose right-hand side is a random mean of two branches.
+
+    X_{n+1} = X_n + (dt/2 + sqrt(dt)(eta - 1/2)) f_1(X_n) + (dt/2 + sqrt(dt)(1/2 - eta)) f_2(X_n),    eta ~ U(0, 1)
+
+(paper, section 3.1). As an Euler step `X_n + dt f` this is `f = a f_1 + (1 - a) f_2` with the gate
+`a = 1/2 + (eta - 1/2) / sqrt(dt)`. The backward pass may take a gate of its own. At evaluation `a = 1/2`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, NamedTuple, cast, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from stepnet.errors import UserError, unknown
+from stepnet.nets.blocks import basic, conv, norm, normalise
+from stepnet.nets.registry import register_model
+from stepnet.nets.residual import Backbone, ResidualNetwork, check_count
+from stepnet.nets.resnet import blocks_per_stage
+from stepnet.schemes.gates import stochastic_gate
+
+Forward = Literal["shake", "even"]
+Backward = Literal["shake", "even", "keep"]
+Level = Literal["batch", "image"]
+
+
+@dataclass(frozen=True)
+class Shake:
+    """How the branches are mixed: Gastaldi's names, `shake` random, `even` 1/2, `keep` as in the forward pass."""
+
+    forward: Forward = "shake"
+    backward: Backward = "shake"
+    level: Level = "image"
+    dt: float = 1
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("forward", Forward), ("backward", Backward), ("level", Level)):
+            if getattr(self, name) not in get_args(allowed):
+                raise unknown(f"shake {name}", getattr(self, name), get_args(allowed))
+
+
+class Coefficients(NamedTuple):
+    """The weight of the first branch in the forward pass and in the backward pass, `[batch or 1, 1, 1, 1]`."""
+
+    forward: Tensor
+    backward: Tensor
+
+
+def draw_coefficients(shake: Shake, batch: int, generator: torch.Generator | None = None) -> Coefficients:
+    """One block's coefficients for one batch, from the generator (by default torch's own), on its device."""
+    shape = (batch if shake.level == "image" else 1, 1, 1, 1)
+    device = None if generator is None else generator.device
+
+    def weight(kind: str) -> Tensor:
+        if kind == "even":
+            return torch.full(shape, 0.5, device=device)
+        eta = torch.rand(shape, generator=generator, device=device)
+        return cast(Tensor, stochastic_gate(eta, 0.5, shake.dt))
+
+    forward = weight(shake.forward)
+    return Coefficients(forward, forward if shake.backward == "keep" else weight(shake.backward))
+
+
+class _Mix(torch.autograd.Function):
+    """`a f_1 + (1 - a) f_2` forward, the gradient split by another coefficient."""
+
+    @staticmethod
+    def forward(ctx: Any, f1: Tensor, f2: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(b)
+        return torch.lerp(f2, f1, a)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        (b,), (gradient,) = ctx.saved_tensors, gradients
+        first = b * gradient
+        return first, gradient - first, None, None
+
+
+class Branch(nn.Module):
+    """(relu, conv, bn) twice."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, evaluations: int) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(basic(inputs, outputs, stride))
+        self.norms = nn.ModuleList(norm(outputs, evaluations) for _ in self.convs)
+
+    def forward(self, u: Tensor, i: int = 0) -> Tensor:
+        for convolve, layer in zip(self.convs, self.norms, strict=True):
+            u = normalise(layer, convolve(F.relu(u)), i)
+        return u
+
+
+class ShakeBlock(nn.Module):
+    """`f = a f_1 + (1 - a) f_2`."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, evaluations: int, shake: Shake) -> None:
+        super().__init__()
+        self.shake = shake
+        self.branches = nn.ModuleList(Branch(inputs, outputs, stride, evaluations) for _ in range(2))
+        self.given: Coefficients | None = None  # drawn before the forward pass; without it the block draws
+
+    def forward(self, u: Tensor, i: int = 0) -> Tensor:
+        f1, f2 = (branch(u, i) for branch in self.branches)
+        if not self.training:
+            return torch.lerp(f2, f1, 0.5)
+        drawn = self.given or draw_coefficients(self.shake, u.shape[0])
+        a, b = (c.to(f1) for c in drawn)
+        mixed: Tensor = _Mix.apply(f1, f2, a, b)  # type: ignore[no-untyped-call]
+        return mixed
+
+    def extra_repr(self) -> str:
+        return f"forward={self.shake.forward}, backward={self.shake.backward}, level={self.shake.level}"
+
+
+class ShiftedShortcut(nn.Module):
+    """Gastaldi's shortcut across a stride: every second pixel and its lower right neighbour, a 1x1 convolution each."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.here = conv(inputs, outputs // 2, 1)
+        self.there = conv(inputs, outputs // 2, 1)
+        self.norm = nn.BatchNorm2d(outputs)
+
+    def forward(self, u: Tensor) -> Tensor:
+        u = F.relu(u)
+        shifted = F.pad(u[:, :, 1:, 1:], (0, 1, 0, 1))
+        parts = self.here(u[:, :, ::2, ::2]), self.there(shifted[:, :, ::2, ::2])
+        return cast(Tensor, self.norm(torch.cat(parts, 1)))
+
+
+class Projection(nn.Module):
+    """relu, 1x1 convolution, bn: the shortcut where channels grow without a stride."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.conv = conv(inputs, outputs, 1)
+        self.norm = nn.BatchNorm2d(outputs)
+
+    def forward(self, u: Tensor) -> Tensor:
+        return cast(Tensor, self.norm(self.conv(F.relu(u))))
+
+
+@dataclass(frozen=True)
+class ShakeBackbone(Backbone):
+    """A backbone whose blocks shake. The ReLU opens each branch, so that none stands after the sum."""
+
+    shake: Shake = Shake()
+
+    def make_block(self, inputs: int, outputs: int, stride: int, evaluations: int = 1) -> nn.Module:
+        return ShakeBlock(inputs, outputs, stride, evaluations, self.shake)
+
+    def make_shortcut(self, inputs: int, outputs: int, stride: int) -> nn.Module:
+        return ShiftedShortcut(inputs, outputs) if stride == 2 else Projection(inputs, outputs)
+
+    def make_stem(self, in_channels: int) -> nn.Module:
+        return nn.Sequential(conv(in_channels, self.stem_width, 3), nn.BatchNorm2d(self.stem_width))
+
+
+class ShakeShake(ResidualNetwork):
+    """A residual network whose blocks shake; its noise may be drawn before the forward pass."""
+
+    def __init__(self, backbone: ShakeBackbone, scheme: str = "euler", **options: Any) -> None:
+        super().__init__(backbone, scheme, dt=backbone.shake.dt, **options)
+        self.shake = backbone.shake
+        self.norm = nn.ReLU()  # every branch ends in a norm
+
+    @property
+    def shaken(self) -> list[ShakeBlock]:
+        """Its blocks in order of depth."""
+        return [module for module in self.modules() if isinstance(module, ShakeBlock)]
+
+    def draw_noise(self, batch: int, generator: torch.Generator | None = None) -> list[Coefficients]:
+        """The coefficients of all blocks for one batch."""
+        return [draw_coefficients(self.shake, batch, generator) for _ in self.shaken]
+
+    @contextmanager
+    def with_noise(self, noise: Sequence[Coefficients]) -> Iterator[None]:
+        """Forward passes within take these coefficients, one pair for each block; otherwise each block draws."""
+        blocks = self.shaken
+        if len(noise) != len(blocks):
+            raise UserError(f"noise for {len(noise)} blocks: the network has {len(blocks)}")
+        for block, drawn in zip(blocks, noise, strict=True):
+            block.given = drawn
+        try:
+            yield
+        finally:
+            for block in blocks:
+                block.given = None
+
+
+def cifar_shakeshake(
+    depth: int = 26,
+    width: int = 32,
+    forward: Forward = "shake",
+    backward: Backward = "shake",
+    level: Level = "image",
+    dt: float = 1,
+    scheme: str = "euler",
+    **options: Any,
+) -> ShakeShake:
+    """A Shake-Shake network of `6n + 2` layers with two branches of `width`, `2 width`, `4 width` channels."""
+    n = blocks_per_stage(depth, 6)
+    check_count("width", width, least=2)
+    backbone = ShakeBackbone(
+        basic,
+        (width, 2 * width, 4 * width),
+        (n, n, n),
+        stem_width=16,
+        pre_activation=True,
+        shake=Shake(forward, backward, level, dt),
+    )
+    return ShakeShake(backbone, scheme, **options)
+
+
+for _width in (32, 64, 96):
+    register_model(f"shakeshake26_2x{_width}d", family="shakeshake")(partial(cifar_shakeshake, 26, _width))
