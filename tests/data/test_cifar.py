@@ -226,6 +226,13 @@ def test_damaged_arrays_are_refused(name: str, tmp_path: Path) -> None:
         cifar.load(kind, tmp_path)
 
 
+def test_arrays_of_another_size_are_refused(tmp_path: Path) -> None:
+    write_binary(SMALL[0], tmp_path, *example(SMALL[0]))
+    cifar.load(SMALL[0], tmp_path)
+    with pytest.raises(UserError, match=r"is damaged \(images of shape \(14, 32, 32, 3\)\)"):
+        cifar.load(CIFAR10, tmp_path)
+
+
 def test_the_classes_are_counted_and_sorted() -> None:
     assert len(CIFAR10.classes) == 10
     assert len(set(CIFAR100.classes)) == 100

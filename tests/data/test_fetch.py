@@ -114,6 +114,15 @@ def test_what_is_there_is_verified_and_not_fetched_again(
     assert batch.read_bytes() == b"mine"
 
 
+def test_arrays_that_were_made_from_something_else_are_told(published: Published, tmp_path: Path) -> None:
+    fetch.fetch("cifar10", tmp_path, lambda _: None)
+    images = np.load(tmp_path / "cifar10" / "images.npy")
+    images[3, 2, 1, 0] += 1
+    np.save(tmp_path / "cifar10" / "images.npy", images)
+    with pytest.raises(UserError, match="was made from something else"):
+        fetch.fetch("cifar10", tmp_path, lambda _: None)
+
+
 def test_cifar100_has_one_route_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "download", unreachable)
     with pytest.raises(UserError, match=r"cannot be reached.*cifar100 has no other route"):

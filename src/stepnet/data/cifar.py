@@ -112,27 +112,27 @@ def load(kind: Cifar, root: Path) -> Data:
                 raise UserError(f"cannot write {folder}: {error.strerror}") from None
             images, labels = read(kind, root)  # a read-only root: kept in memory instead
             return _data(kind, images, labels)
-    try:
-        images = np.load(folder / "images.npy", mmap_mode="r", allow_pickle=False)
-        labels = np.load(folder / "labels.npy", allow_pickle=False)
-        return _data(kind, np.asarray(images), labels)
-    except (OSError, ValueError) as error:  # a UserError is a ValueError
-        raise UserError(f"{folder} is damaged ({error}): delete it, and it is made again") from None
+    return _data(kind, *_map_arrays(kind, folder))
 
 
-def prepare(kind: Cifar, root: Path) -> Path:
-    """Copy the images from their layout in `root` into the arrays that `load` maps; the folder of the arrays."""
-    folder = root / kind.name
+def prepare(kind: Cifar, root: Path) -> None:
+    """Copy the images from their layout in `root` into the arrays that `load` maps."""
     images, labels = read(kind, root)
-    with whole_folder(folder) as partial:
+    with whole_folder(root / kind.name) as partial:
         np.save(partial / "images.npy", images)
         np.save(partial / "labels.npy", labels)
-    return folder
+
+
+def is_copy(kind: Cifar, root: Path) -> bool:
+    """Whether the arrays in `root` hold what its first layout holds; they may be older than it."""
+    mapped_images, mapped_labels = _map_arrays(kind, root / kind.name)
+    images, labels = read(kind, root)
+    return np.array_equal(mapped_images, images) and np.array_equal(mapped_labels, labels)
 
 
 def read(kind: Cifar, root: Path) -> Split:
     """The images and labels of the first layout in `root`, training images first."""
-    layout = find_layout(kind, root)
+    layout = next((root / name for name in _readers(kind) if (root / name).exists()), None)
     if layout is None:
         wanted = ", ".join(_readers(kind))
         raise UserError(
@@ -149,20 +149,24 @@ def read(kind: Cifar, root: Path) -> Split:
     return _concatenate(splits)
 
 
-def find_layout(kind: Cifar, root: Path) -> Path | None:
-    """The first folder or file in `root` that `read` can read."""
-    return next((root / name for name in _readers(kind) if (root / name).exists()), None)
-
-
 def encode_records(images: Pixels, labels: Labels) -> bytes:
     """A batch in CIFAR-10's binary layout: for each image its label, then all red, all green, all blue bytes."""
     planes = images.transpose(0, 3, 1, 2).reshape(len(images), PIXELS)
     return np.concatenate([labels[:, np.newaxis].astype(np.uint8), planes], axis=1).tobytes()
 
 
+def _map_arrays(kind: Cifar, folder: Path) -> Split:
+    try:
+        images = np.load(folder / "images.npy", mmap_mode="r", allow_pickle=False)
+        labels = np.load(folder / "labels.npy", allow_pickle=False)
+        if images.shape != (kind.train_images + kind.test_images, SIDE, SIDE, CHANNELS):
+            raise ValueError(f"images of shape {images.shape}")
+        return np.asarray(images), labels
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder} is damaged ({error}): delete it, and it is made again") from None
+
+
 def _data(kind: Cifar, images: Pixels, labels: Labels) -> Data:
-    if images.shape != (kind.train_images + kind.test_images, SIDE, SIDE, CHANNELS):
-        raise UserError(f"images of shape {images.shape}")
     train, test = slice(kind.train_images), slice(kind.train_images, None)
     return Data.of(
         kind.name,

@@ -72,6 +72,8 @@ def fetch(name: str, root: Path, say: Callable[[str], None] = print) -> Path:
         arrays = root / name
         if not arrays.is_dir():
             cifar.prepare(published.kind, root)
+        elif not cifar.is_copy(published.kind, root):
+            raise UserError(f"{arrays} was made from something else than {folder}: delete it and run again")
     except OSError as error:
         raise UserError(f"cannot write {error.filename or root}: {error.strerror or error}") from None
     say(f"{name} is in {arrays}")
