@@ -1,0 +1,226 @@
+"""Stochastic depth: the law of its gates, what a dropped block costs, and what it leaves behind."""
+
+import itertools
+import math
+
+import pytest
+import torch
+import torch.multiprocessing as multiprocessing
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from stepnet import UserError, create_model
+from stepnet.nets import Stage
+from stepnet.nets.stochastic import StochasticDepth
+from stepnet.schemes import get_scheme
+
+SCHEMES = ["euler", "heun", "rk4", "lm", "ab2", "ab3", "midpoint2", "leapfrog", "picard2"]
+
+
+class Linear(nn.Module):
+    """`f(u) = a u`, counting its calls."""
+
+    def __init__(self, a: float) -> None:
+        super().__init__()
+        self.a = nn.Parameter(torch.tensor(a, dtype=torch.float64))
+        self.calls = 0
+
+    def forward(self, u, i=0):
+        self.calls += 1
+        return self.a * u
+
+
+def linear_stage(scheme, depth=4):
+    return Stage(get_scheme(scheme), [Linear(0.3 - 0.2 * n) for n in range(depth)])
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scaling", ["mean", "inverse"])
+def test_the_expectation_over_all_gates_is_the_evaluation(scheme, scaling):
+    """On a linear f the gated stage is linear in each gate, so that its mean is the stage at the gates' means."""
+    stage, law = linear_stage(scheme), StochasticDepth(0.4, 4, scaling=scaling)
+    x = torch.tensor([1.0, -2.0], dtype=torch.float64)
+    mean = torch.zeros_like(x)
+    for pattern in itertools.product((0.0, 1.0), repeat=4):
+        chance = math.prod(p if eta else 1 - p for eta, p in zip(pattern, law.probabilities, strict=True))
+        gates = [eta if scaling == "mean" else eta / p for eta, p in zip(pattern, law.probabilities, strict=True)]
+        mean += chance * stage(x, gates=gates)
+    torch.testing.assert_close(mean, stage(x, gates=law.means), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{}, {"scaling": "inverse"}, {"dt": 0.25}], ids=str)
+def test_the_mean_over_many_draws_agrees_with_the_evaluation(options):
+    stage, law = linear_stage("lm"), StochasticDepth(0.4, 4, **options)
+    x = torch.ones((), dtype=torch.float64)
+    with torch.no_grad():
+        outputs = torch.stack([stage(x, gates=law.draw(7, step)) for step in range(2000)])
+        wanted = stage(x, gates=law.means)
+    assert abs(outputs.mean() - wanted) < 4 * outputs.std() / math.sqrt(len(outputs))
+    assert outputs.std() > 0
+
+
+def test_survival_falls_linearly_to_p_L():
+    assert StochasticDepth(0.8, 4).probabilities == pytest.approx([0.95, 0.9, 0.85, 0.8])
+    assert StochasticDepth(0.8, 4).means == StochasticDepth(0.8, 4).probabilities
+    assert StochasticDepth(0.8, 4, scaling="inverse").means == [1.0] * 4
+    assert StochasticDepth(1.0, 3).draw(0, 0) == [1.0] * 3
+    assert StochasticDepth(0.0, 3).draw(0, 0)[-1] == 0.0
+
+
+def test_gates_are_a_function_of_seed_and_step():
+    law = StochasticDepth(0.5, 27)
+    assert law.draw(1, 5) == StochasticDepth(0.5, 27).draw(1, 5)
+    assert len({tuple(law.draw(seed, step)) for seed in range(3) for step in range(3)}) == 9
+    assert all(type(gate) is float and gate in (0, 1) for gate in law.draw(1, 5))
+
+
+def test_every_block_survives_as_often_as_it_should():
+    law, draws = StochasticDepth(0.3, 10), 4000
+    kept = torch.tensor([law.draw(3, step) for step in range(draws)]).mean(0)
+    p = torch.tensor(law.probabilities)
+    assert ((kept - p).abs() < 4 * (p * (1 - p) / draws).sqrt() + 1e-9).all()
+
+
+def test_ab2_remembers_0_for_a_dropped_f():
+    stage = linear_stage("ab2", 3)
+    a = [block.a.item() for block in stage.blocks]
+    u1 = 1 + a[0]
+    u3 = u1 + 1.5 * a[2] * u1  # - a[1] u_1 / 2 is missing
+    assert stage(torch.ones(1, dtype=torch.float64), gates=[1.0, 0.0, 1.0]).item() == pytest.approx(u3, rel=1e-14)
+
+
+def test_a_runge_kutta_step_is_gated_once():
+    """`u + p (increment)`, and not the increment of `p f`, which would hold powers of p."""
+    stage = linear_stage("rk4", 1)
+    z = stage.blocks[0].a.item()
+    increment = z + z**2 / 2 + z**3 / 6 + z**4 / 24
+    assert stage(torch.ones(1, dtype=torch.float64), gates=[0.5]).item() == pytest.approx(1 + increment / 2, rel=1e-14)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_dropped_block_is_not_computed(scheme):
+    stage = linear_stage(scheme)
+    stage(torch.ones(1, dtype=torch.float64), gates=[1.0, 0.0, 1.0, 0.0])
+    assert [block.calls > 0 for block in stage.blocks] == [True, False, True, False]
+
+
+def test_away_from_dt_1_no_block_is_skipped():
+    law = StochasticDepth(0.5, 6, dt=0.25)
+    assert 0 not in law.draw(0, 0)
+    p = law.probabilities[-1]
+    gates = {law.draw(0, step)[-1] for step in range(50)}
+    weights = sorted(0.25 * gate for gate in gates)
+    assert weights == pytest.approx([p * (0.25 - 0.5), 0.25 * p + 0.5 * (1 - p)])
+
+
+def test_drop_path_draws_for_each_sample_and_ranks_take_slices():
+    law = StochasticDepth(0.5, 3, mode="drop_path")
+    gates = law.draw(0, 2, 8)
+    assert [gate.shape for gate in gates] == [(8, 1, 1, 1)] * 3
+    assert 0 < gates[-1].mean() < 1
+    for whole, part in zip(gates, law.draw(0, 2, range(4, 8)), strict=True):
+        assert torch.equal(whole[4:], part)
+    with pytest.raises(UserError, match="samples"):
+        law.draw(0, 2)
+
+
+def test_drop_path_treats_each_sample_as_a_batch_of_its_own():
+    stage = linear_stage("ab2")
+    x = torch.randn(8, 2, 1, 1, dtype=torch.float64)
+    gates = StochasticDepth(0.5, 4, mode="drop_path").draw(0, 0, 8)
+    together = stage(x, gates=gates)
+    for n in range(8):
+        alone = stage(x[n : n + 1], gates=[float(gate[n]) for gate in gates])
+        torch.testing.assert_close(together[n : n + 1], alone, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"survival": 1.2}, "p_L = 1.2"),
+        ({"survival": -0.1}, "p_L = -0.1"),
+        ({"survival": float("nan")}, "p_L = nan"),
+        ({"survival": 0.0, "scaling": "inverse"}, "inverse"),
+        ({"survival": 0.5, "dt": 0}, "dt = 0"),
+        ({"survival": 0.5, "dt": -1.0}, "dt = -1.0"),
+        ({"survival": 0.5, "mode": "droppath"}, "did you mean 'drop_path'"),
+        ({"survival": 0.5, "scaling": "invers"}, "did you mean 'inverse'"),
+    ],
+    ids=str,
+)
+def test_bad_input(options, message):
+    with pytest.raises(UserError, match=message):
+        create_model("resnet20", stochastic_depth=options)
+
+
+def test_a_wrong_number_of_gates():
+    with pytest.raises(UserError, match="8 gates: the network has 9 blocks"):
+        create_model("resnet20")(torch.zeros(1, 3, 8, 8), gates=[1.0] * 8)
+
+
+def test_the_network_takes_means_in_evaluation_and_draws_in_training():
+    x = torch.randn(2, 3, 8, 8)
+    model = create_model("lm_resnet20", stochastic_depth=0.5).eval()
+    law = model.stochastic
+    assert torch.equal(model(x), model(x, gates=law.means))
+    model.train()
+    first = model(x)
+    assert torch.equal(first, model(x, gates=law.draw(law.seed, 0)))
+    assert law.drawn == 1
+    assert not torch.equal(first, model(x))
+
+
+def test_drop_path_in_a_network_follows_the_state_s_type():
+    model = create_model("lm_resnet20", stochastic_depth={"survival": 0.5, "mode": "drop_path"}).double()
+    assert model(torch.randn(4, 3, 8, 8, dtype=torch.float64)).dtype == torch.float64
+
+
+@pytest.mark.parametrize("name", ["resnet20", "lm_resnet20"])
+def test_the_gradient_of_a_dropped_block_is_zero_rather_than_missing(name):
+    model = create_model(name, stochastic_depth=0.5)
+    gates = [1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0]  # a plain block, a transition, two in a row
+    model(torch.randn(2, 3, 8, 8), gates=gates).square().sum().backward()
+    blocks = [block for stage in model.stages for block in stage.steps]
+    for block, gate in zip(blocks, gates, strict=True):
+        moved = any(p.grad.abs().sum() > 0 for p in block.parameters())
+        assert moved == bool(gate)
+    assert all(p.grad is not None for p in model.parameters())
+    before = blocks[1].convs[0].weight.detach().clone()
+    torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.5).step()
+    torch.testing.assert_close(blocks[1].convs[0].weight.detach(), 0.95 * before)  # weight decay goes on
+
+
+def train(images, targets, steps, wrap):
+    """A few steps of SGD with gates; the norms keep their statistics, which are each rank's own otherwise."""
+    torch.manual_seed(0)
+    net = create_model("lm_resnet20", stochastic_depth=0.5).double()
+    for module in net.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.eval()
+    model, optimizer = wrap(net), torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-3)
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(images, gates=net.stochastic.draw(11, step)), targets)
+        loss.backward()
+        optimizer.step()
+    return torch.cat([p.detach().flatten() for p in net.parameters()])
+
+
+def rank_of_two(rank, folder, images, targets):
+    torch.set_num_threads(1)
+    store = f"file://{folder}/store"
+    torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
+    part = slice(4 * rank, 4 * rank + 4)
+    found = train(images[part], targets[part], 4, DistributedDataParallel)
+    torch.save(found, f"{folder}/rank{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes_do_what_one_does_and_none_waits(tmp_path):
+    """Plain DistributedDataParallel, without find_unused_parameters, over steps that drop different blocks."""
+    torch.manual_seed(1)
+    images, targets = torch.randn(8, 3, 8, 8, dtype=torch.float64), torch.arange(8)
+    multiprocessing.spawn(rank_of_two, (str(tmp_path), images, targets), nprocs=2)
+    first, second = (torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2))
+    assert torch.equal(first, second)
+    torch.testing.assert_close(first, train(images, targets, 4, lambda net: net), rtol=1e-10, atol=1e-12)
