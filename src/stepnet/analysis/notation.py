@@ -12,9 +12,9 @@ from typing import Any
 
 import sympy
 
-from stepnet.analysis.amplification import NEW
+from stepnet.analysis.amplification import NEW, amplification
 from stepnet.analysis.modified import modified_equation
-from stepnet.analysis.symbols import dt, k, subject
+from stepnet.analysis.symbols import dt, k, subject, z, zeta
 from stepnet.errors import UserError
 from stepnet.schemes import Equation, Point, Scheme, advance
 
@@ -75,6 +75,12 @@ def modified_lines(scheme: str | Scheme, terms: int = 2) -> list[Line]:
     """The modified equation, as lines in the same notation."""
     found = modified_equation(scheme, terms)
     return [_modified_line(equation) for equation in (found if isinstance(found, tuple) else (found,))]
+
+
+def amplification_line(scheme: str | Scheme) -> Line:
+    """The equation for the growth factors, `zeta^2 - (1 - k + z) zeta - k = 0`."""
+    polynomial = sympy.Poly(amplification(scheme).as_expr(), zeta)
+    return Line(tuple((c, zeta**power) for (power,), c in polynomial.terms()), ((sympy.Integer(0), sympy.Integer(1)),))
 
 
 def _modified_line(equation: sympy.Eq) -> Line:
@@ -149,21 +155,23 @@ def _sum(terms: Terms, show: Callable[[Any], str]) -> str:
         scalar = -scalar if negative else scalar
         factors = [f"({show(bracket)})"] if bracket.is_Add else []
         factors += [show(scalar)] if scalar != 1 else []
-        term = " ".join([*factors, show(symbol)])
+        factors += [show(symbol)] if symbol != 1 else []
+        term = " ".join(factors) or "1"
         text += f" {'-' if negative else '+'} {term}" if text else f"{'-' if negative else ''}{term}"
     return text
 
 
 def _split(c: Any) -> tuple[Any, Any]:
-    """`c = scalar * bracket`, the bracket a sum in k whose constant is positive, or 1."""
-    c = sympy.factor(c)
-    bracket = sympy.Mul(*(factor for factor in sympy.Mul.make_args(c) if factor.has(sympy.Add)))
+    """`c = scalar * bracket`, the bracket a sum in k or z whose constant is positive, or 1."""
+    bracket = sympy.expand(c)
     if not bracket.is_Add:
-        return c, sympy.Integer(1)
-    content, bracket = bracket.primitive()
-    if bracket.subs(k, 0).could_extract_minus_sign():
-        content, bracket = -content, -bracket
-    return sympy.cancel(c / bracket), bracket
+        return bracket, sympy.Integer(1)
+    scalar = sympy.Integer(1)
+    if not bracket.has(z):  # (1 - k) dt/2, but 1 + z + z^2/2
+        scalar, bracket = sympy.factor_terms(bracket, sign=False).as_independent(k, as_Add=False)
+    if bracket.subs({k: 0, z: 0}).could_extract_minus_sign():
+        scalar, bracket = -scalar, sympy.expand(-bracket)
+    return scalar, bracket
 
 
 def _latex(expression: Any) -> str:

@@ -1,0 +1,189 @@
+"""`stepnet scheme`: what numerical analysis says of a scheme."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import Positional, arg
+
+from stepnet.errors import UserError
+
+if TYPE_CHECKING:
+    from stepnet import schemes
+
+WIDTH = 80
+_NO_BREAK = "\u00a0"
+
+
+@dataclass
+class Scheme:
+    """Show a scheme: its step, order, stability and modified equation. Without a name, list all schemes."""
+
+    name: Annotated[Positional[str | None], arg(metavar="NAME")] = None
+    """A scheme or an alias, such as lm, rk4, neumann3."""
+    k: Annotated[float | None, arg(metavar="K")] = None
+    """The coefficient k; without it, it stays a symbol."""
+    plot: Annotated[Path | None, arg(metavar="FILE")] = None
+    """Write the stability region and the error-against-dt slope to this file (png, pdf, svg, …)."""
+    latex: bool = False
+    """Print the equations for a paper instead."""
+
+    def __call__(self) -> None:
+        if self.name is None:
+            if self.k is not None or self.plot or self.latex:
+                raise UserError("--k, --plot and --latex need a scheme: stepnet scheme lm --k -0.5")
+            print_all()
+            return
+        scheme = self._scheme(self.name)
+        print(latex(scheme) if self.latex else describe(scheme))
+        if self.plot is not None:
+            from stepnet.analysis import is_symbolic
+            from stepnet.report.scheme import draw_scheme
+            from stepnet.schemes import get_scheme
+
+            draw_scheme(get_scheme(self.name) if is_symbolic(scheme) else scheme, self.plot)
+            print(f"\nwrote {self.plot}")
+
+    def _scheme(self, name: str) -> schemes.Scheme:
+        from stepnet.analysis import subject
+        from stepnet.schemes import get_scheme
+
+        if self.k is None:
+            return subject(name)
+        if get_scheme(name).k is None:
+            raise UserError(f"scheme {name!r} has no k: leave out --k {self.k:g}")
+        get_scheme(name, k=self.k)  # refuses a k that is not finite, before it is made a rational
+        return subject(get_scheme(name, k=self.k))
+
+
+def print_all() -> None:
+    """One line for each scheme; the orders are found by analysis, not read off the class."""
+    from stepnet.analysis import order, plain_equation, subject
+    from stepnet.schemes import list_schemes
+
+    rows = [("scheme", "order", "stages", "equation", "network")]
+    for name in list_schemes():
+        scheme = subject(name)
+        rows.append((name, str(order(scheme)), str(scheme.stages), plain_equation(scheme.equation), scheme.network))
+    widths = [max(len(row[j]) for row in rows) for j in range(5)]
+    for row in rows:
+        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+    print("\nstepnet scheme NAME tells more of one.")
+
+
+def describe(scheme: schemes.Scheme) -> str:
+    """The scheme's analysis as text, 80 columns wide."""
+    from stepnet import analysis
+    from stepnet.schemes import Equation, aliases_of
+
+    equation = scheme.equation
+    facts: list[tuple[str, list[str]]] = [
+        ("step", [str(line) for line in analysis.step_lines(scheme)]),
+        ("equation", [analysis.plain_equation(equation), *_rescaling(equation)]),
+        ("order", [str(analysis.order(scheme))]),
+        ("evaluations of f", [f"{scheme.stages} in a step, which reads {_count(scheme.steps, 'past state')}"]),
+        ("growth factors", [str(analysis.amplification_line(scheme))]),
+        ("zero-stable", [_verdict(analysis.zero_stable(scheme))]),
+        ("negative axis", [_interval("-x", analysis.stability_interval(scheme), equation.derivative)]),
+        ("imaginary axis", [_interval("i x", analysis.imaginary_limit(scheme), equation.derivative)]),
+        ("modified equation", [str(line) for line in analysis.modified_lines(scheme)]),
+    ]
+    if not equation.partitioned and (equation.linear or equation.mass != 1):
+        against = analysis.order(scheme, against=Equation())
+        facts[2][1].append(f"{against} against u' = f" + (" for nonlinear f" if equation.linear else ""))
+    heading = scheme.name if scheme.k is None or analysis.is_symbolic(scheme) else f"{scheme.name}, k = {scheme.k}"
+    about = [f"network: {scheme.network}"] if scheme.network else []
+    about += [f"reference: {scheme.reference}"] if scheme.reference else []
+    about += [f"aliases: {', '.join(aliases_of(scheme.name))}"] if aliases_of(scheme.name) else []
+    lines = [heading, *(f"  {text}" for text in about), ""]
+    for label, texts in facts:
+        for i, text in enumerate(texts):
+            lines += _wrapped(label if i == 0 else "", text)
+    return "\n".join(lines)
+
+
+def latex(scheme: schemes.Scheme) -> str:
+    """The step, the growth factors and the modified equation, aligned at their equals signs."""
+    from stepnet import analysis
+
+    step, modified = analysis.step_lines(scheme), analysis.modified_lines(scheme)
+    lines = [line.latex for line in (*step, analysis.amplification_line(scheme), *modified)]
+    body = " \\\\\n".join("  " + line.replace(" = ", " &= ", 1) for line in lines)
+    return f"\\begin{{align*}}\n{body}\n\\end{{align*}}"
+
+
+def _wrapped(label: str, text: str) -> list[str]:
+    """At most 80 columns; an equation breaks only before a sign."""
+    if " = " in text:
+        text = re.sub(r"(?<![-+=]) (?![-+=])", _NO_BREAK, text)
+        text = re.sub(r"(?<=[-+=]) ", _NO_BREAK, text)
+    lines = textwrap.wrap(
+        text, WIDTH, initial_indent=f"  {label:<19}", subsequent_indent=" " * 23, break_long_words=False
+    )
+    return [line.replace(_NO_BREAK, " ") for line in lines]
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def _rescaling(equation: Any) -> list[str]:
+    """What the mass means for someone who wanted `u' = f`."""
+    from stepnet.analysis import plain
+
+    if equation.mass == 1:
+        return []
+    if equation.mass == 0:
+        return ["so it is consistent with no equation of first order"]
+    mass = plain(equation.mass)
+    return [f"which is u' = f with the step dt/{mass if mass.isalnum() else f'({mass})'}"]
+
+
+def _verdict(stable: Any) -> str:
+    """yes, no, or the k for which it is."""
+    import sympy
+
+    if isinstance(stable, bool):
+        return "yes" if stable else "no"
+    if stable is sympy.S.EmptySet:
+        return "for no k"
+    pieces = stable.args if isinstance(stable, sympy.Union) else (stable,)
+    return "for " + " or ".join(_range(piece) for piece in pieces)
+
+
+def _range(piece: Any) -> str:
+    import sympy
+
+    if isinstance(piece, sympy.FiniteSet):
+        return " or ".join(f"k = {value}" for value in piece)
+    low = "" if piece.start == -sympy.oo else f"{piece.start} {'<' if piece.left_open else '<='} "
+    high = "" if piece.end == sympy.oo else f" {'<' if piece.right_open else '<='} {piece.end}"
+    return f"{low}k{high}"
+
+
+def _interval(point: str, limit: Any, derivative: int) -> str:
+    """`z = dt lambda`, and how far along the axis the scheme is stable."""
+    import sympy
+
+    z = "dt lambda" if derivative == 1 else f"dt^{derivative} lambda"
+    if limit == 0:
+        return "stable nowhere but at 0"
+    if limit is sympy.oo:
+        return f"stable for every {z} = {point}, x >= 0"
+    return f"stable for {z} = {point}, 0 <= x <= {_number(limit)}"
+
+
+def _number(limit: Any) -> str:
+    """Exactly where that is short, and in digits where it is not rational."""
+    import sympy
+
+    from stepnet.analysis import plain
+
+    if limit.free_symbols or limit.is_Rational:
+        return plain(limit)
+    digits = str(sympy.N(limit, 7))
+    return digits if limit.has(sympy.CRootOf) else f"{plain(limit)} = {digits}"

@@ -1,0 +1,56 @@
+"""The picture of a scheme: its region of stability, and its error against the step size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from stepnet.analysis import Convergence, convergence, order, stability_region
+from stepnet.errors import UserError
+from stepnet.files import whole_file
+from stepnet.schemes import Scheme
+
+_INK, _FILL, _QUIET = "#1f3a5f", "#c9d8ec", "#8a8f98"
+
+
+def draw_scheme(scheme: Scheme, path: Path) -> None:
+    """Write both panels to `path`; the suffix chooses the format."""
+    figure = Figure(figsize=(9.0, 4.2), layout="constrained")
+    known = figure.canvas.get_supported_filetypes()
+    suffix = path.suffix.lstrip(".").lower()
+    if suffix not in known:
+        raise UserError(f"cannot write {path.name!r}: the suffix must be one of {', '.join(sorted(known))}")
+    left, right = figure.subplots(1, 2)
+    _draw_region(left, scheme)
+    _draw_slope(right, scheme, convergence(scheme))
+    figure.suptitle(f"{scheme!r}" if scheme.k is None else f"{scheme.name}, k = {float(scheme.k):g}")
+    try:
+        with whole_file(path) as partial:
+            figure.savefig(partial, format=suffix, dpi=150)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _draw_region(axes: Any, scheme: Scheme) -> None:
+    region = stability_region(scheme, extent=(-4.5, 2.0, -3.25, 3.25), n=301)
+    # rounding must not blank a scheme that is stable only on a line, such as midpoint2 on the imaginary axis
+    stable = region.radius <= 1 + 1e-9
+    axes.axhline(0, color=_QUIET, linewidth=0.6)
+    axes.axvline(0, color=_QUIET, linewidth=0.6)
+    axes.contourf(region.re, region.im, stable, levels=[0.5, 1.5], colors=[_FILL])
+    axes.contour(region.re, region.im, np.minimum(region.radius, 10.0), levels=[1.0], colors=[_INK], linewidths=1.2)
+    axes.set_aspect("equal")
+    power = f"^{scheme.equation.derivative}" if scheme.equation.derivative > 1 else ""
+    axes.set(title="stable where shaded", xlabel=rf"Re $z = \Delta t{power}\,\lambda$", ylabel="Im $z$")
+
+
+def _draw_slope(axes: Any, scheme: Scheme, found: Convergence) -> None:
+    p = order(scheme)
+    axes.loglog(found.dt, found.error, "o-", color=_INK, label=f"measured, slope {found.slope:.2f}")
+    guide = found.error[0] * (found.dt / found.dt[0]) ** p
+    axes.loglog(found.dt, guide, "--", color=_QUIET, label=f"order {p}, from the trees")
+    axes.set(title="error at t = 1", xlabel=r"$\Delta t$", ylabel="max error")
+    axes.legend(frameon=False)
