@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write what was measured to this JSON file")
     options = parser.parse_args()
 
+    busy = os.getloadavg()[0]  # what else the machine is doing
     data, origin = images_to_read()
     contestants = {"stepnet": stepnet_epoch(data), "torchvision": torchvision_epoch(data, options.images)}
     rates: dict[str, list[float]] = {name: [] for name in contestants}
@@ -62,6 +63,7 @@ def main() -> None:
             "batch": BATCH,
             "torchvision_workers": WORKERS,
             "cpus": os.cpu_count(),
+            "load_average_before": busy,
             "python": platform.python_version(),
             "torch": torch.__version__,
             "images_per_second": rates,
