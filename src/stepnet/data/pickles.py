@@ -1,6 +1,6 @@
 """A pickle of arrays, opened without running it.
 
-A pickle is a program: it may name any function of any module and call it. `load_arrays` knows five names, those by
+A pickle is a program: it may name any function of any module and call it. `load_arrays` knows only the names by
 which numpy writes arrays, and gives each a stand-in of its own that only checks and stores; every other name is
 refused. What can come out is arrays of plain numbers, bytes, str, numbers, tuples, lists and dicts.
 """
