@@ -63,7 +63,7 @@ def convergence(scheme: str | Scheme, steps: Sequence[int] = (64, 128, 256, 512)
         last = np.concatenate([part[-1] for part in u]) if isinstance(u, tuple) else u[-1]
         sizes.append(1 / n)
         errors.append(float(np.abs(last - wanted).max()))
-    clear = [(h, e) for h, e in zip(sizes, errors, strict=True) if e > 1e-12]
+    clear = [(h, e) for h, e in zip(sizes, errors, strict=True) if e > 1e-11]
     if len(clear) < 2:
         raise UserError(f"steps = {tuple(steps)}: fewer than two errors of {method.name} stand clear of rounding")
     log_dt, log_error = np.log(np.array(clear)).T

@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from stepnet.analysis import Convergence, convergence, order, stability_region
+from stepnet.analysis import (
+    Convergence,
+    convergence,
+    imaginary_limit,
+    order,
+    stability_interval,
+    stability_region,
+)
 from stepnet.errors import UserError
 from stepnet.files import whole_file
 from stepnet.schemes import Scheme
@@ -35,16 +42,24 @@ def draw_scheme(scheme: Scheme, path: Path) -> None:
 
 
 def _draw_region(axes: Any, scheme: Scheme) -> None:
-    region = stability_region(scheme, extent=(-4.5, 2.0, -3.25, 3.25), n=301)
-    # rounding must not blank a scheme that is stable only on a line, such as midpoint2 on the imaginary axis
-    stable = region.radius <= 1 + 1e-9
+    extent = (-4.5, 2.0, -3.25, 3.25)
+    region = stability_region(scheme, extent, n=301)
     axes.axhline(0, color=_QUIET, linewidth=0.6)
     axes.axvline(0, color=_QUIET, linewidth=0.6)
-    axes.contourf(region.re, region.im, stable, levels=[0.5, 1.5], colors=[_FILL])
+    axes.contourf(region.re, region.im, region.radius, levels=[0.0, 1.0], colors=[_FILL])
     axes.contour(region.re, region.im, np.minimum(region.radius, 10.0), levels=[1.0], colors=[_INK], linewidths=1.2)
+    # the exact limits on the axes: some regions are a segment, which no grid shows (midpoint2, leapfrog)
+    left, up = (min(float(limit), 9.0) for limit in (stability_interval(scheme), imaginary_limit(scheme)))
+    axes.plot([-left, 0], [0, 0], color=_INK, linewidth=2.5)
+    axes.plot([0, 0], [-up, up], color=_INK, linewidth=2.5)
+    axes.set(xlim=extent[:2], ylim=extent[2:])
     axes.set_aspect("equal")
     power = f"^{scheme.equation.derivative}" if scheme.equation.derivative > 1 else ""
-    axes.set(title="stable where shaded", xlabel=rf"Re $z = \Delta t{power}\,\lambda$", ylabel="Im $z$")
+    axes.set(
+        title="stable where shaded; limits on the axes bold",
+        xlabel=rf"Re $z = \Delta t{power}\,\lambda$",
+        ylabel="Im $z$",
+    )
 
 
 def _draw_slope(axes: Any, scheme: Scheme, found: Convergence) -> None:
@@ -53,4 +68,6 @@ def _draw_slope(axes: Any, scheme: Scheme, found: Convergence) -> None:
     guide = found.error[0] * (found.dt / found.dt[0]) ** p
     axes.loglog(found.dt, guide, "--", color=_QUIET, label=f"order {p}, from the trees")
     axes.set(title="error at t = 1", xlabel=r"$\Delta t$", ylabel="max error")
+    axes.set_xticks(found.dt, [f"1/{round(1 / dt)}" for dt in found.dt])
+    axes.minorticks_off()
     axes.legend(frameon=False)
