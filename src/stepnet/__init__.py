@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from stepnet.convert import convert, revert
 from stepnet.errors import UserError
 from stepnet.nets import coefficients, create_model, list_models, register_model
 from stepnet.schemes import get_scheme, list_schemes, register_scheme, solve
@@ -16,12 +17,14 @@ __all__ = [
     "UserError",
     "analysis",
     "coefficients",
+    "convert",
     "create_model",
     "get_scheme",
     "list_models",
     "list_schemes",
     "register_model",
     "register_scheme",
+    "revert",
     "solve",
 ]
 __version__ = "0.1.0"

@@ -1,0 +1,83 @@
+"""Blocks that we know how to split: branch, shortcut, and the activation after the sum.
+
+    B(u) = after(shortcut(u) + branch(u))
+
+A split block lets the scheme act where the mathematics wants it, before the activation, and tells the projected input
+`P x` of a block that changes the shape: the past of the next step, as in LM-ResNet. A block class is known by its
+import path, so that none of the libraries has to be imported. What is written here is not trusted: `convert` compares
+the split with the block itself on the example, and takes the block whole when they differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Split:
+    """A block as chains of its own submodules, by attribute; an attribute that is None is passed over."""
+
+    branch_path: tuple[str, ...]
+    shortcut_path: tuple[str, ...]
+    after_path: tuple[str, ...]
+
+    def branch(self, block: nn.Module, u: Tensor) -> Tensor:
+        """`f(u)`."""
+        return _through(block, self.branch_path, u)
+
+    def shortcut(self, block: nn.Module, u: Tensor) -> Tensor:
+        """`u`, or `P u` where the block changes the shape."""
+        return _through(block, self.shortcut_path, u)
+
+    def after(self, block: nn.Module, u: Tensor) -> Tensor:
+        """The activation that follows the sum."""
+        return _through(block, self.after_path, u)
+
+    def whole(self, block: nn.Module, u: Tensor) -> Tensor:
+        """`B(u)`, put together again: what the block itself must give."""
+        return self.after(block, self.shortcut(block, u) + self.branch(block, u))
+
+    def projects(self, block: nn.Module) -> bool:
+        """Whether the shortcut is more than the identity."""
+        layers = (getattr(block, name, None) for name in self.shortcut_path)
+        return any(layer is not None and not isinstance(layer, nn.Identity) for layer in layers)
+
+
+def split_of(block: nn.Module) -> Split | None:
+    """How to split this block, if the class from which it has its `forward` is one that we know."""
+    for cls in type(block).__mro__:
+        if "forward" in vars(cls):
+            return KNOWN.get(f"{cls.__module__}.{cls.__qualname__}")
+    return None
+
+
+def _through(block: nn.Module, path: tuple[str, ...], u: Tensor) -> Tensor:
+    for name in path:
+        layer = getattr(block, name, None)
+        if layer is not None:
+            u = layer(u)
+    return u
+
+
+def _split(branch: str, shortcut: str, after: str) -> Split:
+    return Split(tuple(branch.split()), tuple(shortcut.split()), tuple(after.split()))
+
+
+KNOWN = {
+    "torchvision.models.resnet.BasicBlock": _split("conv1 bn1 relu conv2 bn2", "downsample", "relu"),
+    "torchvision.models.resnet.Bottleneck": _split("conv1 bn1 relu conv2 bn2 relu conv3 bn3", "downsample", "relu"),
+    "torchvision.models.regnet.ResBottleneckBlock": _split("f", "proj", "activation"),
+    "timm.models.resnet.BasicBlock": _split(
+        "conv1 bn1 drop_block act1 aa conv2 bn2 se drop_path", "downsample", "act2"
+    ),
+    "timm.models.resnet.Bottleneck": _split(
+        "conv1 bn1 act1 conv2 bn2 drop_block act2 aa conv3 bn3 se drop_path", "downsample", "act3"
+    ),
+    "timm.models.regnet.Bottleneck": _split("conv1 conv2 se conv3 drop_path", "downsample", "act3"),
+    "timm.models.senet.Bottleneck": _split("conv1 bn1 relu conv2 bn2 relu conv3 bn3 se_module", "downsample", "relu"),
+    "timm.models.senet.SEResNetBlock": _split("conv1 bn1 relu conv2 bn2 se_module", "downsample", "relu"),
+    "transformers.models.resnet.modeling_resnet.ResNetBasicLayer": _split("layer", "shortcut", "activation"),
+    "transformers.models.resnet.modeling_resnet.ResNetBottleNeckLayer": _split("layer", "shortcut", "activation"),
+}

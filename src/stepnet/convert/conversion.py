@@ -1,0 +1,150 @@
+"""`stepnet.convert` and `stepnet.revert`: a scheme into someone else's network, and out again."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatch
+from typing import Any, TypeAlias, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from stepnet.convert.plan import Plan, Run, candidates, is_transition, plan
+from stepnet.convert.report import Conversion
+from stepnet.convert.step import Role, Step, become_block, become_step, reads_old_f
+from stepnet.convert.trace import trace
+from stepnet.errors import UserError
+from stepnet.nets.stage import check_makes_network
+from stepnet.schemes import Scheme, get_scheme
+
+Blocks: TypeAlias = "str | type[nn.Module] | Sequence[str | type[nn.Module]]"
+Model = TypeVar("Model", bound=nn.Module)
+REPORT = "step_conversion"  # the attribute of a converted network that tells what was done
+
+
+def convert(
+    model: Model,
+    scheme: str | Scheme = "lm",
+    example: Any = None,
+    *,
+    inplace: bool = False,
+    init: str | float = "paper",
+    blocks: Blocks | None = None,
+    checkpoint: bool = False,
+    verbose: bool = False,
+) -> Model:
+    """Put a scheme into the residual stages of a network: `B(u_n)` becomes `B(u_n) + k_n (u_{n-1} - u_n)` for `lm`.
+
+    Returns a converted copy, or with `inplace` the network itself. `example` is what the network is run on once to
+    find its residual blocks (a tensor, a tuple of arguments, a dict of keyword arguments); without one it is guessed.
+
+    `init` is how trainable coefficients start: "paper" draws them from the scheme's own law (`lm`: U[-0.1, 0]),
+    "identity" sets them to 0, which leaves the network's outputs as they were, a number sets them all to it.
+    `blocks` names the blocks instead of finding them: a class, a pattern for module or class names, or several.
+    `checkpoint` recomputes each block, but not the scheme's own terms, in the backward pass. `verbose` prints what
+    became a step, what stayed, and why.
+    """
+    method = get_scheme(scheme)
+    _check(model, method, init)
+    planned = _plan(model, method, example, blocks)
+    if not inplace:
+        model = copy.deepcopy(model)
+    conversion = Conversion.of(method, planned)
+    modules = dict(model.named_modules())
+    for run in planned.runs:
+        for role in _roles(run, method, checkpoint):
+            block = modules[role.name]
+            become_step(block, role, _initial_k(method, init, block) if role.owns_k else None)
+    setattr(model, REPORT, conversion)
+    if verbose:
+        print(conversion)
+    return model
+
+
+def revert(model: Model) -> Model:
+    """Give back the original network, in place: the same modules, their own classes, without coefficients."""
+    steps = [module for module in model.modules() if isinstance(module, Step)]
+    if not steps:
+        raise UserError(f"{type(model).__name__} has no converted block: nothing to revert")
+    for step in steps:
+        become_block(step)
+    if hasattr(model, REPORT):
+        delattr(model, REPORT)
+    return model
+
+
+def describe(model: nn.Module, scheme: str | Scheme = "lm", example: Any = None) -> Conversion:
+    """What `convert` did to a network, or would do: stage by stage what is a step, what stays, and why."""
+    done = getattr(model, REPORT, None)
+    if isinstance(done, Conversion):
+        return done
+    method = get_scheme(scheme)
+    return Conversion.of(method, _plan(model, method, example, None))
+
+
+def _plan(model: nn.Module, scheme: Scheme, example: Any, blocks: Blocks | None) -> Plan:
+    watched = candidates(model) if blocks is None else _named(model, blocks)
+    calls = trace(model, example, watched)
+    planned = plan(calls, scheme, named=blocks is not None)
+    if not planned.runs:
+        reasons = [f"{name}: {reason}" for name, reason in planned.stays.items()]
+        found = f"found {len(calls)} blocks ({'; '.join(reasons[:3])})" if reasons else "found no block that ran"
+        raise UserError(
+            f"{type(model).__name__} has no residual stage: looked for {scheme.steps} or more residual blocks in a row "
+            f"with equal input and output shape, {found}; name blocks yourself with blocks="
+        )
+    return planned
+
+
+def _named(model: nn.Module, blocks: Blocks) -> Mapping[str, nn.Module]:
+    wanted = [blocks] if isinstance(blocks, str | type) else list(blocks)
+
+    def matches(name: str, module: nn.Module, pattern: str | type[nn.Module]) -> bool:
+        if isinstance(pattern, str):
+            return fnmatch(name, pattern) or fnmatch(type(module).__name__, pattern)
+        return isinstance(module, pattern)
+
+    modules = {name: module for name, module in model.named_modules() if name}
+    for pattern in wanted:
+        if not any(matches(name, module, pattern) for name, module in modules.items()):
+            classes = sorted({type(module).__name__ for module in modules.values()})
+            raise UserError(f"blocks={pattern!r} matches no module of {type(model).__name__}: it has {classes[:12]}")
+    return {name: m for name, m in modules.items() if any(matches(name, m, pattern) for pattern in wanted)}
+
+
+def _roles(run: Run, scheme: Scheme, checkpoint: bool) -> list[Role]:
+    return [
+        Role(
+            name=call.name,
+            scheme=scheme,
+            place=place,
+            last=place == len(run.calls) - 1,
+            split=call.split,
+            transition=is_transition(call),
+            overwrites=call.overwrites,
+            keyword=call.keyword,
+            checkpoint=checkpoint,
+            keeps_f=reads_old_f(scheme),
+        )
+        for place, call in enumerate(run.calls)
+    ]
+
+
+def _initial_k(scheme: Scheme, init: str | float, block: nn.Module) -> Tensor:
+    low, high = scheme.initial_k if init == "paper" else (0.0, 0.0) if init == "identity" else (init, init)
+    like = next((p for p in block.parameters() if p.is_floating_point()), torch.zeros(()))
+    return torch.empty((), dtype=like.dtype, device=like.device).uniform_(float(low), float(high))
+
+
+def _check(model: nn.Module, scheme: Scheme, init: str | float) -> None:
+    if not isinstance(model, nn.Module):
+        raise UserError(f"convert got a {type(model).__name__}: expected a torch.nn.Module")
+    if any(isinstance(module, Step) for module in model.modules()):
+        raise UserError(f"{type(model).__name__} is converted already: call stepnet.revert first")
+    check_makes_network(scheme)
+    if not (math.isfinite(init) if isinstance(init, int | float) else init in ("paper", "identity")):
+        raise UserError(f"init={init!r}: expected 'paper', 'identity' or a finite number")
+    if init != "paper" and not scheme.trainable:
+        raise UserError(f"init={init!r}: scheme {scheme.name!r} has no trainable k to set")

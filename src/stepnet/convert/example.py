@@ -1,0 +1,68 @@
+"""What a network can be run on: the caller's example, or a guess from what the network says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from stepnet.errors import UserError
+
+
+class Example(NamedTuple):
+    """The arguments of one call."""
+
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = {}
+
+
+def as_example(example: Any) -> Example:
+    """A tensor, a tuple of positional arguments, or a mapping of keyword arguments."""
+    if isinstance(example, Example):
+        return example
+    if isinstance(example, Tensor):
+        return Example((example,))
+    if isinstance(example, Mapping):
+        return Example((), example)
+    if isinstance(example, tuple | list):
+        return Example(tuple(example))
+    raise UserError(
+        f"example is a {type(example).__name__}: expected a tensor, a tuple of arguments or a dict of keyword arguments"
+    )
+
+
+def guesses(model: nn.Module) -> Iterator[Example]:
+    """Examples to try, likeliest first: token ids for a language model, one small image for the others."""
+    parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
+    like = torch.zeros(()) if parameter is None else parameter.detach()
+    config = getattr(model, "config", None)  # transformers
+    if getattr(model, "main_input_name", "") == "input_ids":
+        yield Example((), {"input_ids": torch.zeros(1, 4, dtype=torch.long, device=like.device)})
+    for size in dict.fromkeys([*_sizes(model), *_sizes(config), 224, 64, 32]):
+        for channels in dict.fromkeys([_channels(model), 3, 1]):
+            yield Example((torch.randn(1, channels, size, size).to(like),))
+
+
+def _sizes(source: Any) -> Iterator[int]:
+    """The image sizes that a network or its configuration names (timm, torchvision, transformers)."""
+    patches = getattr(source, "patch_embed", None)
+    named = (getattr(patches, "img_size", None), getattr(source, "image_size", None), getattr(source, "img_size", None))
+    for size in (*named, *_configured(source)):
+        value = size[-1] if isinstance(size, tuple | list) and size else size
+        if isinstance(value, int):
+            yield value
+
+
+def _configured(source: Any) -> Iterator[Any]:
+    for name in ("pretrained_cfg", "default_cfg"):
+        cfg = getattr(source, name, None)
+        if isinstance(cfg, Mapping):
+            yield from (cfg[key] for key in ("min_input_size", "input_size") if cfg.get(key))
+
+
+def _channels(model: nn.Module) -> int:
+    """What the first convolution takes."""
+    convs = (m for m in model.modules() if isinstance(m, nn.Conv2d))
+    return next((conv.in_channels for conv in convs), 3)

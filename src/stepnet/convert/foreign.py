@@ -1,0 +1,69 @@
+"""Networks of other libraries by name: `timm/resnet18`, `torchvision/resnet18`."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from torch import nn
+
+from stepnet.errors import UserError, unknown
+
+LIBRARIES = ("timm", "torchvision")
+_GEOMETRY = ("kernel_size", "stride", "padding", "dilation", "padding_mode")
+
+
+def is_foreign(name: str) -> bool:
+    """Whether a model's name is that of another library's network."""
+    return name.partition("/")[0] in LIBRARIES and "/" in name
+
+
+def load_foreign(name: str, num_classes: int = 1000, in_channels: int = 3, **options: Any) -> nn.Module:
+    """Build `timm/NAME` or `torchvision/NAME`, untrained unless an option of that library says otherwise."""
+    library, _, model = name.partition("/")
+    if not is_foreign(name):
+        raise unknown("library", library, LIBRARIES)
+    known = list_foreign(library)
+    if model not in known:
+        raise unknown(f"{library} model", model, known)
+    if library == "timm":
+        built: nn.Module = _import("timm").create_model(model, num_classes=num_classes, in_chans=in_channels, **options)
+        return built
+    built = _import("torchvision.models").get_model(model, num_classes=num_classes, **options)
+    return built if in_channels == 3 else _with_channels(built, in_channels, name)
+
+
+def list_foreign(library: str) -> list[str]:
+    """The names of a library's image classifiers, without the library."""
+    if library == "timm":
+        return list(_import("timm").list_models())
+    models = _import("torchvision.models")
+    return list(models.list_models(module=models))
+
+
+def _import(module: str) -> Any:
+    library = module.partition(".")[0]
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UserError(f"{library} is not installed ({error}): pip install {library}") from None
+    except RuntimeError as error:  # torchvision built for another torch
+        raise UserError(f"{library} does not fit the installed torch: {str(error).splitlines()[0]}") from None
+
+
+def _with_channels(model: nn.Module, in_channels: int, name: str) -> nn.Module:
+    """torchvision's builders take colour images only: a new first convolution for other channels."""
+    for path, module in model.named_modules():
+        if isinstance(module, nn.Conv2d):
+            if module.groups != 1:
+                break
+            first: nn.Conv2d = type(module)(
+                in_channels,
+                module.out_channels,
+                **{name: getattr(module, name) for name in _GEOMETRY},
+                bias=module.bias is not None,
+            )
+            parent, _, child = path.rpartition(".")
+            setattr(model.get_submodule(parent), child, first)
+            return model
+    raise UserError(f"{name} with {in_channels} channels: it has no first convolution to adapt; use 3 channels")

@@ -1,0 +1,128 @@
+"""From what the blocks did to runs of steps: which blocks a scheme can march, and why the others stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from stepnet.convert.trace import Call
+from stepnet.schemes import Scheme
+
+ALONE = "alone at its shape"
+
+
+def candidates(model: nn.Module) -> dict[str, nn.Module]:
+    """The modules that may be blocks: the entries of every `Sequential` and `ModuleList`, but for plain layers."""
+    found: dict[str, nn.Module] = {}
+    for path, module in model.named_modules():
+        if isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict):
+            for name, child in module.named_children():
+                layer = type(child).__module__.startswith("torch.nn.modules") and not any(child.children())
+                if not layer:
+                    found[f"{path}.{name}" if path else name] = child
+    return found
+
+
+@dataclass
+class Run:
+    """Consecutive residual blocks at one shape; each takes the state that the one before it made."""
+
+    calls: list[Call] = field(default_factory=list)
+
+    @property
+    def transition(self) -> bool:
+        """Whether the run starts with a block that changes the shape and tells its projected input."""
+        return is_transition(self.calls[0])
+
+    def covers(self, outer: Call) -> bool:
+        """Whether `outer` is nothing but this run."""
+        return self.calls[0].before is outer.before and self.calls[-1].after is outer.after
+
+
+@dataclass
+class Plan:
+    """What `convert` will do: the runs, and the reason for each block that stays as it is."""
+
+    runs: list[Run]
+    stays: dict[str, str]
+
+
+def plan(calls: Sequence[Call], scheme: Scheme, named: bool = False) -> Plan:
+    """The runs that `scheme` can march among `calls`. Blocks that the caller `named` need not look residual."""
+    reasons = {call.name: why_not(call, named) for call in calls}
+    able = [call for call in calls if not reasons[call.name]]
+    runs = []
+    for run in link(_innermost(able)):
+        if scheme.steps == 1 and run.transition:
+            run.calls.pop(0)  # a one-step scheme wants no past: the transition stays what it is
+        if len(run.calls) >= scheme.steps:
+            runs.append(run)
+        else:
+            for call in run.calls:
+                reasons[call.name] = f"{ALONE}: {scheme.name} needs {scheme.steps} blocks in a row"
+    steps = {call.name for run in runs for call in run.calls}
+    return Plan(runs, _worth_telling({name: reason for name, reason in reasons.items() if reason}, steps))
+
+
+def why_not(call: Call, named: bool = False) -> str:
+    """Why this block cannot be a step by itself; nothing if it can."""
+    if call.times > 1:
+        return f"called {call.times} times in one forward"
+    if "forward" in vars(call.block):
+        return "its forward was replaced on the instance"
+    if is_transition(call):
+        return ""
+    if not call.keeps_shape:
+        return f"changes the shape: {tuple(call.before.shape)} to {tuple(call.after.shape)}"
+    if not call.residual and not named:
+        return "not residual: no path of sums leads from its output back to its input"
+    return ""
+
+
+def is_transition(call: Call) -> bool:
+    """A block known by an adapter, with a projection as its shortcut."""
+    return call.split is not None and call.split.projects(call.block)
+
+
+def link(calls: Iterable[Call]) -> list[Run]:
+    """Chain the calls: a block follows the one whose output it was given. A transition begins a new run."""
+    runs: list[Run] = []
+    ends: dict[int, Run] = {}
+    for call in calls:
+        run = None if is_transition(call) else ends.pop(id(call.before), None)
+        if run is None:
+            run = Run()
+            runs.append(run)
+        run.calls.append(call)
+        ends[id(call.after)] = run
+    return runs
+
+
+def _innermost(able: Sequence[Call]) -> list[Call]:
+    """Where one able block holds others: the inner ones if they are a run of their own or all that it does."""
+    names = {call.name for call in able}
+    chosen: list[Call] = []
+    for call in able:
+        if any(_inside(call.name, other) for other in names):
+            continue
+        inner = _innermost([other for other in able if _inside(other.name, call.name)])
+        if any(len(run.calls) > 1 or run.covers(call) for run in link(inner)):
+            chosen += inner
+        else:
+            chosen.append(call)
+    return [call for call in able if any(call is kept for kept in chosen)]
+
+
+def _inside(name: str, outer: str) -> bool:
+    return name.startswith(outer + ".")
+
+
+def _worth_telling(reasons: dict[str, str], steps: set[str]) -> dict[str, str]:
+    """The reasons of blocks that neither are, hold, nor belong to a step: a lone step first, then the outermost."""
+    told: set[str] = set()
+    for name in sorted(reasons, key=lambda name: (ALONE not in reasons[name], name.count("."))):
+        if not any(_inside(name, other) or _inside(other, name) for other in steps | told):
+            told.add(name)
+    return {name: reason for name, reason in reasons.items() if name in told}

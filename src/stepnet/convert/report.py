@@ -1,0 +1,74 @@
+"""What a conversion did, as data and as text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stepnet.convert.plan import Plan, Run
+from stepnet.schemes import Scheme
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A run of blocks that became steps."""
+
+    blocks: tuple[str, ...]
+    classes: tuple[str, ...]
+    shape: tuple[int, ...]
+    coefficients: int
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        names = self.blocks[0] if len(self.blocks) == 1 else f"{self.blocks[0]} … {self.blocks[-1]}"
+        count = f"{len(self.blocks)} step{'s' * (len(self.blocks) > 1)}"
+        owned = f", {self.coefficients} k" if self.coefficients else ""
+        notes = f" ({'; '.join(self.notes)})" if self.notes else ""
+        return f"{names}: {count} of {' and '.join(self.classes)} at {'x'.join(map(str, self.shape))}{owned}{notes}"
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """The stages that a scheme marches, and the blocks that stayed, each with the reason."""
+
+    scheme: str
+    equation: str
+    stages: tuple[Stage, ...]
+    stays: dict[str, str]
+
+    @classmethod
+    def of(cls, scheme: Scheme, plan: Plan) -> Conversion:
+        return cls(scheme.name, str(scheme.equation), tuple(_stage(run, scheme) for run in plan.runs), plan.stays)
+
+    @property
+    def steps(self) -> int:
+        """How many blocks became steps."""
+        return sum(len(stage.blocks) for stage in self.stages)
+
+    @property
+    def coefficients(self) -> int:
+        """How many `k` the network has."""
+        return sum(stage.coefficients for stage in self.stages)
+
+    def __str__(self) -> str:
+        lines = [f"{self.scheme}: {self.steps} steps in {len(self.stages)} stages, {self.coefficients} k"]
+        lines += [f"  {stage}" for stage in self.stages]
+        lines += [f"  {name} stays: {reason}" for name, reason in self.stays.items()]
+        return "\n".join(lines)
+
+
+def _stage(run: Run, scheme: Scheme) -> Stage:
+    calls = run.calls
+    notes = []
+    if run.transition:
+        notes.append("the first changes the shape; its projected input is the past")
+    split = sum(call.split is not None for call in calls)
+    if split:
+        notes.append("split: the scheme acts before the activation")
+    overwriting = [call.name for call in calls if call.overwrites]
+    if overwriting:
+        notes.append(f"{', '.join(overwriting)} work in place on the state, and get a copy")
+    if scheme.stages > 1:
+        notes.append(f"{scheme.stages} evaluations in a step, with shared normalisation statistics")
+    owners = len(calls) - (scheme.steps - 1) if scheme.trainable else 0
+    classes = tuple(dict.fromkeys(type(call.block).__name__ for call in calls))
+    return Stage(tuple(call.name for call in calls), classes, tuple(calls[-1].after.shape[1:]), owners, tuple(notes))

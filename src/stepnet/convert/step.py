@@ -1,0 +1,231 @@
+"""A foreign block as one step of a scheme, by a subclass of its own class.
+
+    u_{n+1} = after( carry(u_n, u_{n-1}, …) + increment(f, …) ),    f = branch of B,  or  B(u) - u
+
+The block stays the object that it was: its class is replaced by a subclass with another `forward` (as
+`torch.nn.utils.parametrize` does), so submodules, hooks, `isinstance` and the names in `state_dict` are as before.
+
+The past travels with the state: `u_n` carries `u_{n-1}` as an attribute of the tensor. Nothing is kept in modules or
+in global variables, so threads, re-entrant calls and forwards that raised half-way cannot meet each other's past;
+whatever loop the network has around its blocks may stay, and `torch.compile` and `torch.export` trace it whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from stepnet.convert.adapters import Split
+from stepnet.errors import UserError
+from stepnet.nets.stage import EULER
+from stepnet.schemes import Difference, Point, Scheme, advance
+
+K = "step_k"  # the parameter's name in the block: no library uses it
+PAST = "_stepnet_past"  # the attribute by which a state carries the states before it
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a block does in its run of steps."""
+
+    name: str  # its path in the network
+    scheme: Scheme
+    place: int  # how many steps of the run come before it
+    last: bool = False  # the run ends here: nobody needs a past any more
+    split: Split | None = None  # branch, shortcut and activation, where they are known
+    transition: bool = False  # changes the shape: hands over the projected input
+    overwrites: bool = False  # works in place on its input, and so gets a copy
+    keyword: str = ""  # the name of the argument that is the state, where it is not given by place
+    checkpoint: bool = False  # recompute the block, and nothing else, in the backward pass
+    keeps_f: bool = False  # later steps read this step's f
+
+    @property
+    def owns_k(self) -> bool:
+        """A step with a full past owns a coefficient if the scheme's are trained."""
+        return self.scheme.trainable and not self.transition and self.place >= self.scheme.steps - 1
+
+
+class Step(nn.Module):
+    """What the subclass adds to a block's class. Made by `become_step`, never built."""
+
+    original: ClassVar[type[nn.Module]]
+    step_role: Role
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """One step; arguments and outputs beside the state are those of the block."""
+        role, split = self.step_role, self.step_role.split
+        if args:
+            u, args = args[0], args[1:]
+        else:
+            u = kwargs.pop(role.keyword)
+        outputs: list[Any] = []
+
+        def rhs(v: Tensor, c: Any, i: int) -> Any:
+            if split is not None:
+                return self._recomputed(partial(split.branch, self), v)
+            outputs.append(self._block(v, i, args, kwargs))
+            return Difference(state_in(outputs[-1]), v)
+
+        if split is not None and role.transition:
+            past: tuple[Point, ...] = ()
+            f = rhs(u, 0, 0)
+            point = Point(split.shortcut(self, u), lambda v, c, i: f)
+            new = advance(EULER, (point,))
+        else:
+            past = _past(role, u)
+            point = Point(u, rhs)
+            new = _advance(role.scheme, (point, *past), self._k)
+        if split is not None:
+            output = new = split.after(self, new)
+        else:
+            new = new.view_as(new) if new is u else new  # a block that returned its input, the caller's tensor
+            output = with_state(outputs[0], new)
+        if not role.last:
+            setattr(new, PAST, (_remember(point, role.keeps_f), *past)[: role.scheme.steps - 1])
+        return output
+
+    def _block(self, v: Tensor, i: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """`B(v)` as the network calls it."""
+        if i > 0 and any(map(_is_cache, (*args, *kwargs.values()))):
+            raise UserError(
+                f"scheme {self.step_role.scheme.name!r} evaluates {self.step_role.name!r} more than once in a step, "
+                "and its cache holds one evaluation: call the network with use_cache=False"
+            )
+        v = v.clone() if self.step_role.overwrites else v
+        if getattr(self, "gradient_checkpointing", False) and self.training:  # transformers' own recomputation
+            args = tuple(None if _is_cache(value) else value for value in args)
+            kwargs = {key: None if _is_cache(value) else value for key, value in kwargs.items()}
+            recompute: Callable[..., Any] = self.__dict__["_gradient_checkpointing_func"]
+            return recompute(partial(self.original.forward, self, **kwargs), v, *args)
+        return self._recomputed(partial(self.original.forward, self, **kwargs), v, *args)
+
+    def _recomputed(self, f: Callable[..., Any], *args: Any) -> Any:
+        if self.step_role.checkpoint and torch.is_grad_enabled():
+            return checkpoint(f, *args, use_reentrant=False)
+        return f(*args)
+
+    @property
+    def _k(self) -> Tensor | None:
+        return getattr(self, K, None)
+
+    def named_coefficients(self) -> Iterator[tuple[str, Tensor]]:
+        """The step's `k`, if it owns one."""
+        if self._k is not None:
+            yield K, self._k
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: Any, strict: bool, missing: list[str],
+        unexpected: list[str], errors: list[str],
+    ) -> None:  # fmt: skip
+        """As the block's; a checkpoint of the original network has no `k` and leaves ours as it is."""
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
+        if prefix + K in missing:
+            missing.remove(prefix + K)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copied and pickled by the original class: the subclass cannot be imported, only made again."""
+        make, arguments, *state = cast(tuple[Any, ...], super().__reduce_ex__(max(int(protocol), 2)))
+        return (_new_step, (self.original, make, *arguments[1:]), *state)
+
+    def _get_name(self) -> str:
+        return f"{self.original.__name__}[{self.step_role.scheme.name}]"
+
+
+def become_step(block: nn.Module, role: Role, k: Tensor | None) -> None:
+    """Make the block a step, in place."""
+    block.__class__ = _step_class(type(block))
+    block.step_role = role  # type: ignore[assignment]
+    if k is not None:
+        block.register_parameter(K, nn.Parameter(k))
+
+
+def become_block(step: Step) -> None:
+    """Make the step the block that it was, in place."""
+    step.__class__ = step.original  # type: ignore[assignment]
+    del step.step_role
+    if K in step._parameters:
+        del step._parameters[K]
+
+
+def state_in(output: Any) -> Any:
+    """The state among a block's outputs: the tensor itself, or the first of a tuple."""
+    return output[0] if isinstance(output, tuple | list) and output else output
+
+
+def with_state(output: Any, state: Tensor) -> Any:
+    """The block's outputs with another state."""
+    if isinstance(output, Tensor):
+        return state
+    rest = (state, *output[1:])
+    return type(output)(*rest) if hasattr(output, "_fields") else type(output)(rest)
+
+
+_step_classes: dict[type[nn.Module], type[nn.Module]] = {}
+
+
+def _step_class(original: type[nn.Module]) -> type[nn.Module]:
+    """The subclass of `Step` and `original`, one for each. It keeps the name, by which libraries tell their blocks."""
+    if original in _step_classes:
+        return _step_classes[original]
+    members: dict[str, Any] = {"original": original, "__module__": original.__module__, "__doc__": original.__doc__}
+    if any(cls.__name__ == "GradientCheckpointingLayer" for cls in original.__mro__):
+        members["__call__"] = nn.Module.__call__  # the step recomputes the block alone: see `_evaluate`
+    return _step_classes.setdefault(original, type(original.__name__, (Step, original), members))
+
+
+def _new_step(original: type[nn.Module], make: Callable[..., nn.Module], *args: Any) -> nn.Module:
+    return make(_step_class(original), *args)
+
+
+def _past(role: Role, u: Tensor) -> tuple[Point, ...]:
+    """The points before `u_n`, newest first, which `u_n` carries."""
+    needed = min(role.place, role.scheme.steps - 1)
+    past: tuple[Point, ...] = getattr(u, PAST, ()) if needed else ()
+    if len(past) != needed:
+        raise UserError(
+            f"step {role.name!r} of scheme {role.scheme.name!r} got a state that its run did not make, and so has no "
+            "past: call the whole network; with gradient checkpointing, choose use_reentrant=False"
+        )
+    return past
+
+
+def _advance(scheme: Scheme, history: tuple[Point, ...], k: Tensor | None) -> Tensor:
+    starting = len(history) < scheme.steps
+    method = scheme.starter() if starting else scheme
+    new: Tensor = advance(method, history, 1, k if scheme.trainable else scheme.k)
+    return new
+
+
+def _remember(point: Point, with_f: bool) -> Point:
+    """What later steps read of a point. Without gradients the state is an alias, so that its own past can go."""
+    u = point.u if torch.is_grad_enabled() else point.u.detach()
+    if not with_f:
+        return Point(u)
+    f = point.f.value if isinstance(point.f, Difference) else point.f
+    return Point(u, lambda v, c, i: f)
+
+
+def _is_cache(value: object) -> bool:
+    """Whether an argument is transformers' store of keys and values, into which a block writes."""
+    return type(value).__name__.endswith("Cache")
+
+
+def reads_old_f(scheme: Scheme) -> bool:
+    """Whether a step reads `f` at older points, found by taking one over numbers."""
+    read: list[int] = []
+
+    def rhs(age: int) -> Callable[[Any, Any, int], float]:
+        def evaluate(v: Any, c: Any, i: int) -> float:
+            read.append(age)
+            return 0.0
+
+        return evaluate
+
+    advance(scheme, tuple(Point(0.0, rhs(age)) for age in range(scheme.steps)), 1, scheme.k)
+    return any(age > 0 for age in read)

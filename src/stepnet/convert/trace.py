@@ -1,0 +1,148 @@
+"""Run a network once on an example and write down what its blocks did."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stepnet.convert.adapters import Split, split_of
+from stepnet.convert.example import Example, as_example, guesses
+from stepnet.convert.residual import Place, is_residual, place_of
+from stepnet.convert.step import state_in
+from stepnet.errors import UserError
+
+
+@dataclass
+class Call:
+    """One call of a block: its state before and after, and what was seen of it."""
+
+    name: str
+    block: nn.Module
+    before: Tensor
+    after: Tensor
+    residual: bool
+    overwrites: bool
+    keyword: str
+    split: Split | None = None
+    times: int = 1
+
+    @property
+    def keeps_shape(self) -> bool:
+        return self.before.shape == self.after.shape and self.before.dtype == self.after.dtype
+
+
+def trace(model: nn.Module, example: Any, blocks: Mapping[str, nn.Module]) -> list[Call]:
+    """The calls of those `blocks` whose state is a tensor, in the order in which they ended.
+
+    The network runs in evaluation mode with autograd on, which is how residual blocks are told from others. Random
+    numbers and training flags are afterwards as they were.
+    """
+    if example is not None:
+        return _trace(model, as_example(example), blocks)
+    tried = []
+    for guess in guesses(model):
+        try:
+            return _trace(model, guess, blocks)
+        except UserError as error:
+            tried.append(f"{_shown(guess)}: {error.__cause__}")
+    raise UserError(f"could not guess what the network runs on (tried {tried[0]}): give an example=")
+
+
+def _trace(model: nn.Module, example: Example, blocks: Mapping[str, nn.Module]) -> list[Call]:
+    watch = _Watch()
+    with _evaluating(model), torch.random.fork_rng(devices=[]), torch.enable_grad():
+        for name, block in blocks.items():
+            watch.add(name, block)
+        try:
+            model(*example.args, **example.kwargs)
+        except Exception as error:
+            reason = next(iter(str(error).splitlines()), "no message")
+            raise UserError(
+                f"the network cannot run on the example ({_shown(example)}): {type(error).__name__}: {reason}"
+            ) from error
+        finally:
+            watch.end()
+    return list(watch.calls.values())
+
+
+class _Watch:
+    """Hooks that write down what each block does with its state."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, Call] = {}
+        self.hooks: list[Any] = []
+        self.paused = False
+
+    def add(self, name: str, block: nn.Module) -> None:
+        started: list[tuple[Tensor, Place, int] | None] = []  # a stack: a block may call itself
+
+        def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            u = args[0] if args else kwargs.get(_first_parameter(module))
+            if self.paused or not isinstance(u, Tensor) or not u.is_floating_point():
+                started.append(None)
+                return None
+            inside = u if u.requires_grad else u.detach().requires_grad_().clone()  # autograd sees what it does
+            started.append((inside, place_of(inside), inside._version))
+            return ((inside, *args[1:]), kwargs) if args else ((), {**kwargs, _first_parameter(module): inside})
+
+        def after(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            start, new = started.pop(), state_in(output)
+            if start is None or not isinstance(new, Tensor):
+                return
+            if name in self.calls:
+                self.calls[name].times += 1
+                return
+            u, place, version = start
+            keyword = "" if args else _first_parameter(module)
+            call = Call(name, block, u, new, is_residual(new, place), u._version != version, keyword)
+            call.split = self.checked_split(call, u)
+            self.calls[name] = call
+
+        self.hooks.append(block.register_forward_pre_hook(before, with_kwargs=True))
+        self.hooks.append(block.register_forward_hook(after, with_kwargs=True))
+
+    def checked_split(self, call: Call, u: Tensor) -> Split | None:
+        """The adapter for this block, if it gives what the block gave: a library may have changed the block."""
+        split = split_of(call.block)
+        if split is None or call.overwrites or call.keyword:
+            return None
+        self.paused = True  # the submodules now run for us, not for the network
+        try:
+            same = torch.equal(split.whole(call.block, u), call.after)
+        except (AttributeError, RuntimeError, TypeError):
+            same = False
+        finally:
+            self.paused = False
+        return split if same else None
+
+    def end(self) -> None:
+        for hook in self.hooks:
+            hook.remove()
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; each module gets its own flag back."""
+    flags = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, flag in flags:
+            module.training = flag
+
+
+def _first_parameter(block: nn.Module) -> str:
+    return next(iter(inspect.signature(block.forward).parameters), "")
+
+
+def _shown(example: Example) -> str:
+    """The shapes of an example."""
+    values = [("", value) for value in example.args] + [(f"{key} ", value) for key, value in example.kwargs.items()]
+    return ", ".join(key + str(list(getattr(v, "shape", [])) or type(v).__name__) for key, v in values)
