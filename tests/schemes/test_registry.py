@@ -1,0 +1,51 @@
+"""Schemes by name."""
+
+import pytest
+
+from stepnet import UserError, get_scheme, list_schemes, register_scheme
+from stepnet.schemes import Scheme, aliases_of
+
+
+def test_every_scheme_answers_to_its_name_and_aliases():
+    for name in list_schemes():
+        scheme = get_scheme(name)
+        assert scheme.name == name
+        assert scheme.reference
+        for alias in aliases_of(name):
+            assert type(get_scheme(alias)) is type(scheme) and get_scheme(alias).name == name
+
+
+def test_the_schemes_of_the_paper_are_there():
+    wanted = {"euler", "heun", "midpoint", "rk4", "neumann2", "neumann3", "picard2", "backward_euler", "fractal2"}
+    assert wanted | {"lm", "leapfrog", "midpoint2", "ab2", "ab3", "coupled"} <= set(list_schemes())
+    assert list_schemes("ab*") == ["ab2", "ab3"]
+
+
+def test_a_family_goes_on_beyond_the_listed_members():
+    assert get_scheme("neumann7").stages == 7
+    assert get_scheme("fractal4").stages == 8
+
+
+def test_a_scheme_is_passed_through():
+    scheme = get_scheme("lm", k=-0.5)
+    assert get_scheme(scheme) is scheme
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("rk5", "'rk4'"), ("leap_frog", "'leapfrog'"), ("zzz", "known: "), ("eular", "'euler'")]
+)
+def test_an_unknown_scheme_names_the_nearest(name, hint):
+    with pytest.raises(UserError, match=f"unknown scheme '{name}'") as error:
+        get_scheme(name)
+    assert hint in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_parameter_that_a_scheme_lacks_is_refused():
+    with pytest.raises(UserError, match="scheme 'rk4' does not take k=2"):
+        get_scheme("rk4", k=2)
+
+
+@pytest.mark.parametrize("taken", ["lm", "poly-2"])
+def test_a_name_is_taken_once(taken):
+    with pytest.raises(UserError, match="registered already"):
+        register_scheme(taken)(Scheme)
