@@ -1,0 +1,125 @@
+"""What a network costs: parameters, multiply-adds, activation memory. Counted on shapes alone, so in no time.
+
+The network runs once in training mode on the meta device, where tensors have a shape and no numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from stepnet.nets.registry import create_model, model_entry
+
+BATCH = 128  # so many that what a batch saves once, such as its statistics, weighs little on an image
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The cost of a network; all but the parameters are for one image."""
+
+    parameters: int
+    multiply_adds: int  # of convolutions and matrix products, in the forward pass
+    activation_bytes: int  # what the forward pass keeps for the backward pass
+
+
+class SavedTensors:
+    """Counts what autograd saves within a `with` block: each storage once, without those `given` (the parameters)."""
+
+    def __init__(self, given: Iterable[Tensor] = ()) -> None:
+        self._given = {_identity(tensor) for tensor in given}
+        self._saved: dict[int, Tensor] = {}  # kept alive, since a freed storage's identity may be used again
+        self._hooks = saved_tensors_hooks(self._note, lambda tensor: tensor)
+
+    def __enter__(self) -> SavedTensors:
+        self._hooks.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._hooks.__exit__(kind, error, trace)
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all storages saved so far."""
+        return sum(tensor.untyped_storage().nbytes() for tensor in self._saved.values())
+
+    def _note(self, tensor: Tensor) -> Tensor:
+        if _identity(tensor) not in self._given:
+            self._saved[_identity(tensor)] = tensor
+        return tensor
+
+
+class Flops(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up torch's own formulas (`torch.utils.flop_counter`) over all that runs within a `with` block.
+
+    `FlopCounterMode` does the same module by module. On the meta device both it and torch find the shapes of the
+    commonest operations through many others in Python; the rules below state them, which makes a listing of all
+    networks several times faster.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.total = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        rule = _SHAPES.get(func)
+        if rule is not None and args[0].is_meta:
+            return rule(args[0])
+        out = func(*args, **(kwargs or {}))
+        formula = flop_registry.get(func.overloadpacket)
+        if formula is not None:
+            self.total += formula(*args, **(kwargs or {}), out_val=out)
+        return out
+
+
+def _batch_norm(u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The result, and the mean and the deviation of each channel, which are kept for the gradient."""
+    return torch.empty_like(u), u.new_empty(u.shape[1]), u.new_empty(u.shape[1])
+
+
+_SHAPES: dict[Any, Callable[[Tensor], Any]] = {
+    torch.ops.aten.native_batch_norm.default: _batch_norm,
+    torch.ops.aten.relu.default: torch.empty_like,
+    torch.ops.aten.normal_.default: lambda u: u,
+    torch.ops.aten.uniform_.default: lambda u: u,
+}
+
+
+def saved_bytes(model: nn.Module, *inputs: object) -> int:
+    """The bytes that one call of the model keeps for its backward pass, parameters and buffers not counted."""
+    with SavedTensors([*model.parameters(), *model.buffers()]) as saved:
+        model(*inputs)
+    return saved.bytes
+
+
+def profile(model: nn.Module, in_channels: int = 3, image_size: int = 32) -> Profile:
+    """The cost of a network that stands on the meta device."""
+    images = torch.empty(BATCH, in_channels, image_size, image_size, device="meta")
+    parameters = sum(p.numel() for p in model.parameters())
+    with Flops() as counter:
+        kept = saved_bytes(model.train(), images)
+    return Profile(parameters, counter.total // 2 // BATCH, kept // BATCH)
+
+
+def profile_by_name(name: str) -> Profile:
+    """The cost of a registered network at its own image size and number of classes."""
+    with torch.device("meta"), Flops():
+        model = create_model(name)
+    return profile(model, image_size=model_entry(name).image_size)
+
+
+def _identity(tensor: Tensor) -> int:
+    """What tensors that share memory have in common, also where there is no memory."""
+    address: int = tensor.untyped_storage()._cdata
+    return address

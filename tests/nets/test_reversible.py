@@ -1,0 +1,253 @@
+"""The stage that recomputes: its gradients, its memory, and everything that a repeated evaluation could spoil."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from stepnet.errors import UserError
+from stepnet.nets.blocks import PreActivation, basic
+from stepnet.nets.profile import saved_bytes
+from stepnet.nets.reversible import Coupling, ReversibleStage
+from stepnet.schemes import get_scheme
+
+WIDTH = 4
+
+
+def conv_block() -> nn.Module:
+    return PreActivation(basic(WIDTH, WIDTH))
+
+
+class Dropped(nn.Module):
+    """A block whose value depends on the random generator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((1, WIDTH, 1, 1), 0.5))
+
+    def forward(self, u: Tensor, i: int = 0) -> Tensor:
+        return nn.functional.dropout(torch.tanh(u * self.scale), 0.5, self.training)
+
+
+class Casting(nn.Module):
+    """A block that is another function where autocast is on (real ones round, which no tolerance tells apart)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((1, WIDTH, 1, 1), 0.3))
+
+    def forward(self, u: Tensor, i: int = 0) -> Tensor:
+        low = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.float16
+        return torch.sin(u * self.scale) if low else torch.cos(u * self.scale)
+
+
+def make_stage(depth: int = 3, block=conv_block, dt: float = 1) -> ReversibleStage:
+    torch.manual_seed(0)
+    return ReversibleStage(get_scheme("coupled"), [Coupling(block(), block()) for _ in range(depth)], dt=dt)
+
+
+def make_state(dtype: torch.dtype = torch.float64, size: int = 5) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(1)
+    x, y = (torch.randn(3, WIDTH, size, size, dtype=dtype, requires_grad=True) for _ in range(2))
+    return x, y
+
+
+def stored(stage: ReversibleStage) -> ReversibleStage:
+    """The same stage, differentiated by autograd through all its stored activations."""
+    twin = copy.deepcopy(stage)
+    twin.recompute = False
+    return twin
+
+
+def gradients(stage: nn.Module, state: tuple[Tensor, Tensor]) -> list[Tensor | None]:
+    torch.manual_seed(2)
+    x, y = stage(state)
+    wanted = [p for p in (*state, *stage.parameters()) if p.requires_grad]
+    return list(torch.autograd.grad((x * x).sum() + (x * y).sum(), wanted))
+
+
+def assert_same_gradients(stage: ReversibleStage, state: tuple[Tensor, Tensor], tolerance: float = 1e-10) -> None:
+    for ours, autograd in zip(gradients(stage, state), gradients(stored(stage), state), strict=True):
+        torch.testing.assert_close(ours, autograd, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dt", [1, 0.25])
+@pytest.mark.parametrize("depth", [1, 6])
+def test_gradients_are_those_of_stored_activations(depth: int, dt: float) -> None:
+    assert_same_gradients(make_stage(depth, dt=dt).double(), make_state())
+
+
+def test_running_statistics_move_once_in_a_step() -> None:
+    stage = make_stage().double()
+    twin = stored(stage)
+    for net in (stage, twin):
+        x, y = net(make_state())
+        (x.sum() + y.square().sum()).backward()
+    ours, theirs = dict(stage.named_buffers()), dict(twin.named_buffers())
+    assert ours["blocks.0.f.norms.0.num_batches_tracked"] == 1
+    for name, buffer in ours.items():
+        assert torch.equal(buffer, theirs[name]), name
+
+
+def test_statistics_frozen_in_training_are_replayed_frozen() -> None:
+    stage = make_stage().double()
+    frozen = stage.blocks[1].f.norms[0].eval()
+    frozen.running_mean.fill_(0.3)
+    assert_same_gradients(stage, make_state())
+    assert torch.equal(frozen.running_mean, torch.full((WIDTH,), 0.3, dtype=torch.float64))
+
+
+def test_dropout_is_replayed_and_the_generator_goes_on_as_if_nothing_had_been() -> None:
+    stage = make_stage(block=Dropped).double()
+    assert_same_gradients(stage, make_state())
+    after = []
+    for net in (stage, stored(stage)):
+        gradients(net, make_state())
+        after.append(torch.rand(3))
+    assert torch.equal(*after)
+
+
+def test_dropout_is_replayed_when_a_graph_is_used_twice() -> None:
+    stage = make_stage(block=Dropped).double()
+    x, y = state = make_state()
+    loss = sum(part.square().sum() for part in stage(state))
+    first = torch.autograd.grad(loss, [x, y], retain_graph=True)
+    torch.rand(7)
+    second = torch.autograd.grad(loss, [x, y])
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_autocast_is_replayed_outside_of_it() -> None:
+    stage, state = make_stage(block=Casting).double(), make_state()
+    found = []
+    for net in (stage, stored(stage)):
+        with torch.autocast("cpu", dtype=torch.float16):
+            x, y = net(state)
+        found.append(torch.autograd.grad((x * y).sum(), [*state, *net.parameters()]))
+    for ours, autograd in zip(*found, strict=True):
+        torch.testing.assert_close(ours, autograd, rtol=1e-10, atol=1e-10)
+
+
+def test_a_state_in_half_precision_is_widened_for_its_inverse() -> None:
+    stage, state = make_stage(block=Casting), make_state(torch.bfloat16)
+    assert all(part.dtype == torch.float32 for part in stage(state))
+    assert all(g.dtype == torch.bfloat16 for g in torch.autograd.grad(stage(state)[0].sum(), state))
+
+
+def test_saved_bytes_do_not_grow_with_depth() -> None:
+    shallow, deep = (saved_bytes(make_stage(depth).double(), make_state()) for depth in (4, 32))
+    assert shallow == deep == 2 * make_state()[0].nbytes
+    assert saved_bytes(stored(make_stage(32).double()), make_state()) > 32 * shallow
+
+
+def test_random_states_are_kept_only_where_something_is_drawn() -> None:
+    x, _ = make_stage(8)(make_state(torch.float32))
+    assert x.grad_fn.conditions.before == []
+    x, _ = make_stage(8, Dropped)(make_state(torch.float32))
+    assert len(x.grad_fn.conditions.before) == 2 * 8 + 1
+
+
+def test_used_twice_in_one_graph() -> None:
+    class Twice(nn.Module):
+        def __init__(self, stage: ReversibleStage) -> None:
+            super().__init__()
+            self.stage = stage
+
+        def forward(self, state):
+            return self.stage(self.stage(state))
+
+    stage = make_stage().double()
+    for ours, autograd in zip(
+        gradients(Twice(stage), make_state()), gradients(Twice(stored(stage)), make_state()), strict=True
+    ):
+        torch.testing.assert_close(ours, autograd, rtol=1e-10, atol=1e-10)
+
+
+def test_parameters_shared_between_blocks_get_the_sum() -> None:
+    f = conv_block()
+    f.convs[1].weight = f.convs[0].weight
+    stage = ReversibleStage(get_scheme("coupled"), [Coupling(f, f), Coupling(conv_block(), f)]).double()
+    assert_same_gradients(stage, make_state())
+
+
+def test_parameters_that_are_not_trained_get_no_gradient() -> None:
+    stage = make_stage().double()
+    stage.blocks[1].requires_grad_(False)
+    stage.blocks[0].g.convs[0].weight.requires_grad_(False)
+    assert_same_gradients(stage, make_state())
+    x, _ = stage(make_state())
+    x.sum().backward()
+    assert stage.blocks[1].f.convs[0].weight.grad is None
+    assert stage.blocks[0].f.convs[0].weight.grad is not None
+
+
+def test_an_input_without_gradient_trains_the_parameters_all_the_same() -> None:
+    x, y = (part.detach() for part in make_state())
+    assert_same_gradients(make_stage().double(), (x, y))
+
+
+def test_a_hook_on_a_parameter_runs_once() -> None:
+    stage, calls = make_stage().double(), []
+    stage.blocks[0].f.convs[0].weight.register_hook(calls.append)
+    x, _ = stage(make_state())
+    x.sum().backward()
+    assert len(calls) == 1
+
+
+def test_a_parameter_changed_before_the_backward_pass_is_noticed() -> None:
+    stage = make_stage().double()
+    x, _ = stage(make_state())
+    with torch.no_grad():
+        stage.blocks[0].f.convs[0].weight.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        x.sum().backward()
+
+
+def test_no_grad_and_evaluation_are_the_plain_march() -> None:
+    stage = make_stage().double()
+    with torch.no_grad():
+        x, _ = stage(make_state())
+    assert x.grad_fn is None
+    x, y = stage.eval()(make_state())
+    assert type(x.grad_fn).__name__ == "AddBackward0"
+    assert all(torch.equal(a, b) for a, b in zip((x, y), list(stage.states(make_state()))[-1], strict=True))
+
+
+def test_copies_and_pickles_compute_the_same() -> None:
+    stage = make_stage().double()
+    expected = stage(make_state())[0]
+    pickled = io.BytesIO(pickle.dumps(stage))
+    for twin in (copy.deepcopy(stage), pickle.load(pickled)):
+        assert torch.equal(twin(make_state())[0], expected)
+
+
+def test_training_under_compile_falls_back_to_eager_and_stores_nothing() -> None:
+    stage = make_stage().double()
+    compiled = torch.compile(stage, backend="eager")
+    for ours, autograd in zip(gradients(compiled, make_state()), gradients(stored(stage), make_state()), strict=True):
+        torch.testing.assert_close(ours, autograd, rtol=1e-10, atol=1e-10)
+    assert saved_bytes(compiled, make_state()) == 2 * make_state()[0].nbytes
+
+
+def test_a_scheme_without_inverse_is_refused() -> None:
+    with pytest.raises(UserError, match="'euler' has no exact inverse"):
+        ReversibleStage(get_scheme("euler"), [])
+    with pytest.raises(UserError, match="dt = 0"):
+        make_stage(dt=0)
+
+
+def test_data_parallel_training_gets_every_gradient(tmp_path) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        stage = make_stage().double()
+        expected = gradients(stored(stage), make_state())[2:]
+        parallel = nn.parallel.DistributedDataParallel(stage)
+        x, y = parallel(make_state())
+        ((x * x).sum() + (x * y).sum()).backward()
+        for p, gradient in zip(stage.parameters(), expected, strict=True):
+            torch.testing.assert_close(p.grad, gradient, rtol=1e-10, atol=1e-10)
+    finally:
+        torch.distributed.destroy_process_group()

@@ -1,0 +1,115 @@
+"""RevNet: its counts, and that it is the coupled scheme on its own blocks."""
+
+import copy
+import io
+
+import pytest
+import torch
+
+from stepnet import create_model, get_scheme
+from stepnet.errors import UserError
+from stepnet.nets.blocks import basic
+from stepnet.nets.profile import profile_by_name, saved_bytes
+from stepnet.nets.residual import Backbone
+from stepnet.nets.revnet import RevNet, revnet
+
+
+def small(seed: int = 0, **options) -> torch.nn.Module:
+    torch.manual_seed(seed)
+    return create_model("revnet38", **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"), [("revnet38", 464_858), ("revnet110", 1_729_162), ("revnet164", 1_748_746)]
+)
+def test_parameters_of_the_cifar_nets(name: str, parameters: int) -> None:
+    with torch.device("meta"):
+        model = create_model(name)
+    assert sum(p.numel() for p in model.parameters()) == parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "layers"), [("revnet38", 38), ("revnet164", 164), ("revnet56", 56), ("revnet104", 104)]
+)
+def test_layers_are_those_of_the_name(name: str, layers: int) -> None:
+    with torch.device("meta"):
+        model = create_model(name)
+    shortcuts = [m for stage in model.stages if stage.transition is not None for m in stage.transition.shortcuts]
+    projections = sum(isinstance(m, torch.nn.Conv2d) for m in shortcuts)
+    convolutions = sum(isinstance(m, torch.nn.Conv2d) for m in model.modules())
+    assert convolutions - projections + 1 == layers  # and the classifier
+
+
+def test_the_network_is_the_scheme_on_its_own_blocks() -> None:
+    model = small().double().eval()
+    images = torch.randn(2, 3, 16, 16, dtype=torch.float64)
+    x, y = model.stem(images).chunk(2, dim=1)
+    for stage in model.stages:
+        if stage.transition is not None:
+            pair, (project_x, project_y) = stage.transition.coupling, stage.transition.shortcuts
+            x, y = project_x(x) + pair.f(y), project_y(y)
+            y = y + pair.g(x)
+        for pair in stage.blocks:
+            x = x + pair.f(y)
+            y = y + pair.g(x)
+    features = torch.relu(model.norm(torch.cat([x, y], dim=1)))
+    torch.testing.assert_close(model.forward_features(images), features, rtol=1e-13, atol=1e-13)
+
+
+def test_a_stage_runs_back_to_its_first_state() -> None:
+    stage = small().double().eval().stages[0]
+    first, *_, last = stage.states(torch.randn(2, 32, 8, 8, dtype=torch.float64).chunk(2, dim=1))
+    state = last
+    for pair in reversed(stage.blocks):
+        state = get_scheme("coupled").inverse(state, pair.rhs)
+    for found, expected in zip(state, first, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_training_gradients_are_those_of_stored_activations() -> None:
+    model = small().double()
+    images = torch.randn(4, 3, 16, 16, dtype=torch.float64)
+    found = []
+    for recompute in (True, False):
+        net = copy.deepcopy(model)
+        for stage in net.stages:
+            stage.recompute = recompute
+        net(images).square().sum().backward()
+        found.append([p.grad for p in net.parameters()])
+    for ours, autograd in zip(*found, strict=True):
+        torch.testing.assert_close(ours, autograd, rtol=1e-10, atol=1e-10)
+
+
+def test_depth_costs_no_activation_memory() -> None:
+    shallow, deep = profile_by_name("revnet56"), profile_by_name("revnet104")
+    assert deep.activation_bytes == shallow.activation_bytes
+    assert deep.multiply_adds > 1.5 * shallow.multiply_adds
+    images = torch.randn(2, 3, 16, 16)
+    assert saved_bytes(small(), images) < saved_bytes(small(recompute=False), images) / 4
+
+
+def test_compile_export_and_onnx_agree_in_evaluation() -> None:
+    tiny = Backbone(basic, (4, 8), (2, 2), stem_width=8, pre_activation=True)
+    model, images = RevNet(tiny).eval(), torch.randn(2, 3, 8, 8)
+    expected = model(images)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(images), expected, rtol=1e-5, atol=1e-5)
+    exported = torch.export.export(model, (images,), strict=False)
+    torch.testing.assert_close(exported.module()(images), expected, rtol=1e-5, atol=1e-5)
+    runtime = pytest.importorskip("onnxruntime")
+    file = io.BytesIO()
+    torch.onnx.export(exported, (images,), dynamo=True, verbose=False).save(file)
+    session = runtime.InferenceSession(file.getvalue(), providers=["CPUExecutionProvider"])
+    (logits,) = session.run(None, {session.get_inputs()[0].name: images.numpy()})
+    torch.testing.assert_close(torch.from_numpy(logits), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_what_cannot_be_is_refused_in_one_line() -> None:
+    with pytest.raises(UserError, match="'lm' has no exact inverse"):
+        create_model("revnet38", scheme="lm")
+    with pytest.raises(UserError, match="use a revnet model"):
+        create_model("resnet20", scheme="coupled")
+    with pytest.raises(UserError, match="expected \\[batch, 3, height, width\\]"):
+        small()(torch.zeros(1, 4, 8, 8))
+    with pytest.raises(UserError, match="RevNet of depth 20: expected one of 38"):
+        revnet(20)
