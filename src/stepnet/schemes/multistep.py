@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import ClassVar
 
+import torch
+
 from stepnet.errors import UserError
-from stepnet.schemes.arithmetic import Coefficient, State, combine, is_number, mix
+from stepnet.schemes.arithmetic import Coefficient, State, combine, is_number, mix, scale
 from stepnet.schemes.core import Equation, Past, Scheme
 from stepnet.schemes.registry import register_scheme
 from stepnet.schemes.runge_kutta import RK4, Euler, Heun
@@ -70,7 +72,7 @@ class LinearMultistep(Scheme):
         step = dt**self.derivative
         # An f with weight 0 is never asked for: `combine` drops the term, but only after it was evaluated.
         used = [(b, point) for b, point in zip(beta[1:], past, strict=True) if not is_number(b, 0)]
-        return combine(*((step * _divide(b, alpha[0]), point.f) for b, point in used))
+        return combine(*((scale(_divide(b, alpha[0]), step), point.f) for b, point in used))
 
     def starter(self) -> Scheme:
         return Start(self)
@@ -195,6 +197,8 @@ def _check(alpha: Coefficients, beta: Coefficients) -> None:
 def _vanishes(total: Coefficient) -> bool:
     if hasattr(total, "free_symbols"):
         return bool(total.expand() == 0)
+    if isinstance(total, torch.Tensor):
+        total = total.detach().abs().max()
     return abs(float(total)) < 1e-9
 
 
@@ -202,4 +206,6 @@ def _divide(a: Coefficient, b: Coefficient) -> Coefficient:
     """`a / b` that keeps whole numbers rational."""
     if is_number(b, 1):
         return a
+    if isinstance(b, torch.Tensor):
+        return float(a) / b if isinstance(a, Fraction) else a / b
     return Fraction(a, b) if isinstance(a, int) and isinstance(b, int) else a / b

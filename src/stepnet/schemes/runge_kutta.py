@@ -6,12 +6,13 @@ u_{n+1} = u_n + dt sum_i b_i f(t_n + c_i dt, v_i)
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
 from stepnet.errors import UserError
-from stepnet.schemes.arithmetic import Coefficient, State, combine
+from stepnet.schemes.arithmetic import Coefficient, State, combine, scale
 from stepnet.schemes.core import Past, Scheme
 from stepnet.schemes.registry import register_scheme
 
@@ -36,6 +37,8 @@ class Tableau:
                 )
             if len(row) < i:
                 raise UserError(f"tableau row {i + 1} of a has {len(row)} entries: expected at least {i}")
+            if not all(_is_finite(entry) for entry in (*row, self.b[i])):
+                raise UserError(f"tableau row {i + 1} is a = {row}, b = {self.b[i]}: expected finite numbers")
         total = sum(self.b)
         if abs(total - 1) > 1e-12:
             raise UserError(f"tableau is not consistent: b sums to {total}, expected 1")
@@ -44,6 +47,10 @@ class Tableau:
     def c(self) -> Row:
         """The abscissae. They are row sums, so that `f(t, u)` and its autonomous form give the same step."""
         return tuple(sum(row[:i]) for i, row in enumerate(self.a))
+
+
+def _is_finite(entry: Coefficient) -> bool:
+    return not isinstance(entry, float) or math.isfinite(entry)
 
 
 class RungeKutta(Scheme):
@@ -61,9 +68,9 @@ class RungeKutta(Scheme):
         slopes = [point.f]
         for i in range(1, self.stages):
             terms = zip(tableau.a[i], slopes, strict=False)
-            stage = combine((1, point.u), *((dt * a, f) for a, f in terms))
+            stage = combine((1, point.u), *((scale(a, dt), f) for a, f in terms))
             slopes.append(point.rhs(stage, tableau.c[i], i))
-        return combine(*((dt * b, f) for b, f in zip(tableau.b, slopes, strict=True)))
+        return combine(*((scale(b, dt), f) for b, f in zip(tableau.b, slopes, strict=True)))
 
 
 half, third, sixth = Fraction(1, 2), Fraction(1, 3), Fraction(1, 6)

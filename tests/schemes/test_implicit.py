@@ -1,0 +1,56 @@
+"""Backward Euler and its differentiable root solve."""
+
+import numpy as np
+import pytest
+import torch
+
+from stepnet import UserError, solve
+from stepnet.schemes import BackwardEuler
+
+MATRIX = np.array([[-2.0, 1.0], [0.5, -30.0]])
+
+
+def test_the_linear_step_is_the_inverse():
+    u0 = np.array([1.0, -1.0])
+    wanted = np.linalg.solve(np.eye(2) - 0.1 * MATRIX, u0)
+    assert np.allclose(solve(lambda u: MATRIX @ u, u0, (0, 0.1), 1, "backward_euler").u[-1], wanted, rtol=0, atol=1e-12)
+
+
+def test_arrays_and_tensors_agree_on_a_stiff_nonlinear_problem():
+    def f(u):
+        return -1000.0 * (u**3 - 1)
+
+    found = solve(f, np.array([2.0, 0.5]), (0.0, 1.0), 10, "backward_euler").u
+    tensor = solve(f, torch.tensor([2.0, 0.5], dtype=torch.float64), (0.0, 1.0), 10, "backward_euler").u
+    assert np.allclose(found, tensor.numpy(), rtol=0, atol=1e-10)
+    assert np.allclose(found[-1], 1, atol=1e-3)
+
+
+def test_complex_states():
+    step = 1 / (1 - 0.5j)  # u' = i u, dt = 1/2
+    for u0 in (np.array([1.0 + 0j]), torch.tensor([1.0 + 0j], dtype=torch.complex128)):
+        found = solve(lambda u: 1j * u, u0, (0.0, 1.0), 2, "backward_euler").u[-1]
+        assert complex(found[0]) == pytest.approx(step**2, abs=1e-12)
+
+
+def test_gradients_reach_the_state_and_the_parameters():
+    u0 = torch.tensor([0.5, -0.2], dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+
+    def end(u0, weight):
+        return solve(lambda u: torch.tanh(weight @ u) - u, u0, (0.0, 1.0), 3, "backward_euler").u[-1]
+
+    assert torch.autograd.gradcheck(end, (u0, weight))
+
+
+def test_a_step_without_a_solution_is_told():
+    """`u = 1 + u^2 + 1` has no real solution."""
+    for u0 in (np.array([1.0]), torch.tensor([1.0], dtype=torch.float64)):
+        with pytest.raises(UserError, match=r"did not converge|blew up"):
+            solve(lambda u: u**2 + 1, u0, (0.0, 1.0), 1, "backward_euler")
+
+
+@pytest.mark.parametrize("tolerance", [0, -1e-3, 1, float("nan")])
+def test_a_bad_tolerance_is_refused(tolerance):
+    with pytest.raises(UserError, match="between 0 and 1"):
+        BackwardEuler(tolerance)

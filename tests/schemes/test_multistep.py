@@ -1,0 +1,148 @@
+"""Linear multistep methods: their special cases, their starts, and what they refuse."""
+
+import math
+from fractions import Fraction
+from itertools import repeat
+
+import numpy as np
+import pytest
+import sympy
+import torch
+
+from stepnet import UserError, get_scheme, solve
+from stepnet.analysis import amplification, empirical_order, order, zero_stable
+from stepnet.schemes import LinearMultistep, Point, advance, march
+
+U0, OLDER = torch.tensor([0.7, -0.4], dtype=torch.float64), torch.tensor([0.1, 0.9], dtype=torch.float64)
+
+
+def f(u, c=0, i=0):
+    return torch.sin(2 * u.flip(0)) - u**2
+
+
+def run(scheme, dt=1, steps=6):
+    """A march from two given points: equal starts for two schemes."""
+    return torch.stack(list(march(scheme, repeat(f, steps), U0, dt, past=[Point(OLDER, f)])))
+
+
+def test_lm_at_k_0_is_euler_to_the_bit():
+    found = solve(f, U0, (0.0, 1.0), 20, "lm", k=0.0).u
+    assert torch.equal(found, solve(f, U0, (0.0, 1.0), 20, "euler").u)
+    tensor = solve(f, U0, (0.0, 1.0), 20, "lm", k=torch.tensor(0.0, dtype=torch.float64)).u
+    assert torch.equal(tensor, found)
+
+
+def test_lm_at_k_minus_1_is_leapfrog_at_dt_1():
+    torch.testing.assert_close(run(get_scheme("lm", k=-1), steps=4), run(get_scheme("leapfrog"), steps=4))
+
+
+def test_lm_at_k_1_is_midpoint2_at_half_the_step():
+    """`u_{n-1} + dt f` against `u_{n-1} + 2 dt f`: lm at k = 1 solves 2 u' = f."""
+    torch.testing.assert_close(run(get_scheme("lm", k=1)), run(get_scheme("midpoint2"), dt=0.5), rtol=0, atol=1e-14)
+    assert (run(get_scheme("lm", k=1)) - run(get_scheme("midpoint2"), dt=1)).abs().max() > 0.1
+
+
+def test_lm_at_minus_beta_is_the_heavy_ball():
+    beta, alpha, hessian = 0.6, 0.1, torch.tensor([[3.0, 1.0], [1.0, 2.0]], dtype=torch.float64)
+    x, before = U0, OLDER
+    wanted = []
+    for _ in range(10):
+        x, before = x - alpha * (hessian @ x) + beta * (x - before), x
+        wanted.append(x)
+    scheme = get_scheme("lm", k=-beta)
+    found = list(march(scheme, repeat(lambda u, c, i: -hessian @ u, 10), U0, alpha, past=[Point(OLDER)]))
+    torch.testing.assert_close(torch.stack(found), torch.stack(wanted), rtol=0, atol=1e-14)
+
+
+def test_lm_starts_on_its_own_equation():
+    """The first step of `(1 + k) u' = f` is Euler's, of length dt/(1 + k)."""
+    first = solve(f, U0, (0.0, 0.1), 1, "lm", k=-0.5).u[1]
+    torch.testing.assert_close(first, U0 + 0.1 / 0.5 * f(U0), rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("k", [-0.7, -0.5, 0.3])
+def test_lm_solves_1_plus_k_times_u_prime(k):
+    """Order 1 against `(1 + k) u' = f`, with and without floats; order 0 against `u' = f`, to which it never tends."""
+    assert empirical_order("lm", k=k, steps=(400, 800, 1600)) == pytest.approx(1, abs=0.15)
+    ends = [solve(lambda u: -u, np.array([1.0]), (0, 1), n, "lm", k=k).u[-1][0] for n in (500, 4000)]
+    assert abs(ends[1] - math.exp(-1 / (1 + k))) < 0.3 * abs(ends[0] - math.exp(-1 / (1 + k)))
+    assert abs(ends[1] - math.exp(-1)) > 0.05
+
+
+def test_leapfrog_takes_the_initial_velocity():
+    velocity = np.array([0.5, -1.0, 0.2])
+    assert empirical_order("leapfrog", velocity=velocity) == pytest.approx(2, abs=0.15)
+    run = solve(lambda u: -u, np.array([1.0]), (0, 2), 400, "leapfrog", velocity=np.array([3.0]))
+    assert np.allclose(run.u[:, 0], np.cos(run.t) + 3 * np.sin(run.t), atol=1e-4)
+
+
+def test_a_method_of_ones_own():
+    """AB2 written as coefficients is `ab2`; BDF-like alpha with a start of order 4 keeps its order 2."""
+    mine = LinearMultistep((1, -1, 0), (0, Fraction(3, 2), Fraction(-1, 2)))
+    assert order(mine) == 2 and amplification(mine) == amplification("ab2")
+    past = (Point(U0, f), Point(OLDER, f))
+    assert torch.equal(advance(mine, past, 0.1), advance(get_scheme("ab2"), past, 0.1))
+    extrapolated = LinearMultistep((Fraction(3, 2), -2, Fraction(1, 2)), (0, 2, -1))
+    extrapolated.name = "extrapolated BDF2"
+    assert order(extrapolated) == 2 and zero_stable(extrapolated)
+    assert empirical_order(extrapolated) == pytest.approx(2, abs=0.15)
+
+
+def test_coefficients_may_be_symbols_or_tensors():
+    a = sympy.Symbol("a")
+    assert order(LinearMultistep((1, a - 1, -a), (0, 1 + a, 0))) == 1
+    k = torch.tensor(-0.3, dtype=torch.float64, requires_grad=True)
+    solve(f, U0, (0.0, 1.0), 5, LinearMultistep((1, k - 1, -k), (0, 1, 0))).u.sum().backward()
+    assert k.grad is not None and k.grad.isfinite()
+
+
+def test_the_beta_sum_of_appendix_a_excludes_ab2():
+    """As printed, `sum_{j=0}^k alpha_j u_{n-j} = dt sum_{j=0}^{k-1} beta_j f_{n-j}`, explicit when beta_0 = 0.
+
+    For k = 2 that leaves one evaluation, f_{n-1}; AB2 is a two-step method with two.
+    """
+    alpha, beta = get_scheme("ab2").coefficients(None)
+    steps = len(alpha) - 1
+    printed = beta[:steps]  # j = 0 … k - 1
+    assert steps == 2 and sum(b != 0 for b in printed) == 1
+    assert sum(b != 0 for b in beta) == 2  # so j must run to k
+
+
+def test_the_damping_sign_of_section_3_2():
+    """`X' = Y, Y' = f - g Y`, discretised as in the paper, is `(2 - g) X_n - (1 - g) X_{n-1} + f`: lm at k = g - 1.
+
+    The printed `(2 + g), (1 + g)` is lm at k = -1 - g, which is not zero-stable for any damping g > 0.
+    """
+    g, new, now, before, force = sympy.symbols("g X_new X_now X_before f")
+    velocity = now - before  # Y_n = (X_n - X_{n-1})/dt at dt = 1
+    (solved,) = sympy.solve((new - now) - velocity - (force - g * velocity), new)
+    lm = get_scheme("lm", k=g - 1)
+    step = advance(lm, (Point(now, lambda u, c, i: force), Point(before)), 1, lm.k)
+    assert sympy.expand(solved - step) == 0
+    assert sympy.expand(solved - ((2 - g) * now - (1 - g) * before + force)) == 0
+    for damping in (0.1, 0.5, 1.0):
+        assert zero_stable(get_scheme("lm", k=damping - 1))
+        assert not zero_stable(get_scheme("lm", k=-1 - damping))
+
+
+@pytest.mark.parametrize(
+    ("alpha", "beta", "message"),
+    [
+        ((1, -1), (1, 0), "not explicit, beta_0 must be 0"),
+        ((1, -0.5), (0, 1), "alpha must sum to 0"),
+        ((1, -1), (0, 0), "beta sums to 0"),
+        ((0, 1, -1), (0, 1, 0), "alpha_0 must not be 0"),
+        ((1, -1), (0, 1, 0), "two lists of one length"),
+        ((1,), (0,), "two lists of one length"),
+    ],
+)
+def test_bad_coefficients_are_named(alpha, beta, message):
+    with pytest.raises(UserError, match=message) as error:
+        LinearMultistep(alpha, beta)
+    assert str(alpha) in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("k", [math.nan, math.inf, -math.inf])
+def test_lm_refuses_a_k_that_is_not_finite(k):
+    with pytest.raises(UserError, match=f"k = {k}"):
+        get_scheme("lm", k=k)
