@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepnet.schemes import Difference, combine, mix
+from stepnet.schemes.arithmetic import is_number
 
 finite = st.floats(-1e6, 1e6)
 
@@ -81,3 +82,9 @@ def test_a_difference_is_exact(u, end, carry):
 def test_a_weighted_difference_is_subtracted_after_all():
     start, end = np.array([1.0]), np.array([4.0])
     assert combine((1, start), (0.5, Difference(end, start))) == 2.5
+
+
+def test_a_state_that_happens_to_be_zero_is_still_a_state() -> None:
+    zero = np.zeros(()) * 2  # arithmetic on a 0-d array gives a numpy scalar, which is a Python float
+    assert isinstance(zero, float) and not is_number(zero, 0)
+    assert combine((1, zero), (1, Difference(np.float64(3), zero))) == 3

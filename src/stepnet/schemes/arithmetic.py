@@ -75,8 +75,12 @@ def scale(c: Coefficient, x: State) -> State:
 
 
 def is_number(value: object, number: int) -> bool:
-    """Whether `value` is the plain number `number` (never a tensor: asking one would wait for the device)."""
-    return isinstance(value, int | float | Fraction) and value == number
+    """Whether `value` is the plain number `number`.
+
+    Never a tensor: asking one would wait for the device. Never a numpy scalar either, though it is a Python float:
+    arithmetic on 0-d arrays gives one, so it may be a state that happens to be 0.
+    """
+    return isinstance(value, int | float | Fraction) and not isinstance(value, np.generic) and value == number
 
 
 def _combine_difference(terms: list[tuple[Coefficient, State]]) -> State:
