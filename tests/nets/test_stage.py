@@ -1,0 +1,193 @@
+"""A stage: blocks marched by a scheme, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from stepnet.errors import UserError
+from stepnet.nets.blocks import PostActivation, PreActivation, Subsample, basic, conv
+from stepnet.nets.stage import Stage, Transition, evaluations, right_hand_side
+from stepnet.schemes import Point, advance, get_scheme, march
+
+NETWORK_SCHEMES = ["heun", "rk4", "neumann2", "picard2", "leapfrog", "ab2", "ab3", "midpoint2", "fractal2", "lm"]
+
+
+def blocks(scheme: str, count: int, history: int = 0) -> list[nn.Module]:
+    return [PreActivation(basic(4, 4), n) for n in evaluations(get_scheme(scheme), count, history)]
+
+
+def stage(scheme: str, count: int = 3) -> Stage:
+    return Stage(get_scheme(scheme), blocks(scheme, count)).double()
+
+
+def state() -> Tensor:
+    return torch.randn(3, 4, 8, 8, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("scheme", NETWORK_SCHEMES)
+def test_trajectory_is_the_schemes_own_march(scheme: str) -> None:
+    own = stage(scheme).eval()
+    u = state()
+    ks = None if own.k is None else list(own.k)
+    by_hand = [u, *march(own.scheme, [right_hand_side(b) for b in own.blocks], u, 1, ks)]
+    trajectory = list(own.states(u))
+    assert len(trajectory) == 4
+    for ours, theirs in zip(trajectory, by_hand, strict=True):
+        assert torch.equal(ours, theirs)
+    assert torch.equal(own(u), trajectory[-1])
+
+
+def test_lm_is_its_formula() -> None:
+    own = stage("lm", 4).eval()
+    u = state()
+    states = [u, u + own.blocks[0](u)]  # the first step owns no k
+    assert own.k is not None and own.k.shape == (3,)
+    for k, block in zip(own.k, list(own.blocks)[1:], strict=True):
+        states.append((1 - k) * states[-1] + k * states[-2] + block(states[-1]))
+    torch.testing.assert_close(own(u), states[-1], rtol=1e-13, atol=1e-13)
+
+
+def test_lm_at_zero_is_euler_to_the_bit() -> None:
+    own = stage("lm").eval()
+    assert own.k is not None
+    with torch.no_grad():
+        own.k.zero_()
+        euler = Stage(get_scheme("euler"), list(own.blocks))
+        u = state()
+        assert torch.equal(own(u), euler(u))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "expected"),
+    [
+        ("euler", [1, 1, 1]),
+        ("heun", [2, 2, 2]),
+        ("rk4", [4, 4, 4]),
+        ("neumann3", [3, 3, 3]),
+        ("fractal3", [4, 4, 4]),
+        ("full_fractal3", [7, 7, 7]),
+        ("ab2", [1, 1, 1]),
+        ("ab3", [2, 2, 1]),  # its two starting steps are Heun's
+    ],
+)
+def test_evaluations_are_found_by_marching(scheme: str, expected: list[int]) -> None:
+    assert evaluations(get_scheme(scheme), 3, history=0) == expected
+
+
+@pytest.mark.parametrize("scheme", ["heun", "rk4", "neumann2", "picard2", "fractal2"])
+def test_every_evaluation_moves_its_own_statistics(scheme: str) -> None:
+    own = stage(scheme)
+    own(state())
+    count = own.scheme.stages
+    for block in own.blocks:
+        assert isinstance(block, PreActivation)
+        for layer in block.norms:
+            moved = [
+                layer.get_buffer("running_mean"),
+                *(layer.get_buffer(f"running_mean_{i}") for i in range(1, count)),
+            ]
+            assert all(mean.abs().sum() > 0 for mean in moved)
+            assert not torch.equal(moved[0], moved[1])
+
+
+def test_relu_of_post_activation_stands_after_the_step_only() -> None:
+    scheme = get_scheme("heun")
+    block = PostActivation(basic(4, 4), 2).double()
+    seen: list[Tensor] = []
+
+    def spy(module: nn.Module, inputs: tuple[Tensor, int]) -> None:
+        seen.append(inputs[0])
+
+    block.register_forward_pre_hook(spy)
+    own = Stage(scheme, [block], after=torch.relu).double()
+    u = state().relu()
+    end = own(u)
+    assert (end >= 0).all()
+    assert len(seen) == 2 and (seen[1] < 0).any()  # Heun's second stage is evaluated before any ReLU
+    own.eval()
+    step = advance(scheme, (Point(u, right_hand_side(block)),), 1)
+    assert (step < 0).any() and torch.equal(own(u), step.relu())
+
+
+def transition(project_past: bool) -> Transition:
+    past = conv(4, 8, 1, 2) if project_past else None
+    return Transition(PreActivation(basic(4, 8, 2)), Subsample(4, 8, 2), past).double().eval()
+
+
+def test_transition_is_an_euler_step_whose_projected_input_is_the_past() -> None:
+    change = transition(project_past=False)
+    block = PreActivation(basic(8, 8)).double().eval()
+    own = Stage(get_scheme("lm"), [block], change).double()
+    assert own.k is not None and own.k.shape == (1,)
+    x = state()
+    before = change.shortcut(x)
+    first = before + change.block(x)
+    k = own.k[0]
+    last = (1 - k) * first + k * before + block(first)
+    for ours, theirs in zip(own.states(x), (before, first, last), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-13, atol=1e-13)
+
+
+def test_projected_past_makes_the_transition_a_full_step() -> None:
+    change = transition(project_past=True)
+    own = Stage(get_scheme("lm"), [], change).double()
+    assert own.k is not None and own.k.shape == (1,)
+    x, past = state(), state()
+    k, before = own.k[0], change.shortcut(x)
+    assert change.project_past is not None
+    expected = (1 - k) * before + k * change.project_past(past) + change.block(x)
+    torch.testing.assert_close(own(x, past), expected, rtol=1e-13, atol=1e-13)
+    assert [name for name, _ in own.named_coefficients()] == ["transition"]
+
+
+def test_a_gate_of_zero_does_not_evaluate_the_block() -> None:
+    own = stage("euler")
+    evaluated: list[int] = []
+    for n, block in enumerate(own.blocks):
+        block.register_forward_hook(lambda *_, n=n: evaluated.append(n))
+    own(state(), gates=[1.0, 0.0, 0.5])
+    assert evaluated == [0, 2]
+
+
+def test_step_size_enters_the_scheme() -> None:
+    own = stage("euler", 1).eval()
+    scaled = Stage(own.scheme, list(own.blocks), dt=0.25)
+    u = state()
+    torch.testing.assert_close(scaled(u) - u, (own(u) - u) / 4)
+
+
+def test_initial_law_of_k_and_per_channel_k() -> None:
+    scheme = get_scheme("lm")
+    own = Stage(scheme, blocks("lm", 300))
+    assert own.k is not None
+    assert -0.1 <= own.k.min() < -0.09 and -0.01 < own.k.max() <= 0
+    channels = Stage(scheme, blocks("lm", 3), k_channels=4)
+    assert channels.k is not None and channels.k.shape == (2, 4, 1, 1)
+    channels(torch.randn(2, 4, 8, 8)).sum().backward()
+    assert channels.k.grad is not None
+    given = Stage(scheme, blocks("lm", 3), initial_k=-0.5)
+    assert given.k is not None and torch.equal(given.k, torch.full((2,), -0.5))
+
+
+def test_a_scheme_without_coefficients_has_no_parameter() -> None:
+    assert Stage(get_scheme("heun"), blocks("heun", 2)).k is None
+    assert Stage(get_scheme("lm"), blocks("lm", 1)).k is None  # one step, which starts
+
+
+def test_shows_its_scheme() -> None:
+    assert "scheme=lm" in repr(stage("lm")) and "u' = f" in repr(stage("lm"))
+
+
+@pytest.mark.parametrize("dt", [0.0, -1.0, float("nan"), float("inf")])
+def test_bad_step_size(dt: float) -> None:
+    with pytest.raises(UserError, match=r"dt = .*positive"):
+        Stage(get_scheme("euler"), [], dt=dt)
+
+
+def test_schemes_that_make_no_network() -> None:
+    with pytest.raises(UserError, match="backward_euler.*makes no network"):
+        Stage(get_scheme("backward_euler"), [])
+    with pytest.raises(UserError, match="coupled.*revnet"):
+        Stage(get_scheme("coupled"), [])
