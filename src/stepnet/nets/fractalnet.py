@@ -23,6 +23,7 @@ from stepnet.nets.blocks import OwnWeights, conv, initialise
 from stepnet.nets.registry import register_model
 from stepnet.nets.residual import Network, check_count
 from stepnet.nets.stage import EULER, Stage, check_makes_network, evaluations
+from stepnet.nets.stochastic import zero_gradient
 from stepnet.schemes import Difference, Scheme, get_scheme
 from stepnet.schemes.fractal import Fractal
 
@@ -92,7 +93,8 @@ class FractalNet(Network):
         for n, (enter, stage) in enumerate(zip(self.entries, self.stages, strict=True)):
             x = enter(F.max_pool2d(x, 2) if n else x)
             x = stage(x, given=None if joins is None else [joins[n]])
-        return x
+        # A dropped path's gradient is zero, not missing: see zero_gradient.
+        return x if joins is None else zero_gradient(x, list(self.stages.parameters()))
 
     def forward(self, x: Tensor, joins: Joins | None = None) -> Tensor:
         return self.forward_head(self.forward_features(x, joins))

@@ -147,7 +147,7 @@ class ResidualNetwork(Network):
             after = None if backbone.pre_activation else torch.relu
             self.stages.append(Stage(self.scheme, blocks, transition, dt, after, k, width if k_per_channel else None))
         self.num_features = backbone.widths[-1]
-        self.norm = nn.BatchNorm2d(self.num_features) if backbone.pre_activation else nn.Identity()
+        self.norm: nn.Module = nn.BatchNorm2d(self.num_features) if backbone.pre_activation else nn.Identity()
         self.reduction = backbone.reduction
         self.head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
         initialise(self)
