@@ -165,15 +165,15 @@ def _multisets(
     directions: list[tuple[Vector, Coefficient]], budget: int, m: int
 ) -> list[tuple[tuple[Vector, ...], Coefficient]]:
     """The terms of `sum_r (sum_i c_i v_i)^r / r!`: multisets of directions with `prod c_i^{n_i} / n_i!`."""
-    if not directions:
-        return [((), 1)]
-    (vector, c), *rest = directions
-    cost = grade(vector, m)
-    return [
-        (((vector,) * n) + children, weight * c**n * Fraction(1, math.factorial(n)))
-        for n in range(budget // cost + 1)
-        for children, weight in _multisets(rest, budget - n * cost, m)
-    ]
+    found: list[tuple[tuple[Vector, ...], Coefficient, int]] = [((), 1, budget)]  # with the grade that is left
+    for vector, c in directions:
+        cost = grade(vector, m)
+        found += [
+            (children + (vector,) * n, weight * c**n * Fraction(1, math.factorial(n)), left - n * cost)
+            for children, weight, left in found
+            for n in range(1, left // cost + 1)
+        ]
+    return [(children, weight) for children, weight, _ in found]
 
 
 @fixed_point.register

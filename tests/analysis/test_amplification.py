@@ -1,0 +1,60 @@
+"""The amplification polynomial, against runs and textbook forms."""
+
+import numpy as np
+import pytest
+import sympy
+
+from stepnet import get_scheme, list_schemes, solve
+from stepnet.analysis import amplification, companion, growth
+from stepnet.analysis.symbols import k, z, zeta
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("euler", zeta - 1 - z),
+        ("rk4", zeta - sum(z**j / sympy.factorial(j) for j in range(5))),
+        ("lm", zeta**2 - (1 - k + z) * zeta - k),
+        ("leapfrog", zeta**2 - (2 + z) * zeta + 1),
+        ("ab2", zeta**2 - zeta - z * (3 * zeta - 1) / 2),
+        ("backward_euler", (1 - z) * zeta - 1),
+        ("coupled", zeta**2 - (2 + z**2) * zeta + 1),
+        ("neumann2", zeta - (1 + z + z**2)),
+    ],
+)
+def test_textbook_polynomials(name, wanted):
+    assert sympy.expand(amplification(name).as_expr() - wanted) == 0
+
+
+def test_neumann_and_picard_are_one_polynomial():
+    for m in (2, 3, 4):
+        assert amplification(f"neumann{m}") == amplification(f"picard{m}")
+
+
+def test_revnet_is_not_forward_euler():
+    """Forward Euler of `X' = zY, Y' = zX` is `(zeta - 1)^2 - z^2`; RevNet's polynomial is another, of determinant 1."""
+    assert sympy.expand(amplification("coupled").as_expr() - ((zeta - 1) ** 2 - z**2)) != 0
+    assert sympy.simplify(companion("coupled").det()) == 1
+
+
+@pytest.mark.parametrize("name", [n for n in list_schemes() if not get_scheme(n).equation.partitioned])
+def test_the_companion_matrix_makes_the_run(name):
+    """Three steps of `u' = lambda u` by `solve` are the last three powers of the matrix."""
+    scheme, value = get_scheme(name), -0.37
+    matrix = np.array(companion(scheme).subs(z, value).tolist(), dtype=float)
+    steps = scheme.steps
+    run = solve(lambda u: value * u, np.array([1.0]), (0.0, float(steps + 2)), steps + 2, scheme).u[:, 0]
+    state = run[:steps][::-1]
+    for n in range(steps, steps + 3):
+        state = matrix @ state
+        assert state[0] == pytest.approx(run[n], abs=1e-12)
+
+
+def test_growth_is_the_largest_root():
+    values = np.array([-0.5, -1.9, -2.1, 0.3j, -1 + 1j])
+    assert np.allclose(growth("euler", values), np.abs(1 + values), atol=1e-12)
+    assert np.allclose(growth("backward_euler", values), 1 / np.abs(1 - values), atol=1e-12)
+    assert growth("backward_euler", np.array([1.0]))[0] == np.inf
+    lm = get_scheme("lm", k=-0.5)
+    wanted = [max(abs(np.roots([1, -(1.5 + v), 0.5]))) for v in values]
+    assert np.allclose(growth(lm, values), wanted, atol=1e-12)
