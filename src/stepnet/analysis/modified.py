@@ -17,6 +17,7 @@ from typing import Any, Literal
 import sympy
 
 from stepnet.analysis.amplification import amplification
+from stepnet.analysis.power_series import divide, of_shifts
 from stepnet.analysis.symbols import dt, subject, z, zeta
 from stepnet.analysis.trees import Series, System, Terms, Vector, grade, step, vanishes
 from stepnet.errors import UserError
@@ -64,17 +65,12 @@ def differential_name(vector: Vector) -> str:
 
 def _in_derivatives(method: Scheme, terms: int) -> sympy.Eq:
     polynomial = sympy.Poly(amplification(method).as_expr(), z)
-    minus_sigma, rho = polynomial.all_coeffs()
-    shift = sympy.Symbol("D")  # dt d/dt
-    symbol = (-rho / minus_sigma).subs(zeta, sympy.exp(shift))
-    m = method.equation.derivative
-    for length in range(terms, terms + _DEEPEST):
-        expansion = sympy.series(symbol, shift, 0, m + length).removeO()
-        found = [(n, sympy.factor(expansion.coeff(shift, n))) for n in range(m + length)]
-        found = [(n, c) for n, c in found if c != 0]
-        if len(found) >= terms:
-            break
-    return sympy.Eq(sympy.Add(*(c * dt ** (n - m) * u(t).diff(t, n) for n, c in found[:terms])), f)
+    minus_sigma, rho = (sympy.Poly(c, zeta).as_dict() for c in polynomial.all_coeffs())
+    m, length = method.equation.derivative, terms + _DEEPEST
+    above = of_shifts({power: c for (power,), c in rho.items()}, length)
+    below = of_shifts({power: -c for (power,), c in minus_sigma.items()}, length)
+    found = [(n, sympy.factor(c)) for n, c in enumerate(divide(above, below)) if c != 0][:terms]
+    return sympy.Eq(sympy.Add(*(c * dt ** (n - m) * u(t).diff(t, n) for n, c in found)), f)
 
 
 def _in_differentials(method: Scheme, terms: int) -> Any:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import sympy
 
+from stepnet.analysis.power_series import log, of_shifts
 from stepnet.analysis.symbols import dt
 from stepnet.errors import UserError
 
@@ -26,10 +27,6 @@ class Stencil:
 
     name: str
     weights: dict[int, Any]
-
-    def symbol(self, exponent: Any) -> Any:
-        """`G = sum_m w_m e^(m exponent)`."""
-        return sum(w * sympy.exp(m * exponent) for m, w in self.weights.items())
 
     def step(self, values: Any, ratio: float) -> Any:
         """One step on a periodic grid."""
@@ -92,11 +89,9 @@ def run(stencil: Stencil, values: Any, ratio: float, steps: int) -> Any:
 
 def _corrections(stencil: Stencil, terms: int) -> list[tuple[int, Any]]:
     """`(n, a_n)` of `log G = r D + sum a_n D^n`, `D = dx d/dx`: the first non-zero ones."""
-    shift = sympy.Symbol("D")
-    length = terms + 4
-    expansion = sympy.expand(sympy.series(sympy.log(stencil.symbol(shift)), shift, 0, length).removeO() - r * shift)
-    found = [(n, sympy.factor(expansion.coeff(shift, n))) for n in range(length)]
-    return [(n, a) for n, a in found if a != 0][:terms]
+    series = log(of_shifts(stencil.weights, terms + 4))
+    series[1] = sympy.cancel(series[1] - r)
+    return [(n, sympy.factor(a)) for n, a in enumerate(series) if a != 0][:terms]
 
 
 def _in_steps(a: Any, n: int) -> Any:
