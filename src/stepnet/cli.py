@@ -10,7 +10,9 @@ from typing import Any
 import tyro
 
 from stepnet.commands.data import Data
+from stepnet.commands.models import Models
 from stepnet.commands.scheme import Scheme
+from stepnet.commands.table import Table
 from stepnet.commands.train import Compare, Evaluate, Train
 from stepnet.errors import UserError
 
@@ -19,6 +21,8 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "compare": Compare,
     "evaluate": Evaluate,
     "scheme": Scheme,
+    "models": Models,
+    "table": Table,
     "data": Data,
 }
 

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from stepnet.nets.registry import create_model, model_entry
+from stepnet.nets.residual import Network
 
 BATCH = 128  # so many that what a batch saves once, such as its statistics, weighs little on an image
 
@@ -114,9 +115,13 @@ def profile(model: nn.Module, in_channels: int = 3, image_size: int = 32) -> Pro
 
 def profile_by_name(name: str) -> Profile:
     """The cost of a registered network at its own image size and number of classes."""
+    return profile(on_meta(name), image_size=model_entry(name).image_size)
+
+
+def on_meta(name: str, **options: Any) -> Network:
+    """A registered network without numbers, made at once whatever its size."""
     with torch.device("meta"), Flops():
-        model = create_model(name)
-    return profile(model, image_size=model_entry(name).image_size)
+        return create_model(name, **options)
 
 
 def _identity(tensor: Tensor) -> int:

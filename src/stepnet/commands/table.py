@@ -1,0 +1,108 @@
+"""`stepnet table`: the paper's tables, with what we count and measure beside what it prints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from tyro.conf import Positional
+
+from stepnet.commands.tables import RIGHT, print_table
+
+if TYPE_CHECKING:
+    from stepnet.report.counts import Count
+    from stepnet.report.paper import Row
+    from stepnet.report.results import Measurement
+
+TITLES = {
+    "schemes": "Table 1: networks, their equations, their schemes",
+    "cifar": "Table 2: CIFAR, test error in per cent",
+    "imagenet": "Table 3: ImageNet, single-crop validation error in per cent",
+    "stochastic": "Table 4: stochastic training on CIFAR-10, test error in per cent",
+}
+
+
+@dataclass
+class Table:
+    """Print a table of the paper beside our own counts and measurements."""
+
+    name: Positional[Literal["schemes", "cifar", "imagenet", "stochastic"]]
+    """Which of the paper's four tables."""
+    results: Path = Path("results")
+    """The folder of measured errors."""
+
+    def __call__(self) -> None:
+        from stepnet.report.paper import CIFAR, IMAGENET, STOCHASTIC
+
+        if self.name == "schemes":
+            print_schemes()
+        else:
+            print_errors({"cifar": CIFAR, "imagenet": IMAGENET, "stochastic": STOCHASTIC}[self.name], self)
+
+
+def print_schemes() -> None:
+    """Table 1 from the registry of schemes: those that are some network's."""
+    from stepnet.analysis import order, plain_equation, subject
+    from stepnet.report.paper import SCHEMES
+    from stepnet.schemes import list_schemes
+
+    printed = {row.network: row.scheme for row in SCHEMES}
+    rows = []
+    for name in list_schemes():
+        scheme = subject(name)
+        if scheme.network:
+            said = printed.get(scheme.network, "")
+            rows.append([scheme.network, plain_equation(scheme.equation), name, str(order(scheme)), said])
+    print_table(["network", "equation", "scheme", RIGHT + "order", "the paper says"], rows, TITLES["schemes"])
+
+
+def print_errors(rows: tuple[Row, ...], table: Table) -> None:
+    """Tables 2 to 4: the paper's parameters and error, ours counted and measured."""
+    from stepnet.report.counts import count
+    from stepnet.report.results import measured, read_measurements
+
+    measurements = read_measurements(table.results)
+    counts = [count(row) for row in rows]
+    cells = {
+        "network": [row.model for row in rows],
+        "layers": [row.layers for row in rows],
+        "training": [row.strategy for row in rows] if table.name == "stochastic" else [],
+        "data": [row.dataset for row in rows] if table.name == "cifar" else [],
+        RIGHT + "params": [row.params or "" for row in rows] if any(row.params for row in rows) else [],
+        RIGHT + "counted": [f"{own.parameters:,}{_mark(row, own)}" for row, own in zip(rows, counts, strict=True)],
+        RIGHT + "error": [_error(row) for row in rows],
+        "measured": [measured(row, measurements) for row in rows],
+        "our model": [row.name for row in rows],
+        "source": [row.source for row in rows],
+    }
+    columns = {heading: column for heading, column in cells.items() if column}
+    print_table(list(columns), zip(*columns.values(), strict=True), TITLES[table.name])
+    for note in _notes(rows, counts, measurements):
+        print(note)
+
+
+def _error(row: Row) -> str:
+    return f"{row.error:.2f}" if row.top5 is None else f"{row.error:.1f} / {row.top5:.1f}"
+
+
+def _mark(row: Row, own: Count) -> str:
+    """One character behind the count, so that digits stay aligned."""
+    from stepnet.report.counts import CLASSES
+
+    if row.params is not None and not own.fits(row.params):
+        return "!"
+    return "*" if own.classes != CLASSES[row.dataset] else " "
+
+
+def _notes(rows: tuple[Row, ...], counts: list[Count], measurements: list[Measurement]) -> list[str]:
+    from stepnet.report.results import measured
+
+    marks = {_mark(row, own) for row, own in zip(rows, counts, strict=True)}
+    notes = ["* counted for 10 classes, as the paper's figure must have been"] if "*" in marks else []
+    notes += ["! not the paper's figure: docs/errata.md says why"] if "!" in marks else []
+    if any(row.top5 is not None for row in rows):
+        notes.append("error: top-1 / top-5")
+    if not any(measured(row, measurements) for row in rows):
+        notes.append("measured: no run yet")
+    return notes

@@ -1,0 +1,45 @@
+"""Our parameters counted beside the paper's figure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
+from functools import cache
+
+from stepnet.nets.profile import on_meta
+from stepnet.report.paper import Row
+
+CLASSES = {"cifar10": 10, "cifar100": 100, "imagenet": 1000}
+
+
+@dataclass(frozen=True)
+class Count:
+    """The parameters of our network with so many classes."""
+
+    parameters: int
+    classes: int
+
+    def fits(self, printed: str) -> bool:
+        """Whether the count rounds, or truncates, to a figure such as 0.27M."""
+        figure = Decimal(printed.removesuffix("M"))
+        exact = Decimal(self.parameters) / 10**6
+        return any(exact.quantize(figure, rounding=rule) == figure for rule in (ROUND_HALF_UP, ROUND_DOWN))
+
+
+def count(row: Row) -> Count:
+    """The count for the row's data set; for 10 classes where only that fits what the paper prints."""
+    counts = [Count(_parameters(row.name, classes), classes) for classes in (CLASSES[row.dataset], 10)]
+    fitting = (one for one in counts if row.params is not None and one.fits(row.params))
+    return next(fitting, counts[0])
+
+
+def _parameters(name: str, classes: int) -> int:
+    """Without its classifier a network is the same for any number of classes, and is built once."""
+    features, body = _body(name)
+    return body + (features + 1) * classes
+
+
+@cache
+def _body(name: str) -> tuple[int, int]:
+    model = on_meta(name, num_classes=0)
+    return model.num_features, sum(p.numel() for p in model.parameters())

@@ -1,0 +1,108 @@
+"""The paper's tables 1 to 4 as data, each row with the name of our network and of the recipe that trains it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of tables 2 to 4, as printed; errors in per cent."""
+
+    model: str
+    source: str
+    layers: str
+    error: float  # top-1
+    dataset: str
+    name: str  # of our network
+    recipe: str
+    params: str | None = None  # as printed, such as 0.27M; tables 3 and 4 print none
+    top5: float | None = None
+    strategy: str = "Original"
+
+
+@dataclass(frozen=True)
+class SchemeRow:
+    """One row of table 1, as printed."""
+
+    network: str
+    equation: str
+    scheme: str
+
+
+SCHEMES = (
+    SchemeRow("ResNet, ResNeXt", "u' = f(u)", "Forward Euler scheme"),
+    SchemeRow("PolyNet", "u' = f(u)", "Approximation of backward Euler scheme"),
+    SchemeRow("FractalNet", "u' = f(u)", "Runge-Kutta scheme"),
+    SchemeRow("RevNet", "X' = f1(Y), Y' = f2(X)", "Forward Euler scheme"),
+)
+
+HE15, HE16, HUANG = "He et al. 2015", "He et al. 2016", "Huang, Sun et al. 2016"
+FRACTAL, DENSE, XIE, OURS = "Larsson et al. 2016", "Huang, Liu et al. 2016", "Xie et al. 2017", "the paper"
+
+
+def _cifar10(model: str, source: str, layers: str, error: float, params: str, name: str) -> Row:
+    return Row(model, source, layers, error, "cifar10", name, "cifar10", params)
+
+
+def _cifar100(
+    model: str, source: str, layers: str, error: float, params: str, name: str, recipe: str = "cifar100"
+) -> Row:
+    return Row(model, source, layers, error, "cifar100", name, recipe, params)
+
+
+CIFAR = (
+    _cifar10("ResNet", HE15, "20", 8.75, "0.27M", "resnet20"),
+    _cifar10("ResNet", HE15, "32", 7.51, "0.46M", "resnet32"),
+    _cifar10("ResNet", HE15, "44", 7.17, "0.66M", "resnet44"),
+    _cifar10("ResNet", HE15, "56", 6.97, "0.85M", "resnet56"),
+    _cifar10("ResNet", HE16, "110, pre-act", 6.37, "1.7M", "preact_resnet110"),
+    _cifar10("LM-ResNet", OURS, "20, pre-act", 8.33, "0.27M", "lm_resnet20"),
+    _cifar10("LM-ResNet", OURS, "32, pre-act", 7.18, "0.46M", "lm_resnet32"),
+    _cifar10("LM-ResNet", OURS, "44, pre-act", 6.66, "0.66M", "lm_resnet44"),
+    _cifar10("LM-ResNet", OURS, "56, pre-act", 6.31, "0.85M", "lm_resnet56"),
+    _cifar100("ResNet", HUANG, "110, pre-act", 27.76, "1.7M", "preact_resnet110"),
+    _cifar100("ResNet", HE16, "164, pre-act", 24.33, "2.55M", "preact_resnet164"),
+    _cifar100("ResNet", HE16, "1001, pre-act", 22.71, "18.88M", "preact_resnet1001"),
+    _cifar100("FractalNet", FRACTAL, "20", 23.30, "38.6M", "fractalnet20"),
+    _cifar100("FractalNet", FRACTAL, "40", 22.49, "22.9M", "fractalnet40"),
+    _cifar100("DenseNet", DENSE, "100", 19.25, "27.2M", "densenet100_k24"),
+    _cifar100("DenseNet-BC", DENSE, "190", 17.18, "25.6M", "densenet_bc190_k40"),
+    _cifar100("ResNeXt", XIE, "29 (8x64d)", 17.77, "34.4M", "resnext29_8x64d", "resnext_cifar"),
+    _cifar100("ResNeXt", XIE, "29 (16x64d)", 17.31, "68.1M", "resnext29_16x64d", "resnext_cifar"),
+    _cifar100("ResNeXt", OURS, "29 (16x64d), pre-act", 17.65, "68.1M", "preact_resnext29_16x64d", "resnext_cifar"),
+    _cifar100("LM-ResNet", OURS, "110, pre-act", 25.87, "1.7M", "lm_resnet110"),
+    _cifar100("LM-ResNet", OURS, "164, pre-act", 22.90, "2.55M", "lm_resnet164"),
+    _cifar100("LM-ResNeXt", OURS, "29 (8x64d), pre-act", 17.49, "35.1M", "lm_resnext29_8x64d", "resnext_cifar"),
+    _cifar100("LM-ResNeXt", OURS, "29 (16x64d), pre-act", 16.79, "68.8M", "lm_resnext29_16x64d", "resnext_cifar"),
+)
+
+
+def _imagenet(model: str, source: str, layers: str, error: float, top5: float, name: str) -> Row:
+    return Row(model, source, layers, error, "imagenet", name, "imagenet", top5=top5)
+
+
+IMAGENET = (
+    _imagenet("ResNet", HE15, "50", 24.7, 7.8, "resnet50"),
+    _imagenet("ResNet", HE15, "101", 23.6, 7.1, "resnet101"),
+    _imagenet("ResNet", HE15, "152", 23.0, 6.7, "resnet152"),
+    _imagenet("LM-ResNet", OURS, "50, pre-act", 23.8, 7.0, "lm_resnet50"),
+    _imagenet("LM-ResNet", OURS, "101, pre-act", 22.6, 6.4, "lm_resnet101"),
+)
+
+
+def _stochastic(model: str, source: str, layers: str, error: float, name: str, recipe: str) -> Row:
+    strategy = "Original" if recipe == "cifar10" else "Stochastic depth"
+    return Row(model, source, layers, error, "cifar10", name, recipe, strategy=strategy)
+
+
+STOCHASTIC = (
+    _stochastic("ResNet", HE15, "110", 6.61, "resnet110", "cifar10"),
+    _stochastic("ResNet", HE16, "110, pre-act", 6.37, "preact_resnet110", "cifar10"),
+    _stochastic("ResNet", HUANG, "56", 5.66, "resnet56", "stochastic_depth_huang"),
+    _stochastic("ResNet", OURS, "56, pre-act", 5.55, "preact_resnet56", "stochastic_depth_56"),
+    _stochastic("ResNet", HUANG, "110", 5.25, "resnet110", "stochastic_depth_huang"),
+    _stochastic("ResNet", HUANG, "1202", 4.91, "resnet1202", "stochastic_depth_huang"),
+    _stochastic("LM-ResNet", OURS, "56, pre-act", 5.14, "lm_resnet56", "stochastic_depth_56"),
+    _stochastic("LM-ResNet", OURS, "110, pre-act", 4.80, "lm_resnet110", "stochastic_depth_110"),
+)

@@ -1,0 +1,38 @@
+"""`stepnet table`."""
+
+import json
+
+import pytest
+
+from stepnet.cli import main
+from stepnet.report import paper
+
+
+def lines(capsys, *argv: str) -> list[str]:
+    assert main(["table", *argv]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_schemes_come_from_the_registry(capsys) -> None:
+    rows = lines(capsys, "schemes")
+    resnet = next(row for row in rows if row.startswith("ResNet"))
+    assert "u' = f" in resnet and "euler" in resnet and "Forward Euler" in resnet
+    assert any(row.startswith("LM-ResNet") and "(1 + k) u' = f" in row for row in rows)
+
+
+@pytest.mark.parametrize("name", ["cifar", "imagenet", "stochastic"])
+def test_every_row_is_printed(capsys, name: str) -> None:
+    printed = lines(capsys, name, "--results", "nowhere")
+    rows = getattr(paper, name.upper())
+    for row, line in zip(rows, printed[2:], strict=False):
+        error = f"{row.error:.2f}" if row.top5 is None else f"{row.error:.1f} / {row.top5:.1f}"
+        assert line.startswith(row.model) and row.name in line and f" {error} " in line
+    assert "measured: no run yet" in printed
+
+
+def test_measured_errors_stand_beside_the_papers(capsys, tmp_path) -> None:
+    run = {"model": "lm_resnet56", "data": "cifar10", "recipe": "stochastic_depth_56", "seed": 0, "test_error": 5.01}
+    (tmp_path / "runs.json").write_text(json.dumps({"runs": [run]}))
+    rows = lines(capsys, "stochastic", "--results", str(tmp_path))
+    assert [row.split()[:2] for row in rows if "5.01" in row] == [["LM-ResNet", "56,"]]
+    assert "5.14" in next(row for row in rows if "5.01" in row)
