@@ -187,7 +187,7 @@ def test_bad_step_size(dt: float) -> None:
 
 
 def test_schemes_that_make_no_network() -> None:
-    with pytest.raises(UserError, match="backward_euler.*makes no network"):
+    with pytest.raises(UserError, match=r"backward_euler.*makes no network"):
         Stage(get_scheme("backward_euler"), [])
-    with pytest.raises(UserError, match="coupled.*revnet"):
+    with pytest.raises(UserError, match=r"coupled.*revnet"):
         Stage(get_scheme("coupled"), [])

@@ -1,0 +1,134 @@
+"""FractalNet is its scheme with Larsson's layers as base maps: joins, columns, drop-path."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+import torch
+from torch import Tensor
+
+from stepnet.errors import UserError
+from stepnet.nets import Stage
+from stepnet.nets.blocks import OwnWeights
+from stepnet.nets.fractalnet import FractalNet, LayerMinusIdentity, cifar_fractalnet
+
+WIDTHS = (4, 8, 8, 8, 8)
+
+
+def net(depth: int = 20, **options: object) -> FractalNet:
+    torch.manual_seed(0)
+    return cifar_fractalnet(depth, WIDTHS, **options).double().eval()
+
+
+def image() -> Tensor:
+    return torch.randn(2, 3, 16, 16, dtype=torch.float64)
+
+
+def layer(stage: Stage, i: int, u: Tensor) -> Tensor:
+    """Larsson's layer B_i."""
+    (fractal,) = stage.blocks
+    assert isinstance(fractal, OwnWeights)
+    map_minus_identity = fractal.fs[i]
+    assert isinstance(map_minus_identity, LayerMinusIdentity)
+    return map_minus_identity(u).end
+
+
+def test_a_fractal_is_larssons_expansion_rule() -> None:
+    """`f_3 = mean(B_0, f_2 ∘ f_2)`, `f_2 = mean(B, B ∘ B)`, every layer with weights of its own."""
+    model = net()
+    stage = model.stages[1]
+    assert isinstance(stage, Stage)
+    u = torch.randn(2, 8, 8, 8, dtype=torch.float64)
+
+    def f2(first: int, v: Tensor) -> Tensor:
+        return (layer(stage, first, v) + layer(stage, first + 2, layer(stage, first + 1, v))) / 2
+
+    expected = (layer(stage, 0, u) + f2(4, f2(1, u))) / 2
+    torch.testing.assert_close(stage(u), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_the_papers_formula_is_heun_with_two_maps() -> None:
+    """Short path the identity: `x + (f_1(x) + f_2(x + f_1(x))) / 2` with `f = B - I`."""
+    model = net(10, scheme="fractal2")
+    stage = model.stages[1]
+    assert isinstance(stage, Stage)
+    u = torch.randn(2, 8, 8, 8, dtype=torch.float64)
+    f1 = layer(stage, 0, u) - u
+    f2 = layer(stage, 1, u + f1) - (u + f1)
+    torch.testing.assert_close(stage(u), u + (f1 + f2) / 2, rtol=1e-12, atol=1e-12)
+
+
+def test_one_column_is_a_chain_of_layers_to_the_bit() -> None:
+    model = net(5)
+    stage = model.stages[0]
+    assert isinstance(stage, Stage)
+    u = model.entries[0](image())
+    assert torch.equal(stage(u), layer(stage, 0, u))
+
+
+@pytest.mark.parametrize(("column", "layers"), [(1, [0]), (2, [1, 4]), (3, [2, 3, 5, 6])])
+def test_columns(column: int, layers: list[int]) -> None:
+    model = net()
+    x = image()
+    plain = model.extract_column(column)
+    assert torch.equal(plain(x), model(x, model.column_joins(column)))
+    u = x
+    for n, stage in enumerate(model.stages):
+        assert isinstance(stage, Stage)
+        u = model.entries[n](torch.max_pool2d(u, 2) if n else u)
+        for i in layers:
+            u = layer(stage, i, u)
+    assert torch.equal(plain.forward_features(x), u)
+
+
+def test_no_such_column() -> None:
+    with pytest.raises(UserError, match=r"column 4: expected 1 \(shallowest\) to 3 \(deepest\)"):
+        net().extract_column(4)
+
+
+def test_local_drop_path_keeps_one_path_at_least() -> None:
+    model = net(40, drop_path=0.5)
+    generator = torch.Generator().manual_seed(0)
+    drawn = [join for _ in range(50) for fractal in model.draw_joins(generator) for join in fractal]
+    assert len(drawn) == 50 * 5 * 7
+    # both kept: (1-p)^2 = 1/4; otherwise one, either with the same probability
+    shares = [drawn.count(value) / len(drawn) for value in (Fraction(1, 2), 0, 1)]
+    assert shares == pytest.approx([1 / 4, 3 / 8, 3 / 8], abs=0.04)
+
+
+def test_global_drop_path_is_one_column_of_the_whole_network() -> None:
+    model = net(global_drop=1.0)
+    generator = torch.Generator().manual_seed(0)
+    columns = [model.column_joins(c) for c in (1, 2, 3)]
+    drawn = [model.draw_joins(generator) for _ in range(60)]
+    assert all(joins in columns for joins in drawn)
+    assert all(columns[c] in drawn for c in range(3))
+
+
+def test_drop_path_acts_in_training_only_and_leaves_zero_gradients() -> None:
+    model = net(global_drop=1.0)
+    x = image()
+    assert torch.equal(model(x), model(x))
+    model.train()
+    model(x).sum().backward()
+    gradients = [p.grad for p in model.parameters()]
+    assert all(g is not None for g in gradients)
+    assert any(g is not None and not g.any() for g in gradients)
+
+
+def test_the_draw_is_a_function_of_its_generator() -> None:
+    model = net(drop_path=0.3, global_drop=0.5)
+    one, two = (model.draw_joins(torch.Generator().manual_seed(7)) for _ in range(2))
+    assert one == two
+
+
+def test_bad_options() -> None:
+    with pytest.raises(UserError, match=r"FractalNet of depth 30: expected one of 5, 10, 20, 40, 80"):
+        cifar_fractalnet(30)
+    with pytest.raises(UserError, match=r"drop_path = 1.5: expected a probability"):
+        net(drop_path=1.5)
+    with pytest.raises(UserError, match=r"drop_path = 0.1: scheme 'heun' has no joins"):
+        net(scheme="heun", drop_path=0.1)
+    with pytest.raises(UserError, match=r"at least 16"):
+        net()(torch.zeros(1, 3, 8, 8, dtype=torch.float64))

@@ -1,0 +1,94 @@
+"""The residual network: any scheme on any backbone, and one clear line for what cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from stepnet.errors import UserError
+from stepnet.nets import ResidualNetwork, create_model
+from stepnet.nets.resnet import cifar_bottleneck_resnet, cifar_resnet
+from stepnet.nets.resnext import cifar_resnext
+from stepnet.nets.shakeshake import cifar_shakeshake
+
+SCHEMES = ["heun", "rk4", "neumann2", "picard2", "leapfrog", "ab2", "ab3", "midpoint2", "fractal2", "lm"]
+BACKBONES: dict[str, Callable[[str], ResidualNetwork]] = {
+    "basic": lambda scheme: cifar_resnet(14, scheme=scheme),
+    "pre-activation": lambda scheme: cifar_resnet(14, pre_activation=True, scheme=scheme),
+    "bottleneck": lambda scheme: cifar_bottleneck_resnet(20, scheme=scheme),
+    "grouped": lambda scheme: cifar_resnext(20, 2, 4, pre_activation=True, scheme=scheme),
+    "shake-shake": lambda scheme: cifar_shakeshake(14, width=4, scheme=scheme),
+}
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_any_scheme_on_any_backbone(scheme: str, backbone: str) -> None:
+    model = BACKBONES[backbone](scheme)
+    logits = model(torch.randn(4, 3, 8, 8))
+    logits.square().sum().backward()
+    assert logits.isfinite().all()
+    assert not [name for name, p in model.named_parameters() if p.grad is None]
+    assert f"scheme={scheme}" in repr(model)
+
+
+@pytest.mark.parametrize("scheme", ["backward_euler", "coupled"])
+def test_schemes_that_make_no_residual_network(scheme: str) -> None:
+    with pytest.raises(UserError, match=scheme):
+        create_model("resnet20", scheme=scheme)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((2, 1, 32, 32), r"input of shape \(2, 1, 32, 32\): expected \[batch, 3, height, width\]"),
+        ((3, 32, 32), r"input of shape \(3, 32, 32\): expected \[batch, 3"),
+        ((2, 3, 32, 2), r"image of 32 x 2 pixels: the strides need at least 4"),
+    ],
+)
+def test_bad_images(shape: tuple[int, ...], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        create_model("resnet20")(torch.zeros(shape))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("num_classes", -1), ("num_classes", 2.5), ("in_channels", 0), ("in_channels", True)]
+)
+def test_bad_counts(option: str, value: object) -> None:
+    with pytest.raises(UserError, match=f"{option} = {value}: expected a whole number"):
+        create_model("resnet20", **{option: value})
+
+
+@pytest.mark.parametrize("size", [4, 8, 9, 33])
+def test_any_image_size_that_the_strides_allow(size: int) -> None:
+    model = create_model("lm_resnet20", in_channels=1, num_classes=3).eval()
+    assert model(torch.zeros(1, 1, size, size)).shape == (1, 3)
+
+
+def test_head_can_be_replaced() -> None:
+    model = create_model("resnet20").eval()
+    x = torch.randn(1, 3, 8, 8)
+    model.reset_classifier(5)
+    assert model(x).shape == (1, 5)
+    with pytest.raises(UserError, match="num_classes = -1"):
+        model.reset_classifier(-1)
+    assert create_model("resnet20", num_classes=0)(torch.randn(2, 3, 8, 8)).shape == (2, 64)
+
+
+def test_no_weight_decay_names_norms_biases_and_k() -> None:
+    model = create_model("lm_resnet20", k_per_channel=True)
+    spared = model.no_weight_decay()
+    assert {"stages.0.k", "head.bias", "norm.weight", "stages.1.blocks.0.norms.0.bias"} <= spared
+    assert "head.weight" not in spared and "stages.0.blocks.0.convs.0.weight" not in spared
+
+
+def test_gates_are_one_for_each_block() -> None:
+    model = create_model("preact_resnet20").eval()
+    x = torch.randn(1, 3, 8, 8)
+    with torch.no_grad():
+        assert torch.equal(model(x, gates=[1] * 9), model(x))
+        assert not torch.equal(model(x, gates=[0] * 9), model(x))
+    with pytest.raises(UserError, match=r"8 gates: the network has 9 blocks"):
+        model(x, gates=[1] * 8)

@@ -1,0 +1,112 @@
+"""Shake-Shake: the paper's formula forward, a gate of its own backward, the mean at evaluation."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from stepnet.errors import UserError
+from stepnet.nets import Stage, create_model
+from stepnet.nets.shakeshake import Coefficients, Shake, ShakeBlock, cifar_shakeshake, draw_coefficients
+
+
+def block(shake: Shake) -> ShakeBlock:
+    return ShakeBlock(4, 4, 1, 1, shake).double()
+
+
+def state() -> Tensor:
+    return torch.randn(3, 4, 8, 8, dtype=torch.float64)
+
+
+def branches(own: ShakeBlock, u: Tensor) -> tuple[Tensor, Tensor]:
+    first, second = (branch(u) for branch in own.branches)
+    return first, second
+
+
+@pytest.mark.parametrize("dt", [1.0, 0.25])
+def test_step_is_the_papers_formula(dt: float) -> None:
+    from stepnet.schemes import get_scheme
+
+    own = block(Shake(dt=dt))
+    stage = Stage(get_scheme("euler"), [own], dt=dt)
+    generator = torch.Generator().manual_seed(1)
+    own.given = draw_coefficients(own.shake, 3, generator)
+    eta = torch.rand((3, 1, 1, 1), generator=generator.manual_seed(1)).double()
+    u = state()
+    f1, f2 = branches(own, u)
+    noise = math.sqrt(dt) * (eta - 0.5)
+    torch.testing.assert_close(stage(u), u + (dt / 2 + noise) * f1 + (dt / 2 - noise) * f2, rtol=1e-6, atol=1e-6)
+
+
+def test_evaluation_takes_the_mean() -> None:
+    own = block(Shake()).eval()
+    u = state()
+    f1, f2 = branches(own, u)
+    torch.testing.assert_close(own(u), (f1 + f2) / 2, rtol=1e-13, atol=1e-13)
+
+
+def test_backward_pass_takes_its_own_coefficient() -> None:
+    own = block(Shake())
+    a, b = torch.tensor(0.9).double(), torch.tensor(0.2).double()
+    own.given = Coefficients(a, b)
+    ends = []
+    for branch in own.branches:
+        branch.register_forward_hook(lambda module, inputs, output: ends.append(output))
+    out = own(state())
+    for end in ends:
+        end.retain_grad()
+    gradient = torch.randn_like(out)
+    out.backward(gradient)
+    torch.testing.assert_close(out, a * ends[0] + (1 - a) * ends[1], rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(ends[0].grad, b * gradient, rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(ends[1].grad, (1 - b) * gradient, rtol=1e-13, atol=1e-13)
+
+
+def test_kinds_and_levels() -> None:
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(shake: Shake) -> Coefficients:
+        return draw_coefficients(shake, 5, generator)
+
+    keep = draw(Shake(backward="keep"))
+    assert keep.forward is keep.backward and keep.forward.shape == (5, 1, 1, 1)
+    assert len(keep.forward.unique()) == 5
+    even = draw(Shake(forward="even", level="batch"))
+    assert even.forward.tolist() == [[[[0.5]]]] and even.backward.item() != 0.5
+    shake = draw(Shake())
+    assert not torch.equal(shake.forward, shake.backward)
+
+
+def test_mean_and_variance_of_the_gate() -> None:
+    a = draw_coefficients(Shake(dt=0.25), 20_000, torch.Generator().manual_seed(0)).forward
+    assert a.mean().item() == pytest.approx(0.5, abs=0.02)
+    assert a.var().item() == pytest.approx(1 / 12 / 0.25, rel=0.03)
+
+
+def test_noise_drawn_before_the_forward_pass_repeats_it() -> None:
+    model = cifar_shakeshake(14, width=4)
+    x = torch.randn(4, 3, 8, 8)
+    noise = model.draw_noise(4, torch.Generator().manual_seed(3))
+    assert len(noise) == model.depth == 6
+    with model.with_noise(noise):
+        first, second = model(x), model(x)
+    assert torch.equal(first, second)
+    assert not torch.equal(model(x), first)  # each block draws again
+    with pytest.raises(UserError, match="noise for 1 blocks: the network has 6"), model.with_noise(noise[:1]):
+        pass
+
+
+@pytest.mark.parametrize(("width", "millions"), [(32, 2.9), (64, 11.7), (96, 26.2)])
+def test_counts_are_gastaldis(width: int, millions: float) -> None:
+    with torch.device("meta"):
+        model = create_model(f"shakeshake26_2x{width}d")
+    assert round(sum(p.numel() for p in model.parameters()) / 1e6, 1) == millions
+
+
+@pytest.mark.parametrize("option", ["forward", "backward", "level"])
+def test_bad_options(option: str) -> None:
+    with pytest.raises(UserError, match=f"unknown shake {option} 'evn'"):
+        create_model("shakeshake26_2x32d", **{option: "evn"})
