@@ -35,11 +35,12 @@ def test_weak_order_one(name, parameters, moment):
 
 
 @pytest.mark.parametrize(("name", "parameters"), WEAK[:2], ids=str)
-def test_weak_order_one_by_monte_carlo(name, parameters):
-    found = weak_order(name, 1, samples=50_000, **parameters)
+@pytest.mark.parametrize("moment", [1, 2])
+def test_weak_order_one_by_monte_carlo(name, parameters, moment):
+    found = weak_order(name, moment, samples=50_000, **parameters)
     assert abs(found.slope - 1) + found.interval < 0.2
     assert found.interval > 0
-    assert f"± {found.interval:.3f}" in str(found)
+    assert found.interval <= float(str(found).split("±")[1]) < found.interval + 0.001
 
 
 def test_without_the_assumption_third_moments_fall_to_one_half():
@@ -61,7 +62,7 @@ def test_with_the_assumption_third_moments_keep_order_one():
 
 @pytest.mark.parametrize("moment", [1, 2, 3])
 def test_exact_moments_are_those_of_geometric_brownian_motion(moment):
-    drift, diffusion = 0.2 * -1.0, math.sqrt(0.2 * 0.8) * -1.0
+    drift, diffusion = 0.2 * -0.5, math.sqrt(0.2 * 0.8) * -0.5
     wanted = 1.5**moment * math.exp(2 * (moment * drift + moment * (moment - 1) / 2 * diffusion**2))
     noise = get_noise("stochastic_depth", p=0.2)
     assert exact_moment(noise, moment, Problem(start=1.5, time=2.0)) == pytest.approx(wanted, rel=1e-13)
@@ -72,7 +73,7 @@ def test_the_scheme_s_moments_are_those_of_all_its_paths(moment):
     """Stochastic depth with 6 steps has 2^6 outcomes: `X = prod (1 + a (dt p + sqrt(dt) (eta - p)))`."""
     p, dt, mean = 0.2, 1 / 6, 0.0
     for kept in range(7):
-        keep, drop = (1 - (dt * p + math.sqrt(dt) * (eta - p)) for eta in (1, 0))
+        keep, drop = (1 - 0.5 * (dt * p + math.sqrt(dt) * (eta - p)) for eta in (1, 0))
         mean += math.comb(6, kept) * p**kept * (1 - p) ** (6 - kept) * (keep**kept * drop ** (6 - kept)) ** moment
     noise = get_noise("stochastic_depth", p=p)
     assert scheme_moment(noise, 6, moment, Problem()) == pytest.approx(mean, rel=1e-13)
@@ -132,14 +133,14 @@ def test_torchsde_agrees_with_the_exact_moments():
     pytest.importorskip("torchsde")
     for name, parameters in WEAK[:2]:
         noise = get_noise(name, **parameters)
-        found, deviation = torchsde_moment(noise, 2, Problem(rates=Problem().rates[: noise.branches]), 4000, steps=16)
+        found, deviation = torchsde_moment(noise, 2, Problem(), 4000, steps=16)
         assert abs(found - exact_moment(noise, 2, Problem())) < 4 * deviation
 
 
 def test_a_nonlinear_f_is_compared_with_torchsde():
     pytest.importorskip("torchsde")
-    cubic = Problem(f=(lambda x: -x - x * x * x,), start=0.8)
-    coarse, fine = (weak_error("stochastic_depth", n, 2, cubic, samples=10_000, p=0.5) for n in (1, 32))
+    bounded = Problem(f=(lambda x: -2 * x / (1 + x * x),), time=2.0)
+    coarse, fine = (weak_error("stochastic_depth", n, 2, bounded, samples=4000, p=0.5) for n in (1, 32))
     assert abs(coarse.error) > coarse.interval  # one step is seen to be wrong,
     assert abs(fine.error) < 2 * fine.interval  # thirty-two are right within the sampling
 
@@ -155,7 +156,7 @@ def test_a_nonlinear_f_is_compared_with_torchsde():
         (lambda: weak_error("stochastic_depth", 4, problem=Problem(scheme="lm"), p=0.5), "one-step scheme"),
         (lambda: weak_error("stochastic_depth", 4, problem=Problem(f=(np.sin,)), p=0.5), "no exact moments"),
         (lambda: weak_order("shake_shake", steps=(4,)), "a slope needs two"),
-        (lambda: weak_order("gaussian", 3, steps=(64, 128), samples=1000, sigma=0.5), "more samples"),
+        (lambda: weak_order("gaussian", 3, steps=(512, 1024), samples=100, sigma=0.5), "more samples"),
     ],
 )
 def test_bad_input(call, message):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,9 +25,11 @@ class Scheme:
     """Show a scheme: its step, order, stability and modified equation. Without a name, list all schemes."""
 
     name: Annotated[Positional[str | None], arg(metavar="NAME")] = None
-    """A scheme or an alias, such as lm, rk4, neumann3."""
+    """A scheme or an alias, such as lm, rk4, neumann3; or a noise of stochastic training, such as shake_shake."""
     k: Annotated[float | None, arg(metavar="K")] = None
     """The coefficient k; without it, it stays a symbol."""
+    p: Annotated[float | None, arg(metavar="P")] = None
+    """The survival probability of stochastic_depth; without it, it stays a symbol."""
     plot: Annotated[Path | None, arg(metavar="FILE")] = None
     """Write the stability region and the error-against-dt slope to this file (png, pdf, svg, …)."""
     latex: bool = False
@@ -34,9 +37,14 @@ class Scheme:
 
     def __call__(self) -> None:
         if self.name is None:
-            if self.k is not None or self.plot or self.latex:
-                raise UserError("--k, --plot and --latex need a scheme: stepnet scheme lm --k -0.5")
+            if self.k is not None or self.p is not None or self.plot or self.latex:
+                raise UserError("--k, --p, --plot and --latex need a scheme: stepnet scheme lm --k -0.5")
             print_all()
+            return
+        if self._names_noise(self.name):
+            from stepnet.commands.noise import describe_noise
+
+            print(describe_noise(self.name, self.p))
             return
         scheme = self._scheme(self.name)
         print(latex(scheme) if self.latex else describe(scheme))
@@ -47,6 +55,18 @@ class Scheme:
 
             draw_scheme(get_scheme(self.name) if is_symbolic(scheme) else scheme, self.plot)
             print(f"\nwrote {self.plot}")
+
+    def _names_noise(self, name: str) -> bool:
+        """Whether it is a noise of stochastic training; an option that its kind does not have is refused."""
+        from stepnet.analysis import list_noises
+
+        if name not in list_noises():
+            if self.p is not None:
+                raise UserError(f"scheme {name!r} has no p: leave out --p {self.p:g}")
+            return False
+        if self.k is not None or self.plot or self.latex:
+            raise UserError(f"{name} is a noise: it has no --k, --plot or --latex")
+        return True
 
     def _scheme(self, name: str) -> schemes.Scheme:
         from stepnet.analysis import subject
@@ -62,7 +82,7 @@ class Scheme:
 
 def print_all() -> None:
     """One line for each scheme; the orders are found by analysis, not read off the class."""
-    from stepnet.analysis import order, plain_equation, subject
+    from stepnet.analysis import list_noises, order, plain_equation, subject
     from stepnet.schemes import list_schemes
 
     rows = [("scheme", "order", "stages", "equation", "network")]
@@ -72,7 +92,8 @@ def print_all() -> None:
     widths = [max(len(row[j]) for row in rows) for j in range(5)]
     for row in rows:
         print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
-    print("\nstepnet scheme NAME tells more of one.")
+    print(f"\nnoises: {', '.join(list_noises())}")
+    print("stepnet scheme NAME tells more of one.")
 
 
 def describe(scheme: schemes.Scheme) -> str:
@@ -88,9 +109,9 @@ def describe(scheme: schemes.Scheme) -> str:
         ("evaluations of f", [f"{scheme.stages} in a step, which reads {_count(scheme.steps, 'past state')}"]),
         ("growth factors", [str(analysis.amplification_line(scheme))]),
         ("zero-stable", [_verdict(analysis.zero_stable(scheme))]),
-        ("negative axis", [_interval("-x", analysis.stability_interval(scheme), equation.derivative)]),
-        ("imaginary axis", [_interval("i x", analysis.imaginary_limit(scheme), equation.derivative)]),
-        ("modified equation", [str(line) for line in analysis.modified_lines(scheme)]),
+        ("negative axis", _told(lambda: [_interval("-x", analysis.stability_interval(scheme), equation.derivative)])),
+        ("imaginary axis", _told(lambda: [_interval("i x", analysis.imaginary_limit(scheme), equation.derivative)])),
+        ("modified equation", _told(lambda: _modified(scheme))),
     ]
     if not equation.partitioned and (equation.linear or equation.mass != 1):
         against = analysis.order(scheme, against=Equation())
@@ -110,10 +131,26 @@ def latex(scheme: schemes.Scheme) -> str:
     """The step, the growth factors and the modified equation, aligned at their equals signs."""
     from stepnet import analysis
 
-    step, modified = analysis.step_lines(scheme), analysis.modified_lines(scheme)
-    lines = [line.latex for line in (*step, analysis.amplification_line(scheme), *modified)]
+    modified = _told(lambda: [line.latex for line in analysis.modified_lines(scheme)])
+    lines = [line.latex for line in (*analysis.step_lines(scheme), analysis.amplification_line(scheme))]
+    lines += [line for line in modified if " = " in line]
     body = " \\\\\n".join("  " + line.replace(" = ", " &= ", 1) for line in lines)
     return f"\\begin{{align*}}\n{body}\n\\end{{align*}}"
+
+
+def _told(find: Callable[[], list[str]]) -> list[str]:
+    """What was found, or why it was not: a scheme of a user's own may have no such equation or formula."""
+    try:
+        return find()
+    except UserError as error:
+        return [f"unknown ({error})"]
+
+
+def _modified(scheme: schemes.Scheme) -> list[str]:
+    from stepnet.analysis import between_states, modified_lines
+
+    lines = [str(line) for line in modified_lines(scheme)]
+    return [*lines, "for linear f"] if scheme.steps > 1 and between_states(scheme) else lines
 
 
 def _wrapped(label: str, text: str) -> list[str]:
