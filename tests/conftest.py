@@ -6,6 +6,9 @@ import sys
 
 import torch
 
+# Two workers on two cores: threads of their own would only wait for each other.
+torch.set_num_threads(1)
+
 _declared: list[torch.library.Library] = []  # alive as long as the tests: its operators go with the object
 
 

@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 from stepnet.data import evaluation_batches, get_data, training_batches
 from stepnet.errors import UserError
 from stepnet.nets import coefficients
+from stepnet.randomness import Stream, random_words
 from stepnet.training import checkpoint
 from stepnet.training.build import build_network
 from stepnet.training.checkpoint import Progress
@@ -92,6 +92,7 @@ class Trainer:
         self.watcher.start(self.config, len(self.batches), self.progress)
         while self.progress.epoch < self.recipe.epochs:
             self._epoch()
+        self.accelerator.wait_for_everyone()  # a rank that leaves early would tear the connection from the others
         self.accelerator.end_training()
         return self.run
 
@@ -100,8 +101,7 @@ class Trainer:
         self._training_mode()
         for images, labels in self.batches.epoch(epoch, progress.step):
             started = time.perf_counter()
-            lr = self._set_learning_rate(epoch, progress.step)
-            loss, wrong = self._step(images, labels, lr)
+            loss, wrong = self._step(images, labels)
             progress.loss_sum += loss
             progress.wrong += wrong
             progress.seen += self.batches.size(progress.step)
@@ -120,12 +120,13 @@ class Trainer:
         self._log(line)
         self.watcher.epoch(line)
 
-    def _step(self, images: Tensor, labels: Tensor, lr: float) -> tuple[float, float]:
+    def _step(self, images: Tensor, labels: Tensor) -> tuple[float, float]:
         """One step of SGD; the sum of the losses and the number of errors over the global batch."""
         epoch, step = self.progress.epoch, self.progress.step
-        size = self.batches.size(step)
+        size, lr = self.batches.size(step), self._learning_rate(epoch, step)
         serial = epoch * len(self.batches) + step
-        torch.manual_seed(hash_seed(self.config.seed, serial, self.accelerator.process_index))
+        noise = random_words(1, self.config.seed, serial, self.accelerator.process_index, Stream.NOISE)
+        torch.manual_seed(int(noise[0]))
         device = self.accelerator.device
         images, labels = images.to(device), labels.to(device)
         logits = self.model(images, **self._gates(serial))
@@ -138,6 +139,8 @@ class Trainer:
             raise UserError(f"the loss is {loss} at epoch {epoch}, step {step}, lr {lr:g}: lower --lr; {kept}")
         # Processes average their gradients, so each counts its sum as a share of the mean over the global batch.
         self.accelerator.backward(losses * (self.world / size))
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
         self.stepper.step()
         self.stepper.zero_grad(set_to_none=True)
         return loss, wrong
@@ -153,7 +156,7 @@ class Trainer:
             "error": 100 * progress.wrong / progress.seen,
             "test_loss": test_loss,
             "test_error": test_error,
-            "lr": self.optimizer.param_groups[0]["lr"],
+            "lr": self._learning_rate(progress.epoch, len(self.batches) - 1),
             "images_per_second": round(progress.seen / max(progress.seconds, 1e-9), 1),
             "seconds": round(progress.seconds, 3),
             "k": coefficients(self.net),
@@ -228,11 +231,8 @@ class Trainer:
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.eval()
 
-    def _set_learning_rate(self, epoch: int, step: int) -> float:
-        lr = self.recipe.learning_rate(epoch + step / len(self.batches))
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
-        return lr
+    def _learning_rate(self, epoch: int, step: int) -> float:
+        return self.recipe.learning_rate(epoch + step / len(self.batches))
 
     def _gates(self, serial: int) -> dict[str, Any]:
         stochastic = getattr(self.net, "stochastic", None)
@@ -262,8 +262,3 @@ def evaluate_batch(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
     logits = model(images).float()
     loss = F.cross_entropy(logits, labels, reduction="sum").double()
     return torch.stack([loss, (logits.argmax(1) != labels).sum().double()])
-
-
-def hash_seed(*key: int) -> int:
-    """A seed for torch that is a function of `key`."""
-    return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> np.uint64(1))
