@@ -132,3 +132,13 @@ def test_bad_options() -> None:
         net(scheme="heun", drop_path=0.1)
     with pytest.raises(UserError, match=r"at least 16"):
         net()(torch.zeros(1, 3, 8, 8, dtype=torch.float64))
+
+
+def test_no_doubling_widths_have_the_papers_count_for_40_layers() -> None:
+    """22.9M lies between the neighbours b = 33 and 34: docs/errata.md."""
+    counts = []
+    for b in (33, 34):
+        with torch.device("meta"):
+            model = cifar_fractalnet(40, (b, 2 * b, 4 * b, 8 * b, 8 * b), num_classes=100)
+        counts.append(round(sum(p.numel() for p in model.parameters()) / 1e6, 1))
+    assert counts == [22.0, 23.4]

@@ -1,5 +1,7 @@
 """Parameters against the figures that the paper prints."""
 
+from pathlib import Path
+
 import pytest
 
 from stepnet.nets.profile import on_meta
@@ -28,3 +30,11 @@ def test_the_count_is_that_of_the_whole_network(name: str) -> None:
     row = next(row for row in CIFAR if row.name == name)
     own = count(row)
     assert own.parameters == sum(p.numel() for p in on_meta(name, num_classes=own.classes).parameters())
+
+
+@pytest.mark.parametrize("row", [row for row in CIFAR if row.name in ERRATA], ids=lambda row: row.name)
+def test_a_count_that_does_not_fit_stands_in_the_errata_with_both_figures(row) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "errata.md").read_text()
+    section = page.partition("## Parameter counts")[2].partition("\n## ")[0]
+    line = next(line for line in section.splitlines() if f"`{row.name}`" in line)
+    assert row.params in line and f"{count(row).parameters:,}" in line
