@@ -4,7 +4,7 @@ import sympy
 
 from stepnet.analysis.power_series import divide, log, of_shifts
 
-D, r = sympy.symbols("D r")
+D, r = sympy.Symbol("D"), sympy.Rational(1, 3)
 WEIGHTS = {1: (1 + r) / 2, 0: r**2, -1: (1 - r) / 2 - r**2}
 
 

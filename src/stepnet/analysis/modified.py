@@ -16,12 +16,12 @@ from typing import Any, Literal
 
 import sympy
 
-from stepnet.analysis.amplification import amplification
+from stepnet.analysis.amplification import NEW, amplification
 from stepnet.analysis.power_series import divide, of_shifts
 from stepnet.analysis.symbols import dt, subject, z, zeta
 from stepnet.analysis.trees import Series, System, Terms, Vector, grade, step, vanishes
 from stepnet.errors import UserError
-from stepnet.schemes import Equation, Scheme
+from stepnet.schemes import Equation, Point, Scheme, advance
 
 t = sympy.Symbol("t")
 u = sympy.Function("u")
@@ -37,7 +37,8 @@ def modified_equation(
 
     `form` is "derivatives", `(1 + k) u' + (1 - k) dt/2 u'' = f` for `lm`, or "differentials",
     `u' = f - dt/2 f'f` for `euler`; without it, derivatives where the scheme is a linear multistep method. A
-    partitioned scheme gives a pair of equations.
+    partitioned scheme gives a pair of equations. Where a multistep method evaluates f between its states
+    (`between_states`), the derivatives are those for linear f.
     """
     method = subject(scheme)
     if terms < 1:
@@ -53,6 +54,22 @@ def modified_equation(
     if method.steps > 1 or method.equation.derivative > 1:
         raise UserError(f"{method.name} is no one-step method for u' = f: form='derivatives' is its form")
     return _in_differentials(method, terms)
+
+
+def between_states(scheme: str | Scheme) -> bool:
+    """Whether the step evaluates f elsewhere than at a state, as `f((u_n + u_{n-1})/2)` or a Runge–Kutta stage does."""
+    method = subject(scheme)
+    if method.equation.partitioned:
+        return False
+    states = [sympy.Symbol(f"x{j}") for j in range(method.steps)]
+    asked: list[Any] = []
+
+    def rhs(u: Any, c: Any, i: int) -> Any:
+        asked.append(u)
+        return sympy.Symbol(f"f{len(asked)}")
+
+    advance(method, tuple(Point(state, rhs) for state in states), dt, method.k)
+    return any(u not in (*states, NEW) for u in asked)
 
 
 def differential_name(vector: Vector) -> str:

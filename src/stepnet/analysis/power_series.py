@@ -32,6 +32,6 @@ def log(a: Coefficients) -> Coefficients:
     """`log a` for `a = 1 + …`: from `a' = a (log a)'`."""
     result: Coefficients = [sympy.Integer(0)]
     for n in range(1, len(a)):
-        known = sum(j * result[j] * a[n - j] for j in range(1, n))
+        known = sum((j * result[j] * a[n - j] for j in range(1, n)), sympy.Integer(0))
         result.append(sympy.cancel(a[n] - known / n))
     return result

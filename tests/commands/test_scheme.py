@@ -1,0 +1,80 @@
+"""`stepnet scheme`: what it prints, and that it fits."""
+
+from pathlib import Path
+
+import pytest
+
+from stepnet.cli import main
+from stepnet.schemes import list_schemes
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["scheme", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_alone_it_lists_every_scheme(capsys):
+    lines = shown(capsys).splitlines()
+    listed = [line.split()[0] for line in lines if line]
+    assert set(list_schemes()) <= set(listed)
+    assert any("(1 + k) u' = f" in line and "LM-ResNet" in line for line in lines)
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("name", list_schemes())
+def test_each_fits_into_80_columns(name, capsys):
+    text = shown(capsys, name)
+    assert max(map(len, text.splitlines())) <= 80
+    for fact in ("step", "equation", "order", "zero-stable", "negative axis", "modified equation"):
+        assert f"\n  {fact}" in text
+
+
+def test_lm_for_every_k(capsys):
+    text = shown(capsys, "lm")
+    assert "u_{n+1} = (1 - k) u_n + k u_{n-1} + dt f(u_n)" in text
+    assert "u' = f with the step dt/(1 + k)" in text
+    assert "0 against u' = f" in text
+    assert "for -1 < k <= 1" in text
+    assert "0 <= x <= 2 - 2 k" in text
+    assert "(1 + k) u' + (1 - k) dt/2 u'' = f" in text
+
+
+def test_lm_at_one_k(capsys):
+    text = shown(capsys, "lm", "--k", "-0.5")
+    assert "lm, k = -1/2" in text and "0 <= x <= 3" in text and "1/2 u' + 3 dt/4 u'' = f" in text
+    text = shown(capsys, "lm", "--k", "-1")
+    assert "zero-stable        no" in text and "no equation of first order" in text
+
+
+def test_latex(capsys):
+    text = shown(capsys, "lm", "--latex")
+    assert text.startswith("\\begin{align*}\n") and text.endswith("\\end{align*}\n")
+    assert r"u_{n+1} &= (1 - k) u_{n} + k u_{n-1} + \Delta t" in text
+    assert r"(1 + k) u' + (1 - k) \frac{\Delta t}{2} u'' &= f" in text
+
+
+def test_a_picture(capsys, tmp_path: Path):
+    path = tmp_path / "lm.svg"
+    assert f"wrote {path}" in shown(capsys, "lm", "--k", "-0.5", "--plot", str(path))
+    assert path.read_text().lstrip().startswith("<?xml")
+    assert [p.name for p in tmp_path.iterdir()] == ["lm.svg"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["lmm"], "unknown scheme 'lmm': did you mean 'lm'"),
+        (["rk4", "--k", "0.5"], "scheme 'rk4' has no k: leave out --k 0.5"),
+        (["lm", "--k", "nan"], "lm with k = nan: k must be a finite number"),
+        (["lm", "--k", "inf"], "lm with k = inf"),
+        (["--k", "0.5"], "need a scheme"),
+        (["euler", "--plot", "picture.xyz"], "cannot write 'picture.xyz': the suffix must be one of"),
+        (["euler", "--plot", "/dev/null/picture.png"], "cannot write /dev/null/picture.png"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["scheme", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1 and error.startswith("stepnet: ")
+    assert list(tmp_path.iterdir()) == []
