@@ -78,6 +78,15 @@ KNOWN = {
     "timm.models.regnet.Bottleneck": _split("conv1 conv2 se conv3 drop_path", "downsample", "act3"),
     "timm.models.senet.Bottleneck": _split("conv1 bn1 relu conv2 bn2 relu conv3 bn3 se_module", "downsample", "relu"),
     "timm.models.senet.SEResNetBlock": _split("conv1 bn1 relu conv2 bn2 se_module", "downsample", "relu"),
+    "timm.models.byobnet.BasicBlock": _split("conv1_kxk attn conv2_kxk attn_last drop_path", "shortcut", "act"),
+    "timm.models.byobnet.BottleneckBlock": _split(
+        "conv1_1x1 conv2_kxk conv2b_kxk attn conv3_1x1 attn_last drop_path", "shortcut", "act"
+    ),
+    "timm.models.byobnet.DarkBlock": _split("conv1_1x1 attn conv2_kxk attn_last drop_path", "shortcut", "act"),
+    "timm.models.byobnet.EdgeBlock": _split("conv1_kxk attn conv2_1x1 attn_last drop_path", "shortcut", "act"),
+    "timm.models.byobnet.SelfAttnBlock": _split(
+        "conv1_1x1 conv2_kxk self_attn post_attn conv3_1x1 drop_path", "shortcut", "act"
+    ),
     "transformers.models.resnet.modeling_resnet.ResNetBasicLayer": _split("layer", "shortcut", "activation"),
     "transformers.models.resnet.modeling_resnet.ResNetBottleNeckLayer": _split("layer", "shortcut", "activation"),
 }

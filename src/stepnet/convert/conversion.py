@@ -85,6 +85,7 @@ def describe(model: nn.Module, scheme: str | Scheme = "lm", example: Any = None)
 
 
 def _plan(model: nn.Module, scheme: Scheme, example: Any, blocks: Blocks | None) -> Plan:
+    model = copy.deepcopy(model)  # running it with autograd on may fill caches in its modules
     watched = candidates(model) if blocks is None else _named(model, blocks)
     calls = trace(model, example, watched)
     planned = plan(calls, scheme, named=blocks is not None)
@@ -103,7 +104,8 @@ def _named(model: nn.Module, blocks: Blocks) -> Mapping[str, nn.Module]:
 
     def matches(name: str, module: nn.Module, pattern: str | type[nn.Module]) -> bool:
         if isinstance(pattern, str):
-            return fnmatch(name, pattern) or fnmatch(type(module).__name__, pattern)
+            at_path = name.count(".") == pattern.count(".") and fnmatch(name, pattern)  # a star is one name
+            return at_path or fnmatch(type(module).__name__, pattern)
         return isinstance(module, pattern)
 
     modules = {name: module for name, module in model.named_modules() if name}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -14,14 +15,19 @@ ALONE = "alone at its shape"
 
 
 def candidates(model: nn.Module) -> dict[str, nn.Module]:
-    """The modules that may be blocks: the entries of every `Sequential` and `ModuleList`, but for plain layers."""
+    """The modules that may be blocks: the entries of every `Sequential` and `ModuleList`, and siblings of one class.
+
+    Plain layers of torch are not blocks.
+    """
     found: dict[str, nn.Module] = {}
     for path, module in model.named_modules():
-        if isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict):
-            for name, child in module.named_children():
-                layer = type(child).__module__.startswith("torch.nn.modules") and not any(child.children())
-                if not layer:
-                    found[f"{path}.{name}" if path else name] = child
+        children = dict(module.named_children())
+        classes = Counter(map(type, children.values()))
+        listed = isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict)
+        for name, child in children.items():
+            layer = type(child).__module__.startswith("torch.nn.modules") and not any(child.children())
+            if not layer and (listed or classes[type(child)] > 1):
+                found[f"{path}.{name}" if path else name] = child
     return found
 
 

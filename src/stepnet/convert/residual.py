@@ -1,9 +1,9 @@
 """Is a block residual? Read from the graph that autograd recorded while the block ran.
 
 A block is residual when its output holds its input unchanged: a path leads from the output back to the input through
-sums only, `u + f(u)`. Changes of shape or layout do not count. An activation or a normalisation may stand after a sum
-(post-activation ResNets, post-norm transformers), never between the input and the first sum: `relu(u) + f(u)` does
-not hold `u`.
+sums only, `u + f(u)`. Changes of layout, and parts that are put together again, do not count. An activation or a
+normalisation may stand after a sum (post-activation ResNets, post-norm transformers), never between the input and the
+first sum: `relu(u) + f(u)` does not hold `u`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from torch import Tensor
 
 Place: TypeAlias = "tuple[Any, int]"  # a node of the graph and which of its outputs
 
-_SUM = {"Add", "Addcmul", "Addcdiv"}
-# Addcmul computes u + c (a b): only its first operand is passed on unchanged.
-_FIRST_ONLY = {"Addcmul", "Addcdiv"}
+_SUM_WITH_PRODUCT = {"Addcmul", "Addcdiv"}  # u + c (a b): only the first operand is passed on unchanged
 _SAME = {
     "Alias", "AsStrided", "Clone", "Contiguous", "Copy", "Expand", "Flatten", "Movedim", "Permute", "Reshape",
-    "ReshapeAlias", "Squeeze", "T", "ToCopy", "Transpose", "Unsqueeze", "UnsafeView", "View",
+    "ReshapeAlias", "Slice", "Split", "SplitWithSizes", "Squeeze", "T", "ToCopy", "Transpose", "Unsqueeze",
+    "UnsafeSplit", "UnsafeView", "View",
 }  # fmt: skip
 _AFTER_SUM = {
     "Celu", "CudnnBatchNorm", "Elu", "Gelu", "Hardswish", "Hardtanh", "LeakyRelu", "Mish", "MiopenBatchNorm",
@@ -34,23 +33,30 @@ def place_of(u: Tensor) -> Place:
 
 def is_residual(output: Tensor, start: Place) -> bool:
     """Whether `output` is `start` plus something, up to layout and to what may follow a sum."""
-    # A place is met in one of two moods: `clear` when a sum is the nearest thing passed, or not yet.
-    waiting: list[tuple[Place, bool]] = [(place_of(output), False)]
-    seen = set()
-    while waiting:
-        place, clear = waiting.pop()
-        if place == start and clear:
-            return True
-        node, _ = place
-        if node is None or (place, clear) in seen:
-            continue
-        seen.add((place, clear))
-        operation = node.name().removesuffix("Backward0").removesuffix("Backward1").removesuffix("Backward")
-        edges = [edge for edge in node.next_functions if edge[0] is not None]
-        if operation in _SUM:
-            waiting += [(edge, True) for edge in (edges[:1] if operation in _FIRST_ONLY else edges)]
-        elif operation in _SAME:
-            waiting += [(edge, clear) for edge in edges[:1]]
-        elif operation in _AFTER_SUM:
-            waiting += [(edge, False) for edge in edges[:1]]
-    return False
+    known: dict[tuple[Place, bool], bool] = {}
+
+    def holds(place: Place, summed: bool) -> bool:
+        """Whether what stands at `place` holds the input; `summed` if a sum is the last thing passed on the way."""
+        key = (place, summed)
+        if key not in known:
+            known[key] = (place == start and summed) or _descends(place, summed)
+        return known[key]
+
+    def _descends(place: Place, summed: bool) -> bool:
+        if place[0] is None or place == start:
+            return False
+        operation = place[0].name().rpartition("::")[2].rstrip("0123456789").removesuffix("Backward")
+        edges: list[Place] = [edge for edge in place[0].next_functions if edge[0] is not None]
+        if operation == "Add":
+            return any(holds(edge, True) for edge in edges)
+        if operation == "CopySlices":  # a sum in place on a view: what it was before, then what was added
+            return any(holds(edge, True) for edge in edges[1:])
+        if operation in _SUM_WITH_PRODUCT:
+            return bool(edges) and holds(edges[0], True)
+        if operation in _SAME:
+            return bool(edges) and holds(edges[0], summed)
+        if operation == "Cat":  # class token and image tokens, put together again
+            return bool(edges) and all(holds(edge, summed) for edge in edges)
+        return operation in _AFTER_SUM and bool(edges) and holds(edges[0], False)
+
+    return holds(place_of(output), False)

@@ -64,11 +64,13 @@ class Step(nn.Module):
             u, args = args[0], args[1:]
         else:
             u = kwargs.pop(role.keyword)
-        outputs: list[Any] = []
+        outputs: list[Any] = []  # of the block, or of its branch
 
-        def rhs(v: Tensor, c: Any, i: int) -> Any:
+        def rhs(v: Any, c: Any, i: int) -> Any:
+            v = v.value if isinstance(v, Difference) else v  # a scheme may evaluate f at f: the Neumann series
             if split is not None:
-                return self._recomputed(partial(split.branch, self), v)
+                outputs.append(self._recomputed(partial(split.branch, self), v))
+                return outputs[-1]
             outputs.append(self._block(v, i, args, kwargs))
             return Difference(state_in(outputs[-1]), v)
 
@@ -81,6 +83,7 @@ class Step(nn.Module):
             past = _past(role, u)
             point = Point(u, rhs)
             new = _advance(role.scheme, (point, *past), self._k)
+        new = _laid_out_like(state_in(outputs[0]), new)
         if split is not None:
             output = new = split.after(self, new)
         else:
@@ -200,6 +203,16 @@ def _advance(scheme: Scheme, history: tuple[Point, ...], k: Tensor | None) -> Te
     method = scheme.starter() if starting else scheme
     new: Tensor = advance(method, history, 1, k if scheme.trainable else scheme.k)
     return new
+
+
+def _laid_out_like(own: Tensor, new: Tensor) -> Tensor:
+    """The new state with the type and the strides of the block's own result.
+
+    The next block may compute in another order, and so round differently, where the layout differs.
+    """
+    if (new.dtype, new.stride()) == (own.dtype, own.stride()):
+        return new
+    return torch.empty_like(own).copy_(new)
 
 
 def _remember(point: Point, with_f: bool) -> Point:
