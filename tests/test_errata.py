@@ -1,0 +1,25 @@
+"""docs/errata.md names the test that shows each point: the test must exist."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "errata.md").read_text()
+NAMED = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE)
+
+
+@pytest.mark.parametrize(("path", "test"), NAMED)
+def test_the_test_that_the_page_names_exists(path, test):
+    tree = ast.parse((ROOT / path).read_text())
+    defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    assert not test or test in defined
+
+
+def test_every_point_on_numerics_has_its_test():
+    numerics = PAGE.split("## Numerics")[1].split("\n## ")[0]
+    points = re.split(r"\n- ", numerics)[1:]
+    assert len(points) >= 10
+    assert all("::test_" in point for point in points)
