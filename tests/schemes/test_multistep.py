@@ -96,6 +96,13 @@ def test_coefficients_may_be_symbols_or_tensors():
     assert k.grad is not None and k.grad.isfinite()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_k_may_be_a_tensor_of_any_float_type(dtype):
+    for value in (-0.3, 0.1, 0.7, -1 / 3):
+        found = solve(f, U0.to(dtype), (0.0, 1.0), 5, "lm", k=torch.tensor(value, dtype=dtype)).u
+        torch.testing.assert_close(found.double(), solve(f, U0, (0.0, 1.0), 5, "lm", k=value).u, rtol=0, atol=1e-5)
+
+
 def test_the_beta_sum_of_appendix_a_excludes_ab2():
     """As printed, `sum_{j=0}^k alpha_j u_{n-j} = dt sum_{j=0}^{k-1} beta_j f_{n-j}`, explicit when beta_0 = 0.
 
