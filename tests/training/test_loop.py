@@ -151,3 +151,32 @@ def test_start_like_gives_the_first_models_weights(tmp_path):
     second = build_network(like, get_data("digits")).state_dict()
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert set(second) - set(first) == {f"stages.{i}.k" for i in range(3)}
+
+
+def test_gates_resume_to_the_same_bits(tmp_path):
+    gated = {"recipe": {"stochastic_depth": 0.5}}
+    whole = train(tiny_config(tmp_path / "whole", **gated))
+    config = tiny_config(tmp_path / "a", **gated)
+    with pytest.raises(Interrupted):
+        train(config, watcher=StopAt(1, 2))
+    assert_same_run(train(config), whole)
+
+
+def test_the_kinetic_cost_takes_the_place_of_weight_decay(tmp_path, uninterrupted):
+    light, heavy = (
+        train(tiny_config(tmp_path / str(weight), recipe={"running_cost": "kinetic", "kinetic": weight, "epochs": 1}))
+        for weight in (0.0, 1.0)
+    )
+    assert metrics_of(light) != metrics_of(heavy)
+    # All else equal, a price on |f|^2 keeps the last convolution of each block, which scales f, smaller.
+    size = [
+        sum(float(t.square().sum()) for n, t in read_all(run.last).items() if n.startswith("model.") and "convs.1" in n)
+        for run in (light, heavy)
+    ]
+    assert size[1] < size[0]
+    with pytest.raises(UserError, match="densenet100_k24 has no stages"):
+        train(
+            dataclasses.replace(
+                tiny_config(tmp_path / "b", recipe={"running_cost": "kinetic"}), model="densenet100_k24"
+            )
+        )

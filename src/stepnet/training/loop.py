@@ -15,12 +15,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
-from accelerate.utils import DistributedDataParallelKwargs
 from torch import Tensor, nn
 
 from stepnet.data import evaluation_batches, get_data, training_batches
 from stepnet.errors import UserError
-from stepnet.nets import coefficients
+from stepnet.nets import ResidualNetwork, coefficients
+from stepnet.nets.compiled import compile_blocks
+from stepnet.nets.cost import KineticCost
 from stepnet.randomness import Stream, random_words
 from stepnet.training import checkpoint
 from stepnet.training.build import build_network
@@ -56,17 +57,17 @@ class Trainer:
     def __init__(self, config: TrainConfig, resume: bool, watcher: Watcher, asked: Asked) -> None:
         check_precision(config.precision)
         self.config, self.recipe, self.watcher, self.asked = config, config.recipe, watcher, asked
-        gated = self.recipe.stochastic_depth is not None
         self.accelerator = Accelerator(
             cpu=not torch.cuda.is_available(),
             mixed_precision="no" if config.precision == "fp32" else config.precision,
             log_with=None if config.log == "none" else config.log,
             project_dir=config.out,
-            kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=gated)],
         )
         self.world = self.accelerator.num_processes
         data = get_data(config.data, config.data_root)
         self.net = self._network(build_network(config, data))
+        if self.recipe.running_cost == "kinetic" and not isinstance(self.net, ResidualNetwork):
+            raise UserError(f"running_cost = 'kinetic': {config.model} has no stages whose f(X_n) could be summed")
         self.optimizer = self._optimizer()
         rank = self.accelerator.process_index
         self.batches = training_batches(
@@ -129,7 +130,8 @@ class Trainer:
         torch.manual_seed(int(noise[0]))
         device = self.accelerator.device
         images, labels = images.to(device), labels.to(device)
-        logits = self.model(images, **self._gates(serial))
+        kinetic = KineticCost() if self.recipe.running_cost == "kinetic" else None
+        logits = self.model(images, **self._forward_options(serial, kinetic))
         losses = F.cross_entropy(logits.float(), labels, reduction="sum", label_smoothing=self.recipe.label_smoothing)
         with torch.no_grad():
             sums = torch.stack([losses.detach().double(), (logits.argmax(1) != labels).sum().double()])
@@ -138,7 +140,10 @@ class Trainer:
             kept = f"the last good checkpoint is {self.run.last}" if self.run.last.exists() else "no checkpoint yet"
             raise UserError(f"the loss is {loss} at epoch {epoch}, step {step}, lr {lr:g}: lower --lr; {kept}")
         # Processes average their gradients, so each counts its sum as a share of the mean over the global batch.
-        self.accelerator.backward(losses * (self.world / size))
+        objective = losses
+        if kinetic is not None:
+            objective = objective + self.recipe.kinetic * len(images) * kinetic.total
+        self.accelerator.backward(objective * (self.world / size))
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.stepper.step()
@@ -206,6 +211,9 @@ class Trainer:
     def _compiled(self) -> nn.Module:
         if not self.config.compile:
             return self.net
+        if getattr(self.net, "stochastic", None) is not None:
+            compile_blocks(self.net)
+            return self.net
         # dynamic=False: the short last batch gets a graph of its own, and the bits of the others stay as they were.
         return torch.compile(self.net, dynamic=False)  # type: ignore[return-value]
 
@@ -219,8 +227,10 @@ class Trainer:
         groups: list[dict[str, Any]] = [{"params": decayed}]
         if rest:
             groups.append({"params": rest, "weight_decay": 0.0})
+        # The running cost R is weight decay or the kinetic cost, one of them.
+        decay = recipe.weight_decay if recipe.running_cost == "weight_decay" else 0.0
         return torch.optim.SGD(
-            groups, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay, nesterov=recipe.nesterov
+            groups, lr=recipe.lr, momentum=recipe.momentum, weight_decay=decay, nesterov=recipe.nesterov
         )
 
     def _training_mode(self) -> None:
@@ -234,9 +244,11 @@ class Trainer:
     def _learning_rate(self, epoch: int, step: int) -> float:
         return self.recipe.learning_rate(epoch + step / len(self.batches))
 
-    def _gates(self, serial: int) -> dict[str, Any]:
+    def _forward_options(self, serial: int, kinetic: KineticCost | None) -> dict[str, Any]:
+        """Gates, drawn before the forward pass as a function of (seed, step), and the cost that is to be summed."""
         stochastic = getattr(self.net, "stochastic", None)
-        return {} if stochastic is None else {"gates": stochastic.draw(self.config.seed, serial)}
+        options = {} if stochastic is None else {"gates": stochastic.draw(self.config.seed, serial)}
+        return options if kinetic is None else options | {"cost": kinetic}
 
     # -- processes
 
