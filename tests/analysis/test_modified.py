@@ -6,7 +6,7 @@ import sympy
 from scipy.integrate import solve_ivp
 
 from stepnet import UserError, get_scheme, solve
-from stepnet.analysis import modified_equation
+from stepnet.analysis import between_states, modified_equation
 from stepnet.analysis.modified import differential_name, f, t, u
 from stepnet.analysis.symbols import dt, k
 
@@ -105,3 +105,8 @@ def test_a_form_that_a_scheme_lacks_is_told(arguments, message):
 def test_a_number_for_k_gives_numbers():
     equation = modified_equation(get_scheme("lm", k=-0.5))
     assert sympy.expand(equation.lhs - (D(1) / 2 + 3 * dt / 4 * D(2))) == 0
+
+
+def test_a_step_that_evaluates_f_between_its_states_is_known():
+    assert [name for name in ("euler", "lm", "ab3", "backward_euler") if between_states(name)] == []
+    assert all(between_states(name) for name in ("heun", "rk4", "neumann2", "picard2"))

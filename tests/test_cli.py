@@ -1,0 +1,35 @@
+"""The command line as a person meets it: a process, its exit code, one line for a mistake."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+def stepnet(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "stepnet.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_scheme_is_shown():
+    done = stepnet("scheme", "euler")
+    assert done.returncode == 0 and done.stderr == ""
+    assert "u_{n+1} = u_n + dt f(u_n)" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("scheme", "eular"), "unknown scheme 'eular': did you mean 'euler'"),
+        (("scheme", "lm", "--k", "inf"), "k = inf"),
+    ],
+)
+def test_a_mistake_is_one_line_without_a_traceback(arguments, message):
+    done = stepnet(*arguments)
+    assert done.returncode == 2 and done.stdout == ""
+    assert message in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_an_unknown_command_is_refused():
+    done = stepnet("schema")
+    assert done.returncode == 2 and "Traceback" not in done.stderr
