@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from stepnet.convert import convert, revert
 from stepnet.errors import UserError
-from stepnet.nets import coefficients, create_model, list_models, register_model
-from stepnet.schemes import get_scheme, list_schemes, register_scheme, solve
+from stepnet.lazy import lazy_names
 
 if TYPE_CHECKING:
     from stepnet import analysis
+    from stepnet.convert import convert, revert
+    from stepnet.nets import coefficients, create_model, list_models, register_model
+    from stepnet.schemes import get_scheme, list_schemes, register_scheme, solve
 
 __all__ = [
     "UserError",
@@ -29,9 +29,10 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-
-def __getattr__(name: str) -> Any:
-    """Import `stepnet.analysis` when it is first asked for: sympy takes longer to load than all the rest."""
-    if name == "analysis":
-        return importlib.import_module("stepnet.analysis")
-    raise AttributeError(f"module 'stepnet' has no attribute {name!r}")
+__getattr__ = lazy_names(
+    __name__,
+    dict.fromkeys(("coefficients", "create_model", "list_models", "register_model"), "stepnet.nets")
+    | dict.fromkeys(("get_scheme", "list_schemes", "register_scheme", "solve"), "stepnet.schemes")
+    | dict.fromkeys(("convert", "revert"), "stepnet.convert")
+    | {"analysis": "stepnet.analysis"},
+)

@@ -5,12 +5,19 @@ config      what a run is made of                       checkpoint   one safeten
 run         the run's folder                            signals, precision, build, display
 """
 
-from stepnet.training.compare import Comparison, compare
-from stepnet.training.config import TrainConfig
-from stepnet.training.evaluate import Evaluation, evaluate, load_network
-from stepnet.training.loop import Watcher, train
-from stepnet.training.recipes import RECIPES, Recipe, get_recipe
-from stepnet.training.run import Run
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stepnet.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from stepnet.training.compare import Comparison, compare
+    from stepnet.training.config import TrainConfig
+    from stepnet.training.evaluate import Evaluation, evaluate, load_network
+    from stepnet.training.loop import Watcher, train
+    from stepnet.training.recipes import RECIPES, Recipe, get_recipe
+    from stepnet.training.run import Run
 
 __all__ = [
     "RECIPES",
@@ -26,3 +33,21 @@ __all__ = [
     "load_network",
     "train",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "Comparison": "stepnet.training.compare",
+        "Evaluation": "stepnet.training.evaluate",
+        "RECIPES": "stepnet.training.recipes",
+        "Recipe": "stepnet.training.recipes",
+        "Run": "stepnet.training.run",
+        "TrainConfig": "stepnet.training.config",
+        "Watcher": "stepnet.training.loop",
+        "compare": "stepnet.training.compare",
+        "evaluate": "stepnet.training.evaluate",
+        "get_recipe": "stepnet.training.recipes",
+        "load_network": "stepnet.training.evaluate",
+        "train": "stepnet.training.loop",
+    },
+)
