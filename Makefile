@@ -15,8 +15,8 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 demo: install
-	$(BIN)/stepnet scheme
-	$(BIN)/stepnet scheme lm --k -0.5
+	$(BIN)/stepnet scheme lm
+	$(BIN)/stepnet compare resnet20 lm_resnet20 --data digits --out runs/demo
 
 check: install
 	$(BIN)/ruff check .

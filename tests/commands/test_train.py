@@ -1,0 +1,76 @@
+"""`stepnet train`, `compare` and `evaluate` as a person meets them."""
+
+import json
+
+import pytest
+
+from stepnet.cli import main
+from training import tiny  # registers the model `tiny`
+
+assert tiny.RECIPE
+SMALL = ["--data", "digits", "--epochs", "1", "--batch-size", "500"]
+
+
+def test_train_evaluate_and_train_again(tmp_path, capsys):
+    out = str(tmp_path / "run")
+    assert main(["train", "tiny", *SMALL, "--out", out]) == 0
+    text = capsys.readouterr().out
+    assert "tiny epoch 1/1" in text and "images/s" in text
+    assert "k_n by layer" in text
+    line = json.loads((tmp_path / "run" / "metrics.jsonl").read_text())
+    assert main(["evaluate", out]) == 0
+    assert f"test error {line['test_error']:.2f}%" in capsys.readouterr().out
+    assert main(["train", "tiny", *SMALL, "--out", out]) == 0
+    assert "done already" in capsys.readouterr().out
+
+
+def test_compare_prints_last_and_best_and_says_which(tmp_path, capsys):
+    command = ["compare", "tiny", "lm_resnet20", *SMALL, "--seeds", "2", "--out", str(tmp_path)]
+    assert main(command) == 0
+    text = capsys.readouterr().out
+    assert "last epoch" in text and "best epoch" in text and "compare by the last one" in text
+    assert text.count("±") == 4
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"{model}-seed{seed}" for model in ("tiny", "lm_resnet20") for seed in (0, 1)
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["train", "lm_resnet2O"], "unknown model 'lm_resnet2O': did you mean"),
+        (["train", "tiny", "--data", "mnist"], "unknown data 'mnist'"),
+        (["train", "tiny", "--recipe", "fats"], "unknown recipe 'fats': did you mean 'fast'?"),
+        (["train", "tiny", "--lr", "-1"], "lr = -1.0: expected a positive number"),
+        (["train", "tiny", "--seed", "-1"], "seed = -1: expected 0 or more"),
+        (["train", "tiny", "--scheme", "eulr"], "unknown scheme 'eulr': did you mean 'euler'"),
+        (["train", "tiny", "--precision", "fp16"], "precision fp16 needs a GPU"),
+        (["train", "tiny", "--sync-bn"], "synchronised batch norm is for GPUs"),
+        (["evaluate", "nowhere"], "nowhere is not a run: it has no config.yaml"),
+        (["compare", "tiny", "tiny"], "expected one or more different names"),
+        (["compare", "tiny", "--seeds", "0"], "seeds = 0: expected 1 or more"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    shown = capsys.readouterr()
+    assert said in shown.err and shown.err.count("\n") == 1
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+def test_a_wrong_flag_exits_with_2(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "tiny", "--epoch", "3"])
+    assert stop.value.code == 2
+    assert "--epochs" in capsys.readouterr().err
+
+
+def test_every_command_has_help(capsys):
+    from stepnet.cli import COMMANDS
+
+    for command in COMMANDS:
+        with pytest.raises(SystemExit) as stop:
+            main([command, "--help"])
+        assert stop.value.code == 0
+        assert f"stepnet {command}" in capsys.readouterr().out
