@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from stepnet.cli import main
+
 
 def stepnet(*arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "stepnet.cli", *arguments]
@@ -17,19 +19,15 @@ def test_a_scheme_is_shown():
     assert "u_{n+1} = u_n + dt f(u_n)" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("scheme", "eular"), "unknown scheme 'eular': did you mean 'euler'"),
-        (("scheme", "lm", "--k", "inf"), "k = inf"),
-    ],
-)
-def test_a_mistake_is_one_line_without_a_traceback(arguments, message):
-    done = stepnet(*arguments)
+def test_a_mistake_is_one_line_without_a_traceback():
+    done = stepnet("scheme", "eular")
     assert done.returncode == 2 and done.stdout == ""
-    assert message in done.stderr and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("stepnet: unknown scheme 'eular': did you mean 'euler'")
+    assert done.stderr.count("\n") == 1
 
 
-def test_an_unknown_command_is_refused():
-    done = stepnet("schema")
-    assert done.returncode == 2 and "Traceback" not in done.stderr
+def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as stopped:
+        main(["schema"])
+    assert stopped.value.code == 2
+    assert "schema" in capsys.readouterr().err
