@@ -4,8 +4,8 @@
 
 Four kinds of step alternate: ungated; ungated with a clock on each block (forward and backward); gated, with the gates
 of step 0, 1, 2, …; and torchvision's StochasticDepth around each block, which computes a block before it drops it. The
-surviving blocks' cost at a step is the median ungated step less the median share of each block that was dropped. The
-ratio to it holds what skipping itself costs: the gates, zero gradients, weight decay and momentum of dropped blocks.
+surviving blocks' cost at a step is the ungated step beside it, less the median share of each block that was dropped.
+The ratio to it holds what skipping itself costs: gates, zero gradients, weight decay and momentum of dropped blocks.
 """
 
 from __future__ import annotations
@@ -63,23 +63,25 @@ def main() -> None:
         clock.reset()
         taken = {name: step(draws[repeat] if name == "gated" else None) for name, step in steps.items()}
         if repeat:  # the first is for warming up
-            shares.append(list(clock.seconds))
+            shares.append([value / taken["clocked"] for value in clock.seconds])
             for name, value in taken.items():
                 seconds[name].append(value)
 
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     share = [statistics.median(column) for column in zip(*shares, strict=True)]
-    surviving = [
-        medians["ungated"] - sum(cost for cost, gate in zip(share, gates, strict=True) if gate == 0)
-        for gates in draws[1:]
+    surviving = [  # against the ungated step beside it, since the machine's pace drifts
+        taken * (1 - sum(part for part, gate in zip(share, gates, strict=True) if gate == 0))
+        for taken, gates in zip(seconds["ungated"], draws[1:], strict=True)
     ]
     ratios = {
         "gated / surviving blocks": statistics.median(
             taken / cost for taken, cost in zip(seconds["gated"], surviving, strict=True)
         ),
         "gated / ungated": statistics.mean(seconds["gated"]) / statistics.mean(seconds["ungated"]),
-        "torchvision / ungated": medians["torchvision"] / medians["ungated"],
-        "blocks' share of a step": sum(share) / medians["ungated"],
+        "torchvision / ungated": statistics.median(
+            taken / cost for taken, cost in zip(seconds["torchvision"], seconds["ungated"], strict=True)
+        ),
+        "blocks' share of a step": sum(share),
     }
     title = f"{options.model}, p_L = {options.survival}, batch {options.batch}"
     table = Table("step", "ms, median", "lowest", "highest", title=title)
@@ -103,7 +105,7 @@ def main() -> None:
             "python": platform.python_version(),
             "torch": torch.__version__,
             "seconds": seconds,
-            "block_seconds": share,
+            "block_shares": share,
             "surviving": surviving,
             "median": medians,
             "ratios": ratios,
