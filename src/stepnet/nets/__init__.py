@@ -11,17 +11,23 @@ from stepnet.nets import (  # each registers its family
     very_deep_polynet,
 )
 from stepnet.nets.coefficients import coefficients
+from stepnet.nets.compiled import compile_blocks
+from stepnet.nets.cost import KineticCost
 from stepnet.nets.registry import create_model, list_models, model_entry, register_model
 from stepnet.nets.residual import Backbone, Network, ResidualNetwork
 from stepnet.nets.stage import Stage, Transition
+from stepnet.nets.stochastic import StochasticDepth
 
 __all__ = [
     "Backbone",
+    "KineticCost",
     "Network",
     "ResidualNetwork",
     "Stage",
+    "StochasticDepth",
     "Transition",
     "coefficients",
+    "compile_blocks",
     "create_model",
     "densenet",
     "fractalnet",
