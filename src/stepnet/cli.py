@@ -10,6 +10,7 @@ from typing import Any
 import tyro
 
 from stepnet.commands.data import Data
+from stepnet.commands.inspect import Inspect
 from stepnet.commands.models import Models
 from stepnet.commands.scheme import Scheme
 from stepnet.commands.table import Table
@@ -21,6 +22,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "compare": Compare,
     "evaluate": Evaluate,
     "scheme": Scheme,
+    "inspect": Inspect,
     "models": Models,
     "table": Table,
     "data": Data,

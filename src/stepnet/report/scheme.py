@@ -16,8 +16,7 @@ from stepnet.analysis import (
     stability_interval,
     stability_region,
 )
-from stepnet.errors import UserError
-from stepnet.files import whole_file
+from stepnet.report.figures import check_suffix, write_figure
 from stepnet.schemes import Scheme
 
 _INK, _FILL, _QUIET = "#1f3a5f", "#c9d8ec", "#8a8f98"
@@ -26,19 +25,12 @@ _INK, _FILL, _QUIET = "#1f3a5f", "#c9d8ec", "#8a8f98"
 def draw_scheme(scheme: Scheme, path: Path) -> None:
     """Write both panels to `path`; the suffix chooses the format."""
     figure = Figure(figsize=(9.0, 4.2), layout="constrained")
-    known = figure.canvas.get_supported_filetypes()
-    suffix = path.suffix.lstrip(".").lower()
-    if suffix not in known:
-        raise UserError(f"cannot write {path.name!r}: the suffix must be one of {', '.join(sorted(known))}")
+    check_suffix(figure, path)
     left, right = figure.subplots(1, 2)
     _draw_region(left, scheme)
     _draw_slope(right, scheme, convergence(scheme))
     figure.suptitle(f"{scheme!r}" if scheme.k is None else f"{scheme.name}, k = {float(scheme.k):g}")
-    try:
-        with whole_file(path) as partial:
-            figure.savefig(partial, format=suffix, dpi=150)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from None
+    write_figure(figure, path)
 
 
 def _draw_region(axes: Any, scheme: Scheme) -> None:

@@ -1,0 +1,53 @@
+"""`stepnet inspect`: a network as its scheme sees it, in text and as a drawing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import Positional, arg
+
+if TYPE_CHECKING:
+    from stepnet.report.sketch import NetworkSketch
+
+
+@dataclass
+class Inspect:
+    """Show a network stage by stage: scheme, equation, coefficients; with --out, draw it as the paper does."""
+
+    model: Annotated[Positional[str], arg(metavar="RUN|MODEL")]
+    """The folder of a run, whose trained coefficients are shown, or the name of a network."""
+    out: Annotated[Path | None, arg(metavar="FILE")] = None
+    """Write the schematic to this file (svg, png, pdf, …)."""
+    scheme: str | None = None
+    """March the blocks by this scheme instead of the network's own."""
+
+    def __call__(self) -> None:
+        network = self._sketch()
+        print(network)
+        if self.out is not None:
+            from stepnet.report.schematic import draw_network
+
+            draw_network(network, self.out)
+            print(f"\nwrote {self.out}")
+
+    def _sketch(self) -> NetworkSketch:
+        import torch
+
+        from stepnet.errors import UserError
+        from stepnet.nets import create_model
+        from stepnet.report.sketch import sketch
+
+        if Path(self.model).is_dir():
+            from stepnet.training.evaluate import load_network
+            from stepnet.training.run import Run
+
+            if self.scheme is not None:
+                raise UserError(f"{self.model} is a run, which has its scheme: leave out --scheme {self.scheme}")
+            run = Run(Path(self.model))
+            return sketch(load_network(run)[0], f"{run.config.model} ({self.model})")
+        torch.manual_seed(0)  # a new network's k are drawn at random
+        options = {} if self.scheme is None else {"scheme": self.scheme}
+        title = self.model if self.scheme is None else f"{self.model}, {self.scheme}"
+        return sketch(create_model(self.model, **options), title)

@@ -1,0 +1,94 @@
+"""The plain description of a network: what each step reads, found by running the scheme."""
+
+import pytest
+import sympy
+import torch
+from torch import nn
+
+from stepnet import convert, create_model
+from stepnet.errors import UserError
+from stepnet.report.sketch import NetworkSketch, sketch, sketch_stage, weight_text
+from stepnet.schemes import get_scheme
+
+
+def test_lm_reads_two_states_with_its_own_k() -> None:
+    stage = sketch_stage(get_scheme("lm"), 3, ks=[-0.1, -0.2])
+    start, _, last = stage.steps
+    assert (start.states, start.slopes, start.k) == (((0, 1),), ((0, 1),), None)
+    k = sympy.Symbol("k 2")
+    assert (last.states, last.slopes, last.k) == (((0, 1 - k), (1, k)), ((0, 1),), -0.2)
+    assert stage.equation == "(1 + k) u' = f"
+
+
+def test_multistep_slopes_reach_back_and_runge_kutta_evaluates_often() -> None:
+    ab2 = sketch_stage(get_scheme("ab2"), 2).steps[1]
+    assert ab2.slopes == ((0, sympy.Rational(3, 2)), (1, sympy.Rational(-1, 2)))
+    rk4 = sketch_stage(get_scheme("rk4"), 1).steps[0]
+    assert (rk4.evaluations, rk4.slopes) == (4, ((0, 1),))
+
+
+def test_after_a_transition_the_projected_input_is_the_past() -> None:
+    first, second = sketch_stage(get_scheme("lm"), 2, ks=[-0.1], transition=True).steps
+    assert first.states == ((0, 1),)
+    assert [lag for lag, _ in second.states] == [0, 1]
+
+
+def test_every_k_of_a_network_is_shown() -> None:
+    torch.manual_seed(0)
+    model = create_model("lm_resnet20")
+    network = sketch(model, "lm")
+    assert [stage.ks for stage in network.stages] == [stage.k.tolist() for stage in model.stages]
+    text = str(network)
+    assert text.startswith("lm\nstage 1, 3 steps, lm, (1 + k) u' = f, 16 channels\n  k = -0.")
+    assert "relu" not in text
+
+
+def test_a_long_list_of_k_is_cut_in_the_middle() -> None:
+    stage = sketch_stage(get_scheme("lm"), 20, ks=[n / 100 for n in range(19)])
+    text = str(NetworkSketch("net", (stage,)))
+    assert "0.000, 0.010, 0.020, 0.030, …, 0.150, 0.160, 0.170, 0.180" in text
+
+
+def test_the_projected_past_of_lm_resnext() -> None:
+    stages = sketch(create_model("lm_resnext29_8x64d"), "x").stages
+    assert [stage.projected_past for stage in stages] == [False, True, True]
+    assert [lag for lag, _ in stages[1].steps[0].states] == [0, 2]  # x stands between u_0 and the state before it
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(width, width, 3, padding=1)
+
+    def forward(self, u: torch.Tensor) -> torch.Tensor:
+        return u + self.conv(u)
+
+
+class SmallResNet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 3, padding=1)
+        self.blocks = nn.Sequential(*(Block(4) for _ in range(3)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.blocks(self.stem(x)).mean((2, 3))
+
+
+def test_a_converted_network_is_described_by_its_runs() -> None:
+    network = sketch(convert(SmallResNet(), scheme="lm", example=torch.zeros(1, 3, 8, 8)), "foreign")
+    assert [len(stage.steps) for stage in network.stages] == [3]
+    assert len(network.stages[0].ks) == 2
+
+
+def test_a_network_without_a_scheme_has_nothing_to_draw() -> None:
+    with pytest.raises(UserError, match="densenet marches no scheme"):
+        sketch(torch.nn.Linear(1, 1), "densenet")
+
+
+def test_weights_as_text() -> None:
+    k = sympy.Symbol("k 3")
+    assert weight_text(sympy.Integer(1), 3, None) == ""
+    assert weight_text(k, 3, -0.25) == "$k_{3} = -0.250$"
+    assert weight_text(1 - k, 3, -0.25) == "$1 - k_{3}$"
+    assert weight_text(sympy.Rational(-1, 2), 3, None) == "$-1/2$"
+    assert weight_text(sympy.Rational(129, 130), 3, None) == "$0.992$"
