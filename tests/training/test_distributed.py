@@ -17,7 +17,7 @@ SCRIPT = str(Path(__file__).parent / "launch.py")
 def launch(folder, *changes, processes=2, restarts=0):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     command = [*torchrun, f"--max-restarts={restarts}", SCRIPT, str(folder), *changes]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
     return Run(folder)
 
