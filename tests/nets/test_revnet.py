@@ -1,7 +1,6 @@
 """RevNet: its counts, and that it is the coupled scheme on its own blocks."""
 
 import copy
-import io
 
 import pytest
 import torch
@@ -88,7 +87,7 @@ def test_depth_costs_no_activation_memory() -> None:
     assert saved_bytes(small(), images) < saved_bytes(small(recompute=False), images) / 4
 
 
-def test_compile_export_and_onnx_agree_in_evaluation() -> None:
+def test_compile_and_export_agree_in_evaluation() -> None:
     tiny = Backbone(basic, (4, 8), (2, 2), stem_width=8, pre_activation=True)
     model, images = RevNet(tiny).eval(), torch.randn(2, 3, 8, 8)
     expected = model(images)
@@ -96,12 +95,6 @@ def test_compile_export_and_onnx_agree_in_evaluation() -> None:
     torch.testing.assert_close(compiled(images), expected, rtol=1e-5, atol=1e-5)
     exported = torch.export.export(model, (images,), strict=False)
     torch.testing.assert_close(exported.module()(images), expected, rtol=1e-5, atol=1e-5)
-    runtime = pytest.importorskip("onnxruntime")
-    file = io.BytesIO()
-    torch.onnx.export(exported, (images,), dynamo=True, verbose=False).save(file)
-    session = runtime.InferenceSession(file.getvalue(), providers=["CPUExecutionProvider"])
-    (logits,) = session.run(None, {session.get_inputs()[0].name: images.numpy()})
-    torch.testing.assert_close(torch.from_numpy(logits), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_what_cannot_be_is_refused_in_one_line() -> None:
