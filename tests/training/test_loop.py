@@ -180,3 +180,26 @@ def test_the_kinetic_cost_takes_the_place_of_weight_decay(tmp_path, uninterrupte
                 tiny_config(tmp_path / "b", recipe={"running_cost": "kinetic"}), model="densenet100_k24"
             )
         )
+
+
+@pytest.mark.parametrize("level", ["image", "batch"])
+def test_ranks_take_their_slices_of_shake_shakes_noise(tmp_path, level):
+    from stepnet.nets.shakeshake import cifar_shakeshake
+    from stepnet.training.loop import Trainer
+    from stepnet.training.signals import Asked
+
+    trainer = Trainer(tiny_config(tmp_path / "a"), True, Watcher(), Asked())
+    trainer.net = cifar_shakeshake(8, 4, level=level, in_channels=1, num_classes=10)
+
+    def drawn(rank, world):
+        trainer.batches = dataclasses.replace(trainer.batches, rank=rank, world_size=world)
+        with trainer._noise(serial=5, step=5):  # the last batch, which is short
+            return [block.given for block in trainer.net.shaken]
+
+    whole, parts = drawn(0, 1), (drawn(0, 2), drawn(1, 2))
+    for one, first, second in zip(whole, *parts, strict=True):
+        for direction in ("forward", "backward"):
+            mine = [getattr(part, direction) for part in (first, second)]
+            joined = torch.cat(mine) if level == "image" else mine[0]
+            assert torch.equal(getattr(one, direction), joined)
+            assert level == "image" or torch.equal(*mine)

@@ -51,6 +51,10 @@ class Coefficients(NamedTuple):
     forward: Tensor
     backward: Tensor
 
+    def of(self, samples: slice) -> Coefficients:
+        """Those of some images of the batch; one pair for the whole batch is everyone's."""
+        return Coefficients(*(c if len(c) == 1 else c[samples] for c in self))
+
 
 def draw_coefficients(shake: Shake, batch: int, generator: torch.Generator | None = None) -> Coefficients:
     """One block's coefficients for one batch, from the generator (by default torch's own), on its device."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from stepnet.errors import UserError
 from stepnet.nets import ResidualNetwork, coefficients
 from stepnet.nets.compiled import compile_blocks
 from stepnet.nets.cost import KineticCost
+from stepnet.nets.shakeshake import ShakeShake
 from stepnet.randomness import Stream, random_words
 from stepnet.training import checkpoint
 from stepnet.training.build import build_network
@@ -131,7 +133,8 @@ class Trainer:
         device = self.accelerator.device
         images, labels = images.to(device), labels.to(device)
         kinetic = KineticCost() if self.recipe.running_cost == "kinetic" else None
-        logits = self.model(images, **self._forward_options(serial, kinetic))
+        with self._noise(serial, step):
+            logits = self.model(images, **self._forward_options(serial, kinetic))
         losses = F.cross_entropy(logits.float(), labels, reduction="sum", label_smoothing=self.recipe.label_smoothing)
         with torch.no_grad():
             sums = torch.stack([losses.detach().double(), (logits.argmax(1) != labels).sum().double()])
@@ -211,6 +214,8 @@ class Trainer:
     def _compiled(self) -> nn.Module:
         if not self.config.compile:
             return self.net
+        if isinstance(self.net, ShakeShake):  # its coefficients would be constants of the graph
+            return self.net
         if getattr(self.net, "stochastic", None) is not None:
             compile_blocks(self.net)
             return self.net
@@ -249,6 +254,17 @@ class Trainer:
         stochastic = getattr(self.net, "stochastic", None)
         options = {} if stochastic is None else {"gates": stochastic.draw(self.config.seed, serial)}
         return options if kinetic is None else options | {"cost": kinetic}
+
+    def _noise(self, serial: int, step: int) -> AbstractContextManager[None]:
+        """Shake-shake's coefficients: drawn for the global batch, of which this process takes its slice."""
+        if not isinstance(self.net, ShakeShake):
+            return nullcontext()
+        generator = torch.Generator()
+        generator.manual_seed(int(random_words(1, self.config.seed, serial, Stream.NOISE)[0]))
+        start = step * self.batches.batch_size
+        here = self.batches.positions(step)
+        noise = self.net.draw_noise(self.batches.size(step), generator)
+        return self.net.with_noise([c.of(slice(here.start - start, here.stop - start)) for c in noise])
 
     # -- processes
 
