@@ -12,7 +12,9 @@ def test_words_are_a_function_of_the_key_and_a_longer_draw_extends_a_shorter_one
 
 
 def test_the_first_word_of_a_key_never_changes():
-    assert int(random_words(1, 0, 0, Stream.GATES)[0]) == 10997286687701404338  # a run begun with an older stepnet resumes
+    assert (
+        int(random_words(1, 0, 0, Stream.GATES)[0]) == 10997286687701404338
+    )  # a run begun with an older stepnet resumes
 
 
 def test_uniform_numbers_lie_in_the_half_open_interval():

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from stepnet.cli import main
+from stepnet.report.results import read_measurements
 from training import tiny  # registers the model `tiny`
 
 assert tiny.RECIPE
@@ -22,6 +23,12 @@ def test_train_evaluate_and_train_again(tmp_path, capsys):
     assert f"test error {line['test_error']:.2f}%" in capsys.readouterr().out
     assert main(["train", "tiny", *SMALL, "--out", out]) == 0
     assert "done already" in capsys.readouterr().out
+    for _ in range(2):  # the second takes the place of the first
+        assert main(["evaluate", out, "--record", str(tmp_path / "results.json")]) == 0
+    (entry,) = json.loads((tmp_path / "results.json").read_text())["runs"]
+    assert entry["test_error"] == pytest.approx(line["test_error"], abs=1e-3)
+    assert (entry["model"], entry["recipe"], entry["epochs"]) == ("tiny", "custom", 1)
+    assert read_measurements(tmp_path)[0].test_error == entry["test_error"]
 
 
 def test_compare_prints_last_and_best_and_says_which(tmp_path, capsys):

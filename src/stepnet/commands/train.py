@@ -160,6 +160,8 @@ class Evaluate:
     """Which checkpoint."""
     data_root: str | None = None
     """The folder of all data sets, if not the one of the run."""
+    record: Path | None = None
+    """Write the figures of a finished run into this file, for `stepnet table`: results/NAME.json."""
 
     def __call__(self) -> None:
         from stepnet.training import Run, evaluate
@@ -169,6 +171,13 @@ class Evaluate:
             f"{self.run} ({self.which}, after {found.epochs} epochs): "
             f"test error {found.error:.2f}%, loss {found.loss:.4f}, {found.images:,} images"
         )
+        if self.record is not None:
+            from stepnet.report.results import record
+
+            wanted = Run(self.run).config.recipe.epochs
+            if self.which != "last" or found.epochs < wanted:
+                raise UserError(f"--record: {self.run} is at {found.epochs} of {wanted} epochs; record the last one")
+            record(Run(self.run), found, self.record)
 
 
 @contextmanager

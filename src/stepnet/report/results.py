@@ -1,7 +1,7 @@
-"""Measured test errors: what the files in `results/` say.
+"""Measured test errors: what the files in `results/` say, and how a run gets there (`stepnet evaluate --record`).
 
-A file that holds any is a JSON object with a list `runs`, each with the fields of `Measurement`; other files tell
-of other things and are passed over.
+A file that holds any is a JSON object with a list `runs`, each with the fields of `Measurement` and more of what was
+measured; other files tell of other things and are passed over.
 """
 
 from __future__ import annotations
@@ -10,10 +10,18 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
+from typing import TYPE_CHECKING
+
+import yaml
 
 from stepnet.errors import UserError
+from stepnet.files import whole_file
 from stepnet.report.paper import Row
+from stepnet.training.recipes import recipe_name
+
+if TYPE_CHECKING:
+    from stepnet.training import Evaluation, Run
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,31 @@ def read_measurements(folder: Path) -> list[Measurement]:
                 f"{path}: {error!r}; expected runs with {', '.join(Measurement.__dataclass_fields__)}"
             ) from None
     return found
+
+
+def record(run: Run, found: Evaluation, path: Path) -> None:
+    """Write a run's figures into a results file, in the place of an earlier one of the same run."""
+    config, epochs = run.config, run.metrics()
+    environment = yaml.safe_load((run.folder / "environment.yaml").read_text())
+    entry = {
+        "model": config.model,
+        "data": config.data,
+        "recipe": recipe_name(config.recipe),
+        "scheme": config.scheme,
+        "seed": config.seed,
+        "epochs": found.epochs,
+        "test_error": round(found.error, 4),
+        "best_test_error": round(min(line["test_error"] for line in epochs), 4),
+        "train_loss": epochs[-1]["loss"],
+        "images_per_second": median(line["images_per_second"] for line in epochs),
+        "k": epochs[-1]["k"],
+        **{key: environment[key] for key in ("command", "revision", "torch", "machine", "device")},
+    }
+    before = json.loads(path.read_text())["runs"] if path.exists() else []
+    same = ("model", "data", "recipe", "scheme", "seed")
+    others = [old for old in before if any(old[key] != entry[key] for key in same)]
+    with whole_file(path) as partial:
+        partial.write_text(json.dumps({"runs": [*others, entry]}, indent=1) + "\n")
 
 
 def measured(row: Row, measurements: Sequence[Measurement]) -> str:

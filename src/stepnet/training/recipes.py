@@ -93,6 +93,11 @@ def get_recipe(name: str) -> Recipe:
     return RECIPES[name]
 
 
+def recipe_name(recipe: Recipe) -> str:
+    """The name of a recipe, or `custom` where a flag changed one."""
+    return next((name for name, known in RECIPES.items() if known == recipe), "custom")
+
+
 def default_recipe(model: str, data: str) -> str:
     """The recipe that the paper uses for a model on a data set; `digits` has one of its own."""
     if data == "digits" or data == "imagenet":
