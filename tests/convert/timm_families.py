@@ -1,7 +1,7 @@
 """Walk timm family by family: convert the smallest member and compare it with the original and the reference.
 
-    python -m tests.convert.timm_families            writes docs/convert_support.md
-    python -m tests.convert.timm_families --smallest  finds each family's smallest members again
+    python -m tests.convert.timm_families                        writes docs/convert_support.md
+    python -m tests.convert.timm_families --smallest [FAMILY…]   chooses the members again (slow: builds hundreds)
 
 A family is a file of `timm.models`. It counts as residual when a member has a block that holds its own input.
 """
@@ -26,7 +26,7 @@ from stepnet.errors import UserError
 
 SMALLEST = Path(__file__).with_name("timm_smallest.json")
 TABLE = Path(__file__).parents[2] / "docs" / "convert_support.md"
-MEMBERS = 6  # tried from the smallest up: the very smallest often has one block at each shape
+MEMBERS = 24  # tried from the smallest up: the very smallest often has one block at each shape
 IMAGE_SIZES = (64, 96, 128, 192, 224, 256)
 
 
@@ -51,9 +51,9 @@ def walk() -> list[Family]:
     """All families of the installed timm."""
     import timm
 
-    smallest = json.loads(SMALLEST.read_text())
+    chosen = json.loads(SMALLEST.read_text())
     names = [name for name in timm.list_modules() if timm.list_models(module=name)]
-    return [_family(name, smallest.get(name) or _smallest(name)) for name in sorted(names)]
+    return [_family(name, [chosen[name]] if name in chosen else _smallest(name)) for name in sorted(names)]
 
 
 def share(families: list[Family]) -> tuple[int, int]:
@@ -70,9 +70,10 @@ def table(families: list[Family]) -> str:
     lines = [
         "# Which timm families convert",
         "",
-        f"Written by `python -m tests.convert.timm_families` with timm {timm.__version__}: one small member of each",
-        "family is converted to `lm`, compared bit for bit with the original at k = 0, and in float64 with a reference",
-        "that clones its states at k = -0.5.",
+        f"Written by `python -m tests.convert.timm_families` with timm {timm.__version__}. One member of each family,",
+        "the smallest in which `lm` finds a stage, is converted, compared bit for bit with the original at k = 0, and",
+        "in float64 with a reference that clones its states at k = -0.5. A family is residual if a block holds its",
+        "input plus something.",
         "",
         f"{exact} of {residual} residual families convert exactly ({exact / residual:.0%}).",
         "",
@@ -162,8 +163,10 @@ def main(arguments: list[str]) -> None:
     import timm
 
     if "--smallest" in arguments:
-        found = {name: _smallest(name) for name in sorted(timm.list_modules())}
-        SMALLEST.write_text(json.dumps({name: members for name, members in found.items() if members}, indent=1) + "\n")
+        names = arguments[1:] or [name for name in timm.list_modules() if timm.list_models(module=name)]
+        chosen = json.loads(SMALLEST.read_text()) if SMALLEST.exists() else {}
+        chosen |= {name: _family(name, _smallest(name)).member for name in names}
+        SMALLEST.write_text(json.dumps(dict(sorted(chosen.items())), indent=1) + "\n")
         return
     families = walk()
     TABLE.write_text(table(families))

@@ -1,0 +1,228 @@
+"""Steps in a network that others call, copy, compile, distribute and interrupt: the past is never another call's."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import stepnet
+from stepnet.convert.step import PAST, Step, reads_old_f
+
+
+class Block(nn.Module):
+    """A pre-norm residual block with an extra argument and an extra output."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.norm, self.linear = nn.LayerNorm(width), nn.Linear(width, width)
+
+    def forward(self, u: Tensor, shift: float = 0.0) -> tuple[Tensor, float]:
+        return u + torch.tanh(self.linear(self.norm(u)) + shift), shift
+
+
+class Net(nn.Module):
+    """Blocks in a ModuleList, which the network's own loop calls."""
+
+    def __init__(self, depth: int = 4) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(depth))
+        self.recompute: bool | None = None
+        self.fail_at: int | None = None
+
+    def forward(self, u: Tensor) -> Tensor:
+        for n, block in enumerate(self.blocks):
+            if n == self.fail_at:
+                raise RuntimeError("half-way")
+            if self.recompute is None:
+                u, _ = block(u, shift=0.1)
+            else:
+                u, _ = checkpoint(block, u, 0.1, use_reentrant=self.recompute)
+        return u
+
+
+@pytest.fixture
+def net() -> Net:
+    torch.manual_seed(0)
+    return stepnet.convert(Net(), "lm", torch.randn(2, 8), init=-0.5)
+
+
+@pytest.fixture
+def u() -> Tensor:
+    return torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
+
+
+def expected(net: nn.Module, u: Tensor) -> Tensor:
+    """The LM recursion, written out."""
+    past = None
+    for block in net.blocks:  # type: ignore[union-attr]
+        new = u + torch.tanh(block.linear(block.norm(u)) + 0.1)
+        new = new if past is None else new + block.step_k * (past - u)
+        past, u = u, new
+    return u
+
+
+def test_it_is_the_recursion_with_arguments_and_outputs_kept(net: Net, u: Tensor) -> None:
+    torch.testing.assert_close(net(u), expected(net, u))
+    assert net.blocks[0](u, shift=0.3)[1] == 0.3
+    assert isinstance(net.blocks[1], Block) and type(net.blocks[1]).__name__ == "Block"
+
+
+def test_compile_traces_the_whole_network(net: Net, u: Tensor) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(u), net(u))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_export(net: Net, u: Tensor, strict: bool) -> None:
+    program = torch.export.export(net.eval(), (u,), strict=strict)
+    torch.testing.assert_close(program.module()(u), net(u))
+
+
+def test_deepcopy_and_pickle(net: Net, u: Tensor) -> None:
+    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert torch.equal(other(u), net(u))
+        assert other.blocks[1] is not net.blocks[1] and other.blocks[1].step_k is not net.blocks[1].step_k
+        assert type(stepnet.revert(other).blocks[1]) is Block
+    file = io.BytesIO()
+    torch.save(net, file)
+    file.seek(0)
+    assert torch.equal(torch.load(file, weights_only=False)(u), net(u))
+
+
+def test_threads_do_not_meet(net: Net) -> None:
+    inputs = [torch.randn(3, 8) for _ in range(32)]
+    alone = [net(u) for u in inputs]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(net, inputs))
+    assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
+
+
+def test_a_forward_that_raised_leaves_nothing(net: Net, u: Tensor) -> None:
+    before = net(u)
+    net.fail_at = 2
+    with pytest.raises(RuntimeError, match="half-way"):
+        net(torch.randn(3, 8))
+    net.fail_at = None
+    assert torch.equal(net(u), before)
+    assert not hasattr(u, PAST)
+
+
+def test_reentrant_calls(net: Net, u: Tensor) -> None:
+    """A forward inside a forward, through a hook between two steps."""
+    before, other = net(u), torch.randn(5, 8)
+    inner: list[Tensor] = []
+
+    def again(module: nn.Module, args: Any, output: Any) -> None:
+        if not inner:
+            inner.append(u)  # closes the door before the call below comes here
+            inner[0] = net(other)
+
+    handle = net.blocks[1].register_forward_hook(again)
+    assert torch.equal(net(u), before)
+    handle.remove()
+    assert torch.equal(inner[0], net(other))
+
+
+def test_hooks_see_the_new_state(net: Net, u: Tensor) -> None:
+    seen: list[Tensor] = []
+    net.blocks[-1].register_forward_hook(lambda module, args, output: seen.append(output[0]))
+    assert torch.equal(net(u), seen[0])
+
+
+def gradients(net: nn.Module, u: Tensor) -> list[Tensor]:
+    u = u.clone().requires_grad_()
+    found = torch.autograd.grad(net(u).square().sum(), [u, *net.parameters()])
+    return list(found)
+
+
+def test_gradients_through_checkpointing(net: Net, u: Tensor) -> None:
+    plain = gradients(net, u)
+    net.recompute = False
+    assert all(torch.equal(a, b) for a, b in zip(gradients(net, u), plain, strict=True))
+    net.recompute = True  # the old kind detaches its inputs: told, instead of a wrong gradient
+    with pytest.raises(stepnet.UserError, match="use_reentrant=False"):
+        net(u.clone().requires_grad_()).sum().backward()
+
+
+def test_own_checkpointing_leaves_the_lm_term_outside(u: Tensor) -> None:
+    torch.manual_seed(0)
+    net = Net()
+    plain = stepnet.convert(net, "lm", u, init=-0.5)
+    recomputing = stepnet.convert(net, "lm", u, init=-0.5, checkpoint=True)
+    calls = {"block": 0, "step": 0}
+    recomputing.blocks[2].linear.register_forward_hook(lambda *_: calls.__setitem__("block", calls["block"] + 1))
+    recomputing.blocks[2].register_forward_hook(lambda *_: calls.__setitem__("step", calls["step"] + 1))
+    assert all(torch.equal(a, b) for a, b in zip(gradients(recomputing, u), gradients(plain, u), strict=True))
+    assert calls == {"block": 2, "step": 1}
+
+
+def test_without_gradients_only_the_needed_past_is_alive(net: Net, u: Tensor) -> None:
+    with torch.no_grad():
+        state = net.blocks[2](net.blocks[1](net.blocks[0](u)[0])[0])[0]
+    (past,) = getattr(state, PAST)
+    assert not hasattr(past.u, PAST)
+    assert not hasattr(net(u), PAST)
+
+
+def test_a_step_called_alone_says_that_it_has_no_past(net: Net, u: Tensor) -> None:
+    with pytest.raises(stepnet.UserError, match=r"step 'blocks\.2' of scheme 'lm' .* has no past"):
+        net.blocks[2](u)
+
+
+def test_autocast(u: Tensor) -> None:
+    torch.manual_seed(0)
+    net = Net()
+    identity = stepnet.convert(net, "lm", u, init="identity")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(identity(u), net(u)) and identity(u).dtype == net(u).dtype
+        stepnet.convert(net, "lm", u, init=-0.5)(u).sum().backward()
+
+
+def test_only_schemes_that_read_old_slopes_keep_them() -> None:
+    found = {name: reads_old_f(stepnet.get_scheme(name)) for name in ("euler", "lm", "leapfrog", "ab2", "ab3", "rk4")}
+    assert found == {"euler": False, "lm": False, "leapfrog": False, "ab2": True, "ab3": True, "rk4": False}
+
+
+def test_steps_are_told_in_the_printed_network(net: Net) -> None:
+    assert "Block[lm]" in str(net)
+    assert sum(isinstance(module, Step) for module in net.modules()) == 4
+
+
+def _rank(rank: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2, timeout=timedelta(seconds=60)
+    )
+    net, data = _problem()
+    parallel = nn.parallel.DistributedDataParallel(net)
+    parallel(data[2 * rank : 2 * rank + 2]).square().mean().backward()
+    torch.save([parameter.grad for parameter in net.parameters()], folder / f"{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def _problem() -> tuple[Net, Tensor]:
+    torch.manual_seed(0)
+    data = torch.randn(4, 8)
+    return stepnet.convert(Net(), "lm", data, init=-0.5), data
+
+
+@pytest.mark.slow
+def test_distributed_gradients_are_the_whole_batchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    mp.spawn(_rank, (tmp_path,), nprocs=2)
+    net, data = _problem()
+    net(data).square().mean().backward()
+    for got, parameter in zip(torch.load(tmp_path / "0.pt"), net.parameters(), strict=True):
+        torch.testing.assert_close(got, parameter.grad)
