@@ -50,3 +50,9 @@ def test_a_mistake_is_one_line(capsys, arguments: list[str], message: str) -> No
     assert main(["inspect", *arguments]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+def test_a_network_of_another_library_tells_what_becomes_a_step(capsys) -> None:
+    assert main(["inspect", "timm/resnet18"]) == 0
+    text = capsys.readouterr().out
+    assert "steps in" in text and "the scheme acts before the activation" in text and "k = " in text

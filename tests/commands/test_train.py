@@ -31,6 +31,15 @@ def test_train_evaluate_and_train_again(tmp_path, capsys):
     assert read_measurements(tmp_path)[0].test_error == entry["test_error"]
 
 
+def test_a_network_of_timm_is_converted_and_trained(tmp_path, capsys):
+    out = tmp_path / "run"
+    assert main(["train", "timm/resnet18", "--scheme", "lm", *SMALL, "--out", str(out)]) == 0
+    assert "k_n by layer" in capsys.readouterr().out
+    ks = json.loads((out / "metrics.jsonl").read_text())["k"]
+    assert ks and all(name.endswith("step_k") for name in ks)
+    assert main(["evaluate", str(out)]) == 0
+
+
 def test_compare_prints_last_and_best_and_says_which(tmp_path, capsys):
     command = ["compare", "tiny", "lm_resnet20", *SMALL, "--seeds", "2", "--out", str(tmp_path)]
     assert main(command) == 0
@@ -53,6 +62,9 @@ def test_compare_prints_last_and_best_and_says_which(tmp_path, capsys):
         (["train", "tiny", "--scheme", "eulr"], "unknown scheme 'eulr': did you mean 'euler'"),
         (["train", "tiny", "--precision", "fp16"], "precision fp16 needs a GPU"),
         (["train", "tiny", "--sync-bn"], "synchronised batch norm is for GPUs"),
+        (["train", "timm/resnet1888"], "unknown timm model 'resnet1888': did you mean 'resnet18'"),
+        (["train", "torchvision/vgg11", "--scheme", "lm", "--data", "digits"], "the network cannot run on the example"),
+        (["train", "keras/resnet"], "unknown library 'keras'"),
         (["evaluate", "nowhere"], "nowhere is not a run: it has no config.yaml"),
         (["compare", "tiny", "tiny"], "expected one or more different names"),
         (["compare", "tiny", "--seeds", "0"], "seeds = 0: expected 1 or more"),

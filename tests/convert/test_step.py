@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -209,6 +210,8 @@ def _rank(rank: int, folder: Path) -> None:
     parallel = nn.parallel.DistributedDataParallel(net)
     parallel(data[2 * rank : 2 * rank + 2]).square().mean().backward()
     torch.save([parameter.grad for parameter in net.parameters()], folder / f"{rank}.pt")
+    del parallel
+    gc.collect()  # a DistributedDataParallel that outlives its process group may wait for its threads for ever
     torch.distributed.destroy_process_group()
 
 

@@ -1,6 +1,7 @@
 """The stage that recomputes: its gradients, its memory, and everything that a repeated evaluation could spoil."""
 
 import copy
+import gc
 import io
 import pickle
 
@@ -250,4 +251,6 @@ def test_data_parallel_training_gets_every_gradient(tmp_path) -> None:
         for p, gradient in zip(stage.parameters(), expected, strict=True):
             torch.testing.assert_close(p.grad, gradient, rtol=1e-10, atol=1e-10)
     finally:
+        parallel = None
+        gc.collect()  # a DistributedDataParallel that outlives its process group may wait for its threads for ever
         torch.distributed.destroy_process_group()

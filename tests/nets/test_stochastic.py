@@ -1,5 +1,6 @@
 """Stochastic depth: the law of its gates, what a dropped block costs, and what it leaves behind."""
 
+import gc
 import itertools
 import math
 
@@ -213,6 +214,7 @@ def rank_of_two(rank, folder, images, targets):
     part = slice(4 * rank, 4 * rank + 4)
     found = train(images[part], targets[part], 4, DistributedDataParallel)
     torch.save(found, f"{folder}/rank{rank}.pt")
+    gc.collect()  # a DistributedDataParallel that outlives its process group may wait for its threads for ever
     torch.distributed.destroy_process_group()
 
 

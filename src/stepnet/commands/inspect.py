@@ -14,14 +14,17 @@ if TYPE_CHECKING:
 
 @dataclass
 class Inspect:
-    """Show a network stage by stage: scheme, equation, coefficients; with --out, draw it as the paper does."""
+    """Show a network stage by stage: scheme, equation, coefficients; with --out, draw it as the paper does.
+
+    Of a network of timm or torchvision it tells what `convert` makes of it: what becomes a step, what stays, and why.
+    """
 
     model: Annotated[Positional[str], arg(metavar="RUN|MODEL")]
-    """The folder of a run, whose trained coefficients are shown, or the name of a network."""
+    """The folder of a run, whose trained coefficients are shown, or the name of a network, also timm/NAME."""
     out: Annotated[Path | None, arg(metavar="FILE")] = None
     """Write the schematic to this file (svg, png, pdf, …)."""
     scheme: str | None = None
-    """March the blocks by this scheme instead of the network's own."""
+    """March the blocks by this scheme instead of the network's own; lm for one of another library."""
 
     def __call__(self) -> None:
         network = self._sketch()
@@ -35,6 +38,8 @@ class Inspect:
     def _sketch(self) -> NetworkSketch:
         import torch
 
+        from stepnet.convert import convert, describe, load_foreign
+        from stepnet.convert.foreign import is_foreign
         from stepnet.errors import UserError
         from stepnet.nets import create_model
         from stepnet.report.sketch import sketch
@@ -48,6 +53,11 @@ class Inspect:
             run = Run(Path(self.model))
             return sketch(load_network(run)[0], f"{run.config.model} ({self.model})")
         torch.manual_seed(0)  # a new network's k are drawn at random
+        if is_foreign(self.model):
+            scheme = self.scheme or "lm"
+            converted = convert(load_foreign(self.model), scheme, inplace=True)
+            print(f"{describe(converted)}\n")
+            return sketch(converted, f"{self.model}, {scheme}")
         options = {} if self.scheme is None else {"scheme": self.scheme}
         title = self.model if self.scheme is None else f"{self.model}, {self.scheme}"
         return sketch(create_model(self.model, **options), title)

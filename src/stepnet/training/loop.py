@@ -50,7 +50,11 @@ class Watcher:
 def train(config: TrainConfig, resume: bool = True, watcher: Watcher | None = None) -> Run:
     """Train one network, from the beginning or from where its folder stands."""
     with stop_signals() as asked:
-        return Trainer(config, resume, watcher or Watcher(), asked).fit()
+        trainer = Trainer(config, resume, watcher or Watcher(), asked)
+        try:
+            return trainer.fit()
+        finally:
+            trainer.close()
 
 
 class Trainer:
@@ -96,8 +100,17 @@ class Trainer:
         while self.progress.epoch < self.recipe.epochs:
             self._epoch()
         self.accelerator.wait_for_everyone()  # a rank that leaves early would tear the connection from the others
-        self.accelerator.end_training()
         return self.run
+
+    def close(self) -> None:
+        """Let go of the processes.
+
+        DistributedDataParallel goes first. If it held the last reference to its process group, the group's threads
+        would be joined under Python's lock, for which one of them may be waiting: now and then a process never ended.
+        """
+        self.model = self.stepper = None
+        self.accelerator.free_memory()
+        self.accelerator.end_training()
 
     def _epoch(self) -> None:
         progress, epoch = self.progress, self.progress.epoch
