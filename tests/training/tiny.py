@@ -13,7 +13,7 @@ from stepnet.nets.resnet import cifar_resnet
 from stepnet.training import Recipe, TrainConfig
 
 if "tiny" not in list_models():
-    register_model("tiny", family="test", scheme="lm")(partial(cifar_resnet, 14, pre_activation=True, scheme="lm"))
+    register_model("tiny", family="lm_resnet", scheme="lm")(partial(cifar_resnet, 14, pre_activation=True, scheme="lm"))
 
 RECIPE = Recipe(epochs=2, batch_size=256, lr=0.05, milestones=(1,))
 

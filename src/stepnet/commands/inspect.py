@@ -45,7 +45,7 @@ class Inspect:
         from stepnet.report.sketch import sketch
 
         if Path(self.model).is_dir():
-            from stepnet.training.evaluate import load_network
+            from stepnet.training.evaluation import load_network
             from stepnet.training.run import Run
 
             if self.scheme is not None:

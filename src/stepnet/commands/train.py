@@ -128,7 +128,7 @@ class Compare(Training):
         from rich.table import Table
 
         from stepnet.training import compare
-        from stepnet.training.compare import mean_and_deviation
+        from stepnet.training.comparison import mean_and_deviation
         from stepnet.training.display import Display
 
         if len(set(self.models)) < len(self.models) or not self.models:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from stepnet.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from stepnet.training.compare import Comparison, compare
+    from stepnet.training.comparison import Comparison, compare
     from stepnet.training.config import TrainConfig
-    from stepnet.training.evaluate import Evaluation, evaluate, load_network
+    from stepnet.training.evaluation import Evaluation, evaluate, load_network
     from stepnet.training.loop import Watcher, train
     from stepnet.training.recipes import RECIPES, Recipe, get_recipe
     from stepnet.training.run import Run
@@ -37,17 +37,17 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "Comparison": "stepnet.training.compare",
-        "Evaluation": "stepnet.training.evaluate",
+        "Comparison": "stepnet.training.comparison",
+        "Evaluation": "stepnet.training.evaluation",
         "RECIPES": "stepnet.training.recipes",
         "Recipe": "stepnet.training.recipes",
         "Run": "stepnet.training.run",
         "TrainConfig": "stepnet.training.config",
         "Watcher": "stepnet.training.loop",
-        "compare": "stepnet.training.compare",
-        "evaluate": "stepnet.training.evaluate",
+        "compare": "stepnet.training.comparison",
+        "evaluate": "stepnet.training.evaluation",
         "get_recipe": "stepnet.training.recipes",
-        "load_network": "stepnet.training.evaluate",
+        "load_network": "stepnet.training.evaluation",
         "train": "stepnet.training.loop",
     },
 )

@@ -52,7 +52,7 @@ def mean_and_deviation(values: Sequence[float]) -> str:
 
 
 def _summary(model: str, runs: Sequence[Run]) -> Comparison:
-    from stepnet.training.evaluate import load_network
+    from stepnet.training.evaluation import load_network
 
     network, _ = load_network(runs[0], "last")
     errors = [[line["test_error"] for line in run.metrics()] for run in runs]
