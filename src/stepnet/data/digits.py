@@ -9,8 +9,7 @@ import numpy as np
 from stepnet.data.augment import Augmentation
 from stepnet.data.datasets import Data, ImageSet, register_data
 
-# The images stand in the order of their writers. The last 300 are the test set, as they stand: mostly other hands than
-# the training set's, which a shuffled split would mix.
+# The last 300 are the test set, as they stand: a split that no seed decides.
 TEST_IMAGES = 300
 
 # The grey values are the whole numbers 0 to 16. Times 15, the largest whole factor that fits into a byte, the scaling
