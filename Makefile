@@ -16,7 +16,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: install
 	$(BIN)/stepnet scheme lm
-	$(BIN)/stepnet compare resnet20 lm_resnet20 --data digits --out runs/demo
+	$(BIN)/stepnet compare resnet20 lm_resnet20 --data digits --seeds 3 --out runs/demo
 
 check: install
 	$(BIN)/ruff check .

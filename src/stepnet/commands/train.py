@@ -103,6 +103,8 @@ class Train(Training):
         config = self.config(self.model, self.out)
         with shown(Display(self.model)) as display:
             run = train(config, self.resume, display)
+        if display.quiet:
+            return
         last = run.metrics()[-1]
         best = min(run.metrics(), key=lambda line: float(line["test_error"]))
         print(
@@ -139,6 +141,8 @@ class Compare(Training):
         display = Display("")
         with shown(display):
             rows = compare(self.models, base, self.seeds, self.out, display.titled)
+        if display.quiet:
+            return
         table = Table(title=f"test error in % on {self.data}, {self.seeds} seed(s), {base.recipe.epochs} epochs")
         for heading in ("model", "parameters", "last epoch", "best epoch"):
             table.add_column(heading, justify="left" if heading == "model" else "right")
