@@ -51,12 +51,9 @@ class DenseNet(Network):
     def __init__(
         self, depth: int, growth: int, bottleneck: bool = False, num_classes: int = 10, in_channels: int = 3
     ) -> None:
-        super().__init__()
-        check_count("num_classes", num_classes, least=0)
-        check_count("in_channels", in_channels, least=1)
+        super().__init__(num_classes, in_channels)
         check_count("growth", growth, least=1)
         layers = blocks_per_stage(depth, 6 if bottleneck else 3, outside=4)
-        self.in_channels = in_channels
         channels = 2 * growth if bottleneck else 16
         self.stem = conv(in_channels, channels, 3)
         parts: list[nn.Module] = []

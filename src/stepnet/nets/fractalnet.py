@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from stepnet.errors import UserError
 from stepnet.nets.blocks import OwnWeights, conv, initialise
 from stepnet.nets.registry import register_model
-from stepnet.nets.residual import Network, check_count
+from stepnet.nets.residual import Network
 from stepnet.nets.stage import EULER, Stage, check_makes_network, evaluations
 from stepnet.nets.stochastic import zero_gradient
 from stepnet.schemes import Difference, Scheme, get_scheme
@@ -64,14 +64,11 @@ class FractalNet(Network):
         drop_path: float = 0.0,
         global_drop: float = 0.0,
     ) -> None:
-        super().__init__()
-        check_count("num_classes", num_classes, least=0)
-        check_count("in_channels", in_channels, least=1)
+        super().__init__(num_classes, in_channels)
         self.scheme = get_scheme(scheme or f"full_fractal{columns}")
         check_makes_network(self.scheme)
         self.drop_path = _probability("drop_path", drop_path, self.scheme)
         self.global_drop = _probability("global_drop", global_drop, self.scheme)
-        self.in_channels = in_channels
         self.entries, self.stages = nn.ModuleList(), nn.ModuleList()
         (layers,) = evaluations(self.scheme, 1, history=0)
         channels = in_channels

@@ -79,9 +79,15 @@ class Network(nn.Module):
     """What every network of the library offers: checks of its input, features, a head that can be replaced."""
 
     reduction: int = 1  # the product of all strides
-    in_channels: int = 3
+    in_channels: int
     num_features: int = 0
     head: nn.Module
+
+    def __init__(self, num_classes: int, in_channels: int) -> None:
+        super().__init__()
+        check_count("num_classes", num_classes, least=0)
+        check_count("in_channels", in_channels, least=1)
+        self.in_channels = in_channels
 
     def forward_features(self, x: Tensor) -> Tensor:
         """The last feature map, before pooling."""
@@ -104,7 +110,7 @@ class Network(nn.Module):
 
     def no_weight_decay(self) -> set[str]:
         """The names that a recipe may exempt from weight decay: norms, biases and the coefficients k."""
-        return {name for name, p in self.named_parameters() if p.ndim == 1 or name.endswith(".k")}
+        return vectors(self)
 
     def check_input(self, x: Tensor) -> None:
         """One clear line for a batch that cannot pass."""
@@ -134,10 +140,7 @@ class ResidualNetwork(Network):
         k_per_channel: bool = False,
         stochastic_depth: float | Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__()
-        check_count("num_classes", num_classes, least=0)
-        check_count("in_channels", in_channels, least=1)
-        self.in_channels = in_channels
+        super().__init__(num_classes, in_channels)
         self.scheme = get_scheme(scheme)
         check_makes_network(self.scheme)
         self.stem = backbone.make_stem(in_channels)
@@ -190,6 +193,11 @@ class ResidualNetwork(Network):
 
     def forward(self, x: Tensor, gates: Gates | None = None, *, cost: KineticCost | None = None) -> Tensor:
         return self.forward_head(self.forward_features(x, gates, cost=cost))
+
+
+def vectors(model: nn.Module) -> set[str]:
+    """The names of the parameters that are no weights: norms, biases and coefficients, per channel too."""
+    return {name for name, p in model.named_parameters() if p.ndim <= 1 or name.endswith(".k")}
 
 
 def check_count(what: str, value: object, least: int) -> None:

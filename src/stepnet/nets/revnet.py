@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from stepnet.errors import UserError
 from stepnet.nets.blocks import basic, bottleneck, initialise
 from stepnet.nets.registry import register_model
-from stepnet.nets.residual import Backbone, Network, check_count
+from stepnet.nets.residual import Backbone, Network
 from stepnet.nets.reversible import CoupledTransition, Coupling, ReversibleStage, check_reversible
 from stepnet.schemes import Scheme, get_scheme
 
@@ -53,10 +53,7 @@ class RevNet(Network):
         dt: float = 1,
         recompute: bool = True,
     ) -> None:
-        super().__init__()
-        check_count("num_classes", num_classes, least=0)
-        check_count("in_channels", in_channels, least=1)
-        self.in_channels = in_channels
+        super().__init__(num_classes, in_channels)
         self.scheme = get_scheme(scheme)
         check_reversible(self.scheme)
         self.stem = backbone.make_stem(in_channels)

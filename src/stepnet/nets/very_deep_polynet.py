@@ -104,12 +104,10 @@ class VeryDeepPolyNet(Network):
         b: int = 10,
         c: int = 5,
     ) -> None:
-        super().__init__()
-        check_count("num_classes", num_classes, least=0)
-        check_count("in_channels", in_channels, least=1)
+        super().__init__(num_classes, in_channels)
         for name, count in (("a", a), ("b", b), ("c", c)):
             check_count(f"units of stage {name}", count, least=1)
-        self.in_channels, self.num_features = in_channels, 2048
+        self.num_features = 2048
         total = a + 2 * b + 2 * c
         steps = iter([1 - (1 - LAST_STEP) * n / max(total - 1, 1) for n in range(total)])
         two_way, poly3 = "euler", "neumann3"

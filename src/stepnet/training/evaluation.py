@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from stepnet.data import evaluation_batches, get_data
+from stepnet.data import Data, evaluation_batches, get_data
 from stepnet.training import checkpoint
 from stepnet.training.build import build_network
 from stepnet.training.loop import evaluate_batch
@@ -22,10 +22,12 @@ class Evaluation(NamedTuple):
     epochs: int
 
 
-def load_network(run: Run, which: Literal["best", "last"] = "best") -> tuple[torch.nn.Module, checkpoint.Progress]:
-    """The network of a run with the weights of a checkpoint."""
+def load_network(
+    run: Run, which: Literal["best", "last"] = "best", data: Data | None = None
+) -> tuple[torch.nn.Module, checkpoint.Progress]:
+    """The network of a run with the weights of a checkpoint; `data` spares reading the run's data set again."""
     config = run.config
-    network = build_network(config, get_data(config.data, config.data_root))
+    network = build_network(config, data or get_data(config.data, config.data_root))
     return network, checkpoint.load(getattr(run, which), network)
 
 
@@ -33,8 +35,7 @@ def evaluate(run: Run, which: Literal["best", "last"] = "best", data_root: str |
     """Evaluate a checkpoint on the whole test set."""
     config = run.config
     data = get_data(config.data, data_root or config.data_root)
-    network = build_network(config, data)
-    progress = checkpoint.load(getattr(run, which), network)
+    network, progress = load_network(run, which, data)
     network.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     sums = torch.zeros(2, dtype=torch.float64)
     with torch.inference_mode():

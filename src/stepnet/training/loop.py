@@ -23,6 +23,7 @@ from stepnet.errors import UserError
 from stepnet.nets import ResidualNetwork, coefficients
 from stepnet.nets.compiled import compile_blocks
 from stepnet.nets.cost import KineticCost
+from stepnet.nets.residual import vectors
 from stepnet.nets.shakeshake import ShakeShake
 from stepnet.randomness import Stream, random_words
 from stepnet.training import checkpoint
@@ -237,9 +238,7 @@ class Trainer:
 
     def _optimizer(self) -> torch.optim.SGD:
         recipe = self.recipe
-        spared: set[str] = set()
-        if not recipe.decay_vectors:
-            spared = {n for n, p in self.net.named_parameters() if p.ndim <= 1 or n.endswith(".k")}
+        spared = set() if recipe.decay_vectors else vectors(self.net)
         decayed = [p for n, p in self.net.named_parameters() if n not in spared]
         rest = [p for n, p in self.net.named_parameters() if n in spared]
         groups: list[dict[str, Any]] = [{"params": decayed}]
