@@ -31,6 +31,7 @@ from stepnet.training.build import build_network
 from stepnet.training.checkpoint import Progress
 from stepnet.training.config import TrainConfig
 from stepnet.training.precision import check_precision
+from stepnet.training.rendezvous import meet_anew
 from stepnet.training.run import Run
 from stepnet.training.signals import Asked, Interrupted, stop_signals
 
@@ -64,6 +65,7 @@ class Trainer:
     def __init__(self, config: TrainConfig, resume: bool, watcher: Watcher, asked: Asked) -> None:
         check_precision(config.precision)
         self.config, self.recipe, self.watcher, self.asked = config, config.recipe, watcher, asked
+        meet_anew()
         self.accelerator = Accelerator(
             cpu=not torch.cuda.is_available(),
             mixed_precision="no" if config.precision == "fp32" else config.precision,
