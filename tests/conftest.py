@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import sys
 
+import hypothesis
 import torch
+
+# The same examples in every run, however busy the machine; `--hypothesis-profile=explore` looks for new ones.
+hypothesis.settings.register_profile("explore", deadline=None, max_examples=1000)
+hypothesis.settings.register_profile(
+    "repeatable", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("repeatable")
 
 # Two workers on two cores: threads of their own would only wait for each other.
 torch.set_num_threads(1)

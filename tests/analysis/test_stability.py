@@ -120,7 +120,7 @@ def run(scheme, rhs, steps, start):
     return values.reshape(10, -1).max(axis=1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(quarters, min_size=1, max_size=2), st.integers(0, 2**20))
 def test_zero_stability_agrees_with_simulation(free, seed):
     """Random alpha of two and three steps; for dt -> 0 the run is `sum alpha_j u_{n+1-j} = 0`."""
@@ -133,14 +133,14 @@ def test_zero_stability_agrees_with_simulation(free, seed):
     assert zero_stable(scheme) is not grows
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(quarters, quarters, st.lists(quarters, min_size=3, max_size=3))
 def test_the_interval_agrees_with_simulation_for_random_methods(b2, b3, a):
     tableau = Tableau(((), (a[0],), (a[1], a[2])), (1 - b2 - b3, b2, b3))
     agrees_on_the_interval(RungeKutta(tableau))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(-3, 4).map(lambda n: Fraction(n, 4)), quarters, quarters)
 def test_the_interval_agrees_with_simulation_for_random_multistep_methods(weight, b1, b2):
     assume(b1 + b2 != 0 and (1 + weight) / (b1 + b2) > 0)  # a positive mass: u' = -u is damped

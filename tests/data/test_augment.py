@@ -9,7 +9,7 @@ from stepnet.data.batches import random_words
 from stepnet.errors import UserError
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     count=st.integers(0, 6),
     height=st.integers(1, 9),

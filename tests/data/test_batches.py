@@ -31,7 +31,7 @@ def same(left: Iterable[Batch], right: Iterable[Batch]) -> bool:
     return all(torch.equal(a, b) and torch.equal(x, y) for (a, x), (b, y) in zip(left, right, strict=True))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     count=st.integers(1, 40),
     batch_size=st.integers(1, 45),
