@@ -64,6 +64,26 @@ def test_each_evaluation_has_its_own_statistics_and_shares_the_affine_part() -> 
     torch.testing.assert_close(layer.at(u, 1), expected)
 
 
+def test_update_bn_renews_the_statistics_of_every_evaluation() -> None:
+    """`torch.optim.swa_utils.update_bn` resets them and takes the plain mean over batches, `momentum=None`."""
+    block = PreActivation(basic(3, 3), evaluations=2)
+    batches = [torch.randn(8, 3, 4, 4) + shift for shift in (1, 5)]
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = block
+
+        def forward(self, u: Tensor) -> Tensor:
+            return block(u, 0) + block(2 * u, 1)
+
+    block(batches[0] - 100, 1)  # what must be forgotten
+    torch.optim.swa_utils.update_bn(batches, Twice())
+    means = torch.stack([batch.mean((0, 2, 3)) for batch in batches]).mean(0)
+    torch.testing.assert_close(block.norms[0].get_buffer("running_mean"), means)
+    torch.testing.assert_close(block.norms[0].get_buffer("running_mean_1"), 2 * means)
+
+
 def test_one_evaluation_takes_torchs_own_norm() -> None:
     assert type(norm(3)) is nn.BatchNorm2d
 

@@ -41,15 +41,29 @@ class BatchNorm(nn.BatchNorm2d):
 
     def __init__(self, channels: int, evaluations: int) -> None:
         super().__init__(channels)
+        self.evaluations = evaluations
         for i in range(1, evaluations):
             self.register_buffer(f"running_mean_{i}", torch.zeros(channels))
             self.register_buffer(f"running_var_{i}", torch.ones(channels))
 
     def at(self, u: Tensor, i: int) -> Tensor:
-        """Normalise with the statistics of evaluation `i >= 1`."""
-        mean, var = (cast(Tensor, getattr(self, f"running_{name}_{i}")) for name in ("mean", "var"))
-        momentum = 0.0 if self.momentum is None else self.momentum
+        """Normalise with the statistics of evaluation `i >= 1`, which comes after evaluation 0 of the same batch."""
+        momentum = self.momentum
+        if momentum is None:  # torch's cumulative mean, over the batches that evaluation 0 has counted
+            momentum = 1.0 / float(cast(Tensor, self.num_batches_tracked)) if self.training else 0.0
+        mean, var = self._statistics(i)
         return F.batch_norm(u, mean, var, self.weight, self.bias, self.training, momentum, self.eps)
+
+    def reset_running_stats(self) -> None:
+        """As torch's own, for all evaluations."""
+        super().reset_running_stats()
+        for i in range(1, getattr(self, "evaluations", 1)):  # torch calls this while it builds the layer, too
+            mean, var = self._statistics(i)
+            mean.zero_()
+            var.fill_(1)
+
+    def _statistics(self, i: int) -> tuple[Tensor, Tensor]:
+        return self.get_buffer(f"running_mean_{i}"), self.get_buffer(f"running_var_{i}")
 
 
 def norm(channels: int, evaluations: int = 1) -> nn.BatchNorm2d:
