@@ -132,10 +132,16 @@ def test_autocast_is_replayed_outside_of_it() -> None:
         torch.testing.assert_close(ours, autograd, rtol=1e-10, atol=1e-10)
 
 
-def test_a_state_in_half_precision_is_widened_for_its_inverse() -> None:
-    stage, state = make_stage(block=Casting), make_state(torch.bfloat16)
-    assert all(part.dtype == torch.float32 for part in stage(state))
-    assert all(g.dtype == torch.bfloat16 for g in torch.autograd.grad(stage(state)[0].sum(), state))
+def test_a_state_in_half_precision_is_summed_in_single_and_given_to_blocks_as_it_is() -> None:
+    """Sums rounded to bfloat16 would be undone to 8 bits only, and the first state lost after a few steps."""
+    stage, state = make_stage(12, Casting).to(torch.bfloat16), make_state(torch.bfloat16)
+    seen = []
+    stage.blocks[0].f.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].clone()))
+    x, y = stage(state)
+    assert x.dtype == y.dtype == torch.bfloat16
+    assert all(g.dtype == torch.bfloat16 for g in torch.autograd.grad((x * y).sum(), [*state, *stage.parameters()]))
+    first, again = seen  # of the forward pass, and as the backward pass found it
+    torch.testing.assert_close(again, first, rtol=0, atol=0.01)
 
 
 def test_saved_bytes_do_not_grow_with_depth() -> None:

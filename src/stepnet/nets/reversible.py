@@ -59,7 +59,8 @@ class ReversibleStage(nn.Module):
     """`(X_0, Y_0) … (X_N, Y_N)` by `march`. In training, the backward pass recomputes instead of storing.
 
     In evaluation, and where no gradient is asked for, it is the plain march. Under `torch.compile` a training step
-    runs the stage eagerly, so that it still stores nothing. `recompute=False` stores as any other network does.
+    runs the stage eagerly, so that it still stores nothing. `recompute=False` stores as any other network does;
+    training in one full graph, second derivatives and `torch.func` need that.
     """
 
     def __init__(
@@ -118,13 +119,15 @@ def check_reversible(scheme: Scheme) -> None:
 def march_without_storing(scheme: Scheme, blocks: Sequence[Coupling], state: Pair, dt: float) -> Pair:
     """The last state of the march; its gradient recomputes all others.
 
-    Half-precision states are widened first: the inverse undoes a sum only as exactly as the sum was rounded.
+    Half-precision states are summed in single precision, since the inverse undoes a sum only as exactly as it was
+    rounded; blocks are given, and the caller gets, what they had without this.
     """
-    x, y = (part.float() if part.dtype in (torch.float16, torch.bfloat16) else part for part in state)
+    dtype = state[0].dtype
+    x, y = (part.to(torch.promote_types(part.dtype, torch.float32)) for part in state)
     parameters = list(nn.ModuleList(blocks).parameters())
     # Parameters are inputs of the function, so that autograd itself (and with it DDP) delivers their gradients.
-    pair: Pair = _March.apply(scheme, blocks, dt, x, y, *parameters)  # type: ignore[no-untyped-call]
-    return pair
+    x, y = _March.apply(scheme, blocks, dt, dtype, x, y, *parameters)  # type: ignore[no-untyped-call]
+    return x.to(dtype), y.to(dtype)
 
 
 class _March(torch.autograd.Function):
@@ -132,9 +135,16 @@ class _March(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, scheme: Scheme, blocks: Sequence[Coupling], dt: float, x: Tensor, y: Tensor, *parameters: Tensor
+        ctx: Any,
+        scheme: Scheme,
+        blocks: Sequence[Coupling],
+        dt: float,
+        dtype: torch.dtype,
+        x: Tensor,
+        y: Tensor,
+        *parameters: Tensor,
     ) -> Pair:
-        conditions = _Conditions(x.device)
+        conditions = _Conditions(x.device, dtype)
         place = {id(p): j for j, p in enumerate(parameters)}
         modules = [(block.f, block.g) for block in blocks]
         ctx.evaluations = [
@@ -169,7 +179,7 @@ class _March(torch.autograd.Function):
                 for place, gradient in evaluation.gradients.items():
                     known = gradients[place]
                     gradients[place] = gradient if known is None else known + gradient
-        return (None, None, None, *adjoint, *gradients)
+        return (None, None, None, None, *adjoint, *gradients)
 
 
 def _step_back(
@@ -202,7 +212,9 @@ class _Evaluation:
         self.input = u.detach().requires_grad_()
         buffers = {name: b.clone() for name, b in self.module.named_buffers(remove_duplicate=False)}
         with torch.enable_grad(), self.conditions.replayed(self.index):
-            self.output: Tensor = functional_call(self.module, {**self.stand_ins, **buffers}, (self.input, i))
+            self.output: Tensor = functional_call(
+                self.module, {**self.stand_ins, **buffers}, (self.input.to(self.conditions.dtype), i)
+            )
         value: Tensor = self.output.detach()
         return value
 
@@ -238,9 +250,10 @@ RandomState = tuple[Tensor, ...]  # of the CPU's generator, and of the device's 
 
 
 class _Conditions:
-    """What an evaluation depends on besides its input: the autocast mode and the state of the random generators."""
+    """What an evaluation depends on besides its input: precision, autocast mode, the state of the random generators."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        self.dtype = dtype
         kind = device.type if torch.amp.is_autocast_available(device.type) else "cpu"
         self.mode = (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
         self.device = None if device.type in ("cpu", "meta") else device
@@ -256,7 +269,7 @@ class _Conditions:
 
         def rhs(u: Tensor, c: Any, i: int) -> Tensor:
             self._note()
-            value: Tensor = module(u, i)
+            value: Tensor = module(u.to(self.dtype), i)
             return value
 
         return rhs
