@@ -140,6 +140,8 @@ def test_projected_past_makes_the_transition_a_full_step() -> None:
     expected = (1 - k) * before + k * change.project_past(past) + change.block(x)
     torch.testing.assert_close(own(x, past), expected, rtol=1e-13, atol=1e-13)
     assert [name for name, _ in own.named_coefficients()] == ["transition"]
+    with pytest.raises(UserError, match=r"call it with \(x, past\)"):
+        own(x)
 
 
 def test_a_gate_of_zero_does_not_evaluate_the_block() -> None:

@@ -113,9 +113,11 @@ class Stage(nn.Module):
                 point = Point(point.u, cost.watch(point.rhs, self.dt))
             yield point.u
             gate = 1 if gates is None else gates[0]
-            if self.transition.project_past is not None and past is not None and ks is not None:
+            if self.transition.project_past is not None:
+                if past is None:
+                    raise UserError("this stage also projects the state before x: call it with (x, past)")
                 history = (point, Point(self.transition.project_past(past)))
-                u = advance(self.scheme, history, self.dt, next(ks), gate)
+                u = advance(self.scheme, history, self.dt, None if ks is None else next(ks), gate)
             else:
                 u = advance(EULER, (point,), self.dt, None, gate)
             u = u if self.after is None else self.after(u)
