@@ -2,7 +2,8 @@
 
 Stage A: 10 units of 2-way. Stage B: 10 pairs of poly-3 and 2-way. Stage C: 5 such pairs. The right-hand sides are the
 Inception-A, -B and -C blocks of Inception-ResNet-v2; a unit's residual scaling, which falls linearly from 1 to 0.7 over
-the 40 units, is its step size dt. In poly-3 F is shared: the three evaluations keep their own statistics.
+the 40 units, is its step size dt. In poly-3 the three evaluations of F share the convolutions of its paths, while each
+has norms and a closing convolution of its own, as in the weights that its authors released (95,366,600 parameters).
 Convolutions are padded where the original's stem and reductions are not, so that images from 32 pixels up pass.
 """
 
@@ -16,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stepnet.nets.blocks import Sum, initialise, norm, normalise
+from stepnet.nets.blocks import OwnWeights, Sum, initialise
 from stepnet.nets.registry import register_model
 from stepnet.nets.residual import Network, check_count
 from stepnet.nets.stage import Stage
@@ -27,7 +28,7 @@ LAST_STEP = 0.7
 
 
 class ConvNorm(nn.Module):
-    """conv, bn and, unless it closes a block, relu."""
+    """conv, bn and, unless it closes a block, relu. Each evaluation within a step has a norm of its own."""
 
     def __init__(
         self, inputs: int, outputs: int, size: Size = 1, stride: int = 1, evaluations: int = 1, relu: bool = True
@@ -35,11 +36,11 @@ class ConvNorm(nn.Module):
         super().__init__()
         padding = size // 2 if isinstance(size, int) else (size[0] // 2, size[1] // 2)
         self.conv = nn.Conv2d(inputs, outputs, size, stride=stride, padding=padding, bias=False)
-        self.norm = norm(outputs, evaluations)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(outputs) for _ in range(evaluations))
         self.relu = relu
 
     def forward(self, u: Tensor, i: int = 0) -> Tensor:
-        u = normalise(self.norm, self.conv(u), i)
+        u = self.norms[i](self.conv(u))
         return F.relu(u) if self.relu else u
 
 
@@ -67,7 +68,7 @@ class Inception(nn.Module):
                 )
             )
         joined = sum(path[-1][0] for path in paths)
-        self.close = ConvNorm(joined, channels, evaluations=evaluations, relu=False)
+        self.close = OwnWeights([ConvNorm(joined, channels, relu=False) for _ in range(evaluations)])
 
     def forward(self, u: Tensor, i: int = 0) -> Tensor:
         u = F.relu(u)
