@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from stepnet.errors import UserError
 from stepnet.nets.blocks import (
     BatchNorm,
     OwnWeights,
@@ -82,6 +84,14 @@ def test_update_bn_renews_the_statistics_of_every_evaluation() -> None:
     means = torch.stack([batch.mean((0, 2, 3)) for batch in batches]).mean(0)
     torch.testing.assert_close(block.norms[0].get_buffer("running_mean"), means)
     torch.testing.assert_close(block.norms[0].get_buffer("running_mean_1"), 2 * means)
+
+
+def test_synchronised_norms_are_refused_where_they_would_mix_evaluations() -> None:
+    block = nn.SyncBatchNorm.convert_sync_batchnorm(PreActivation(basic(3, 3), evaluations=2)).eval()
+    u = torch.randn(2, 3, 4, 4)
+    block(u, 0)
+    with pytest.raises(UserError, match=r"SyncBatchNorm has one set of statistics.*leave out sync_bn"):
+        block(u, 1)
 
 
 def test_one_evaluation_takes_torchs_own_norm() -> None:

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from stepnet.errors import UserError
+
 
 def conv(inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1) -> nn.Conv2d:
     """A convolution without bias that keeps the image size at stride 1."""
@@ -73,7 +75,14 @@ def norm(channels: int, evaluations: int = 1) -> nn.BatchNorm2d:
 
 def normalise(layer: nn.Module, u: Tensor, i: int) -> Tensor:
     """`layer(u)` with the statistics of evaluation `i`."""
-    return cast(Tensor, layer(u) if i == 0 else cast(BatchNorm, layer).at(u, i))
+    if i == 0:
+        return cast(Tensor, layer(u))
+    if not isinstance(layer, BatchNorm):
+        raise UserError(
+            f"{type(layer).__name__} has one set of statistics, and evaluation {i + 1} of a block within a step needs "
+            "its own: leave out sync_bn, or take a scheme that evaluates once (euler, lm, ab2)"
+        )
+    return layer.at(u, i)
 
 
 class PreActivation(nn.Module):
