@@ -4,7 +4,8 @@ Five fractals of 64, 128, 256, 512 and 512 channels, one step of `full_fractal` 
 base map of the scheme is Larsson's layer B (conv, bn, relu) itself: `u + f(u) = B(u)` with `f = B - I`, kept
 unsubtracted. Joins are means of two paths. Channels grow in a 1x1 convolution before the fractal, so that a fractal
 keeps its state's shape; that is also what brings the paper's 38.6M for 20 layers. `scheme="fractal3"` gives the network
-of the paper's formula, whose short paths are the identity.
+of the paper's formula, whose short paths are the identity. The 40 layers are ours, at half the widths: those of Larsson
+et al. have columns of different widths (docs/errata.md).
 """
 
 from __future__ import annotations
