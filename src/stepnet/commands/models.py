@@ -38,7 +38,7 @@ class Models:
             amounts = [f"{cost.parameters:,}", count(cost.multiply_adds), memory(cost.activation_bytes)]
             rows.append([name, entry.family, entry.scheme, image, *amounts])
         numbers = [RIGHT + heading for heading in ("image", "parameters", "mult-adds", "memory")]
-        print_table(["model", "family", "scheme", *numbers], rows)
+        print_table(["model", "family", "scheme", *numbers], rows, spare=("family", "image"))
 
 
 def count(number: float) -> str:

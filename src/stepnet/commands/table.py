@@ -77,7 +77,10 @@ def print_errors(rows: tuple[Row, ...], table: Table) -> None:
         "source": [row.source for row in rows],
     }
     columns = {heading: column for heading, column in cells.items() if column}
-    print_table(list(columns), zip(*columns.values(), strict=True), TITLES[table.name])
+    # The name of our network tells the paper's network and its layers.
+    print_table(
+        list(columns), zip(*columns.values(), strict=True), TITLES[table.name], spare=("source", "layers", "network")
+    )
     for note in _notes(rows, counts, measurements):
         print(note)
 

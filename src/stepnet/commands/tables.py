@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 RIGHT = ">"  # a heading that begins with this stands over numbers
+GAP = 2  # spaces between columns
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> None:
-    """Print the rows. Piped, every row is one line, however long, with two spaces or more between columns."""
+def print_table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", spare: Sequence[str] = ()
+) -> None:
+    """Print the rows. Piped, every row is one line, however long, with two spaces or more between columns.
+
+    A terminal that is too narrow is spared the columns named in `spare`, as many as it takes and in that order.
+    """
     from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table
@@ -16,17 +22,32 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: s
     names, numeric = [h.removeprefix(RIGHT) for h in headings], [h.startswith(RIGHT) for h in headings]
     rows = [list(row) for row in rows]
     console = Console()
+    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
     if console.is_terminal:
-        table = Table(title=title or None, title_justify="left", box=SIMPLE, pad_edge=False)
-        for name, number in zip(names, numeric, strict=True):
-            table.add_column(name, justify="right" if number else "left", no_wrap=number, overflow="fold")
+        left_out = _left_out(dict(zip(names, widths, strict=True)), spare, console.width)
+        shown = [j for j, name in enumerate(names) if name not in left_out]
+        table = Table(
+            title=title or None, title_justify="left", box=SIMPLE, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0)
+        )
+        for j in shown:
+            table.add_column(names[j], justify="right" if numeric[j] else "left", no_wrap=numeric[j], overflow="fold")
         for row in rows:
-            table.add_row(*row)
+            table.add_row(*(row[j] for j in shown))
         console.print(table, markup=False, highlight=False)
+        if left_out:
+            console.print(f"left out, the terminal being narrow: {', '.join(left_out)}", highlight=False)
         return
     if title:
         print(title)
-    widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
     for row in (names, *rows):
         cells = zip(row, widths, numeric, strict=True)
         print("  ".join(t.rjust(w) if number else t.ljust(w) for t, w, number in cells).rstrip())
+
+
+def _left_out(widths: dict[str, int], spare: Sequence[str], room: int) -> list[str]:
+    left_out: list[str] = []
+    for name in spare:
+        if sum(widths.values()) + GAP * (len(widths) - 1) <= room:
+            break
+        left_out += [name] if widths.pop(name, None) is not None else []
+    return left_out
