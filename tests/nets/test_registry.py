@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stepnet.errors import UserError
-from stepnet.nets import create_model, list_models, model_entry, register_model
+from stepnet.nets import Network, create_model, list_models, model_entry, register_model, registry
+from stepnet.nets.registry import Entry
 from stepnet.nets.resnet import cifar_resnet
 
 
@@ -26,18 +27,25 @@ def test_a_name_is_registered_once() -> None:
 
 
 def test_unknown_option_is_named() -> None:
-    with pytest.raises(UserError, match=r"'resnet20'.*'colour'"):
+    with pytest.raises(UserError, match=r"model 'resnet20' takes no option 'colour'"):
         create_model("resnet20", colour=3)
+    with pytest.raises(UserError, match=r"'revnet38' takes no option 'stochastic_depth': the family 'revnet' has none"):
+        create_model("revnet38", stochastic_depth=0.5)
+
+
+def test_a_mistake_inside_a_builder_is_no_mistake_of_the_caller() -> None:
+    def build(num_classes: int) -> Network:
+        return cifar_resnet(20, wrong=num_classes)
+
+    entry = Entry("broken", "resnet", "euler", 32, 10, build)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(TypeError, match="'wrong'"):
+        patch.setitem(registry._entries, "broken", entry)
+        create_model("broken")
 
 
 def test_unknown_scheme() -> None:
     with pytest.raises(UserError, match=r"unknown scheme 'hune'.*'heun'"):
         create_model("resnet20", scheme="hune")
-
-
-def test_entries_tell_the_scheme_that_the_network_has() -> None:
-    for name in ("resnet20", "lm_resnet20", "poly3_resnet20", "shakeshake26_2x32d", "fractalnet40"):
-        assert create_model(name).scheme.name == model_entry(name).scheme
 
 
 def test_imagenet_models_default_to_a_thousand_classes() -> None:

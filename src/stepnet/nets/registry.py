@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -48,10 +49,11 @@ def create_model(name: str, **options: Any) -> Network:
     try:
         return entry.build(**{"num_classes": entry.num_classes, **options})
     except TypeError as error:
-        if "unexpected keyword argument" not in str(error):
+        refused = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+        if refused is None or refused[1] not in options:
             raise
         raise UserError(
-            f"model {name!r}: {str(error).split(') ')[-1].replace('got an', 'takes no such option:')}"
+            f"model {name!r} takes no option {refused[1]!r}: the family {entry.family!r} has none; see docs/networks.md"
         ) from None
 
 
