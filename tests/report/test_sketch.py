@@ -43,6 +43,11 @@ def test_every_k_of_a_network_is_shown() -> None:
     assert "relu" not in text
 
 
+def test_a_step_size_other_than_1_is_told() -> None:
+    assert "midpoint2, u' = f, 16 channels, dt = 0.5\n" in str(sketch(create_model("midpoint2_resnet20"), "net"))
+    assert "dt" not in str(sketch(create_model("resnet20"), "net"))
+
+
 def test_a_long_list_of_k_is_cut_in_the_middle() -> None:
     stage = sketch_stage(get_scheme("lm"), 20, ks=[n / 100 for n in range(19)])
     text = str(NetworkSketch("net", (stage,)))

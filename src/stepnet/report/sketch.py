@@ -45,6 +45,7 @@ class StageSketch:
     transition: bool = False  # the first step projects its input, and f reads it unprojected
     projected_past: bool = False  # the state before the input is projected too
     pair: bool = False  # the state is (X, Y)
+    dt: float = 1
     after: str = ""  # what acts on each new state
 
     @property
@@ -55,7 +56,8 @@ class StageSketch:
     @property
     def notes(self) -> list[str]:
         """What the scheme alone does not say."""
-        notes = [f"{self.after} after each step"] if self.after else []
+        notes = [f"dt = {self.dt:.4g}"] if self.dt != 1 else []
+        notes += [f"{self.after} after each step"] if self.after else []
         return notes + (["past projected too"] if self.projected_past else [])
 
     @property
@@ -97,7 +99,7 @@ def sketch_stage(
     equation = plain_equation(subject(scheme.name if ks else scheme).equation)
     if scheme.equation.partitioned:
         steps = [Step(((0, 1),), ((0, 1),))] * depth
-        return StageSketch(scheme.name, equation, tuple(steps), shape, transition, pair=True)
+        return StageSketch(scheme.name, equation, tuple(steps), shape, transition, pair=True, dt=dt)
     values = dict(zip(range(depth - len(ks), depth), ks, strict=True))
     first = EULER if transition and not projected_past else scheme
     lead = (
@@ -107,7 +109,7 @@ def sketch_stage(
     )
     rest = range(len(lead), depth)
     steps = lead + _march(scheme, rest, values, dt, [Point(_state(0), _rhs(0))] if transition else [])
-    return StageSketch(scheme.name, equation, tuple(steps), shape, transition, projected_past, after=after)
+    return StageSketch(scheme.name, equation, tuple(steps), shape, transition, projected_past, after=after, dt=dt)
 
 
 def _march(scheme: Scheme, places: range, values: dict[int, float], dt: float, past: Sequence[Point]) -> list[Step]:
