@@ -1,8 +1,11 @@
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from stepnet.files import whole_file, whole_folder
+from stepnet import UserError
+from stepnet.files import hold, sweep, whole_file, whole_folder
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
@@ -56,3 +59,45 @@ def test_files_have_the_modes_of_ordinary_ones(tmp_path: Path) -> None:
     with whole_file(tmp_path / "whole") as partial:
         partial.write_text("")
     assert (tmp_path / "whole").stat().st_mode == ordinary.stat().st_mode
+
+
+def test_a_full_disk_is_one_line_and_the_old_file_stays(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for kept in ("there is none before it", "the one before it is untouched"):
+        with pytest.raises(UserError, match=f"cannot write {path}: No space left; {kept}"), whole_file(path) as partial:
+            partial.write_text("half of the n")
+            raise OSError(errno.ENOSPC, "No space left")
+        path.write_text("old")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("file", ".hidden", "a.partial"):
+        (tmp_path / name).write_text("mine")
+    child = os.fork()
+    if not child:
+        with whole_file(tmp_path / "file") as partial:
+            partial.write_text("half of the n")
+            os._exit(0)  # as SIGKILL would: nothing is cleaned up
+    os.waitpid(child, 0)
+    assert len(list(tmp_path.iterdir())) == 4
+    sweep(tmp_path)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(
+        ("file", ".hidden", "a.partial"), "mine"
+    )
+
+
+def test_one_process_holds_a_folder_until_it_ends(tmp_path: Path) -> None:
+    def another_can_hold_it() -> bool:
+        child = os.fork()
+        if not child:
+            os._exit(hold(tmp_path) is not None)
+        return bool(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    assert another_can_hold_it()
+    held = hold(tmp_path)
+    assert held is not None
+    assert not another_can_hold_it()
+    held.close()
+    assert another_can_hold_it()

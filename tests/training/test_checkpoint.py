@@ -1,8 +1,8 @@
-import errno
 import json
 
 import pytest
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from stepnet import UserError, create_model
@@ -87,13 +87,49 @@ def test_a_foreign_safetensors_file_is_told_apart(tmp_path, trained):
         checkpoint.load(tmp_path / "a", trained[0])
 
 
+@pytest.mark.parametrize(
+    ("progress", "said"),
+    [
+        (None, "does not say where the run stood"),
+        ("not json", "does not say where the run stood"),
+        ("[]", "does not say where the run stood"),
+        (json.dumps(vars(Progress()) | {"epoch": "1"}), "does not say where the run stood"),
+        (json.dumps(vars(Progress()) | {"step": -1}), "a position below zero"),
+        (json.dumps(vars(Progress()) | {"more": 1}), "does not say where the run stood"),
+    ],
+)
+def test_a_header_that_anyone_may_have_written_is_checked(tmp_path, trained, progress, said):
+    path = tmp_path / "a"
+    checkpoint.save(path, trained[0], None, Progress(), "x")
+    with safe_open(path, framework="pt") as file:
+        header = file.metadata()
+    header.pop("progress")
+    save_file(read_all(path), path, metadata=header | ({} if progress is None else {"progress": progress}))
+    with pytest.raises(UserError, match=said):
+        checkpoint.load(path, trained[0])
+
+
+@pytest.mark.parametrize("name", ["optimizer.nobody.momentum_buffer", "optimizer.stages.0.k.momentum_buffer"])
+def test_a_state_that_fits_no_parameter_changes_nothing(tmp_path, trained, name):
+    model, optimizer = trained
+    path, tensors = tmp_path / "a", {f"model.{n}": t + 1 for n, t in model.state_dict().items()}
+    tensors[name] = torch.zeros(1, 1, 77)
+    header = {"format": checkpoint.FORMAT, "progress": json.dumps(vars(Progress()))}
+    save_file(tensors, path, metadata=header | {"checksum": str(checkpoint._checksum(tensors))})
+    before = {n: t.clone() for n, t in model.state_dict().items()}
+    with pytest.raises(UserError, match=f"'{name}' is the optimiser's state of no parameter"):
+        checkpoint.load(path, model, optimizer)
+    assert all(torch.equal(t, before[n]) for n, t in model.state_dict().items())
+
+
 def test_another_networks_checkpoint_is_named(tmp_path, trained):
     checkpoint.save(tmp_path / "a", create_model("resnet32", in_channels=1), None, Progress(), "resnet32")
-    with pytest.raises(UserError, match="holds resnet32, which is another network: they differ in"):
+    with pytest.raises(UserError, match="holds 'resnet32', which is another network: they differ in"):
         checkpoint.load(tmp_path / "a", trained[0])
 
 
-def test_a_full_disk_leaves_the_earlier_checkpoint(tmp_path, trained, monkeypatch):
+@pytest.mark.parametrize("kind", [OSError, SafetensorError])
+def test_a_full_disk_leaves_the_earlier_checkpoint(tmp_path, trained, monkeypatch, kind):
     model, optimizer = trained
     path = tmp_path / "a"
     checkpoint.save(path, model, optimizer, Progress(epoch=1), "x")
@@ -101,10 +137,10 @@ def test_a_full_disk_leaves_the_earlier_checkpoint(tmp_path, trained, monkeypatc
 
     def full(tensors, partial, metadata):
         partial.write_bytes(b"half")
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise kind("I/O error: No space left on device")
 
     monkeypatch.setattr(checkpoint, "save_file", full)
-    with pytest.raises(UserError, match="No space left on device; the checkpoint before it is untouched"):
+    with pytest.raises(UserError, match="No space left on device; the one before it is untouched"):
         checkpoint.save(path, model, optimizer, Progress(epoch=2), "x")
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
     after = read_all(path)

@@ -19,4 +19,4 @@ def test_ten_kills_change_no_bit(tmp_path):
     )
     assert "killed 10 times, last exit 0" in done.stdout, done.stdout + done.stderr
     assert_same_run(Run(tmp_path / "killed"), Run(tmp_path / "whole"))
-    assert not [path.name for path in (tmp_path / "killed").iterdir() if path.name.endswith(".tmp")]
+    assert {path.name for path in (tmp_path / "killed").iterdir()} == {p.name for p in (tmp_path / "whole").iterdir()}

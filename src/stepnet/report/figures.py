@@ -24,8 +24,5 @@ def check_suffix(figure: Figure, path: Path) -> str:
 def write_figure(figure: Figure, path: Path) -> None:
     """Write the figure to `path`, or say in one line why not."""
     suffix = check_suffix(figure, path)
-    try:
-        with whole_file(path) as partial:
-            figure.savefig(partial, format=suffix, dpi=150)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from None
+    with whole_file(path) as partial:
+        figure.savefig(partial, format=suffix, dpi=150)

@@ -56,34 +56,37 @@ def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer | None, 
         "progress": json.dumps(asdict(progress)),
         "checksum": str(_checksum(tensors)),
     }
-    try:
-        with whole_file(path) as partial:
+    with whole_file(path) as partial:
+        try:
             save_file(tensors, partial, metadata=header)
-    except OSError as error:
-        kept = "the checkpoint before it is untouched" if path.exists() else "there is none before it"
-        raise UserError(f"cannot write {path}: {error.strerror or error}; {kept}") from None
-    except SafetensorError as error:  # a full disk reaches us in this form too
-        raise UserError(f"cannot write {path}: {error}") from None
+        except SafetensorError as error:  # a full disk reaches us in this form
+            raise OSError(str(error)) from None
 
 
 def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> Progress:
     """Read a checkpoint into the model and the optimiser; a file that is damaged or of another network is refused
     before anything is changed."""
     tensors, header = _read(path)
+    progress = _progress(path, header)
     weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
     own = model.state_dict()
-    odd = sorted(set(own) ^ set(weights)) or [n for n in own if own[n].shape != weights[n].shape]
+    odd = sorted(set(own) ^ set(weights)) or [n for n in own if not _alike(own[n], weights[n])]
     if odd:
-        raise UserError(f"{path} holds {header['what']}, which is another network: they differ in {odd[0]!r}")
-    model.load_state_dict(weights)
+        raise UserError(f"{path} holds {header.get('what')!r}, which is another network: they differ in {odd[0]!r}")
     if optimizer is not None:
         parameters = dict(model.named_parameters())
+        state = []
         for name, tensor in tensors.items():
             if name.startswith("optimizer."):
-                owner, key = name.removeprefix("optimizer.").rsplit(".", 1)
-                like = parameters[owner]
-                optimizer.state[like][key] = tensor.to(like.device).contiguous(memory_format=_layout(like))
-    return Progress(**json.loads(header["progress"]))
+                owner, _, key = name.removeprefix("optimizer.").rpartition(".")
+                like = parameters.get(owner)
+                if like is None or not _alike(like, tensor):
+                    raise UserError(f"{path} is damaged: {name!r} is the optimiser's state of no parameter")
+                state.append((like, key, tensor))
+        for like, key, tensor in state:
+            optimizer.state[like][key] = tensor.to(like.device).contiguous(memory_format=_layout(like))
+    model.load_state_dict(weights)
+    return progress
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -100,6 +103,24 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     if header.get("checksum") != str(_checksum(tensors)):
         raise UserError(f"{path} is damaged: its tensors do not have the checksum in its header")
     return tensors, header
+
+
+def _progress(path: Path, header: dict[str, str]) -> Progress:
+    """Where the run stood, from a header that anyone may have written."""
+    try:
+        values = json.loads(header["progress"])
+        types = {name: type(value) for name, value in asdict(Progress()).items()}
+        if values.keys() != types.keys() or any(not isinstance(values[n], (kind, int)) for n, kind in types.items()):
+            raise ValueError(f"it says {header['progress']!r}")
+        if min(values["epoch"], values["step"], values["seen"]) < 0:
+            raise ValueError("a position below zero")
+        return Progress(**values)
+    except (KeyError, ValueError, AttributeError) as error:
+        raise UserError(f"{path} is damaged: it does not say where the run stood ({error})") from None
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype
 
 
 def _checksum(tensors: dict[str, Tensor]) -> int:

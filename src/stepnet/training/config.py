@@ -60,7 +60,7 @@ class TrainConfig:
             recipe = values.pop("recipe")
             recipe["milestones"] = tuple(recipe["milestones"])
             return cls(recipe=Recipe(**recipe), **values)
-        except (OSError, yaml.YAMLError, TypeError, KeyError, AttributeError) as error:
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError, AttributeError) as error:
             raise UserError(f"{path}: not the config of a stepnet run ({type(error).__name__})") from None
 
     def differences(self, other: TrainConfig) -> list[str]:

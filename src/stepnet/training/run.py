@@ -2,7 +2,7 @@
 
 config.yaml          what was asked for            metrics.jsonl       one line for each epoch
 environment.yaml     machine, versions, command    last.safetensors    where to go on from
-                                                   best.safetensors    the weights of the best epoch
+.lock                held by the run under way     best.safetensors    the weights of the best epoch
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 import yaml
 
 import stepnet
 from stepnet.errors import UserError
-from stepnet.files import whole_file
+from stepnet.files import LOCK, hold, sweep, whole_file
 from stepnet.training.config import TrainConfig
 
 
@@ -41,6 +41,10 @@ class Run:
         return self.folder / "metrics.jsonl"
 
     @property
+    def environment_file(self) -> Path:
+        return self.folder / "environment.yaml"
+
+    @property
     def last(self) -> Path:
         return self.folder / "last.safetensors"
 
@@ -55,57 +59,85 @@ class Run:
             raise UserError(f"{self.folder} is not a run: it has no config.yaml")
         return TrainConfig.read(self.config_file)
 
-    def open(self, config: TrainConfig, resume: bool) -> bool:
-        """Make the folder, or find in it a run of the same config. Whether there is a checkpoint to go on from."""
+    def open(self, config: TrainConfig, resume: bool) -> IO[bytes]:
+        """Make the folder, or find in it a run of the same config; hold it, as long as the handle is kept open."""
         if self.config_file.exists():
             if not resume:
                 raise UserError(f"{self.folder} holds a run already: name another --out, or leave --no-resume away")
             differences = self.config.differences(config)
             if differences:
                 raise UserError(f"{self.folder} holds another run: {differences[0]}; name another --out")
-        elif self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+        elif self.folder.exists() and (not self.folder.is_dir() or {p.name for p in self.folder.iterdir()} - {LOCK}):
             raise UserError(f"{self.folder} exists and is not a run: name another --out")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            config.write(self.config_file)
-            with whole_file(self.folder / "environment.yaml") as partial:
-                partial.write_text(yaml.safe_dump(environment(), sort_keys=False))
+            held = hold(self.folder)
         except OSError as error:
             raise UserError(f"cannot write to {self.folder}: {error.strerror}") from None
-        return self.last.exists()
+        if held is None:
+            raise UserError(
+                f"{self.folder} is in the hands of another process: wait for its end, or name another --out"
+            )
+        sweep(self.folder)
+        config.write(self.config_file)
+        return held
+
+    def record_environment(self) -> None:
+        """Write down on what the run goes on, and keep what its earlier parts ran on where that differs."""
+        here = environment()
+        earlier: list[Any] = []
+        if self.environment_file.exists():
+            before = yaml.safe_load(self.environment_file.read_text())
+            earlier = before.pop("earlier", [])
+            earlier += [] if before == here else [before]
+        with whole_file(self.environment_file) as partial:
+            partial.write_text(yaml.safe_dump(here | ({"earlier": earlier} if earlier else {}), sort_keys=False))
 
     def metrics(self) -> list[dict[str, Any]]:
         """The epochs so far. A last line that was cut off while it was written is left out."""
         if not self.metrics_file.exists():
             return []
-        lines = self.metrics_file.read_text().splitlines()
+        lines = self.metrics_file.read_text(errors="replace").splitlines()
         epochs = []
         for number, line in enumerate(lines):
             try:
-                epochs.append(json.loads(line))
-            except json.JSONDecodeError:
+                epochs.append(_epoch(line))
+            except ValueError:
                 if number < len(lines) - 1:
                     raise UserError(f"{self.metrics_file} is damaged in line {number + 1}") from None
         return epochs
 
     def cut_metrics(self, epoch: int) -> None:
         """Keep the epochs before `epoch`: those after the checkpoint will be run again."""
-        kept = [json.dumps(line) + "\n" for line in self.metrics() if line["epoch"] < epoch]
+        kept = [line for line in self.metrics() if line["epoch"] < epoch]
+        if [line["epoch"] for line in kept] != list(range(epoch)):
+            raise UserError(f"{self.metrics_file} does not hold the {epoch} epochs that {self.last} counts as done")
         with whole_file(self.metrics_file) as partial:
-            partial.write_text("".join(kept))
+            partial.write_text("".join(json.dumps(line) + "\n" for line in kept))
 
     def append_metrics(self, line: dict[str, Any]) -> None:
         """Add an epoch, on the disk before the checkpoint that counts it as done."""
-        with self.metrics_file.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with self.metrics_file.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise UserError(f"cannot write {self.metrics_file}: {error.strerror}; {self.last} is untouched") from None
+
+
+def _epoch(line: str) -> dict[str, Any]:
+    epoch = json.loads(line)
+    if not isinstance(epoch, dict) or not isinstance(epoch.get("epoch"), int):
+        raise ValueError(f"{line!r} is no epoch")
+    return epoch
 
 
 def environment() -> dict[str, Any]:
     """What a reader needs to know of the machine and the code, and the exact command."""
     return {
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "processes": int(os.environ.get("WORLD_SIZE", 1)),
         "stepnet": stepnet.__version__,
         "revision": git_revision(),
         "python": platform.python_version(),
