@@ -1,13 +1,16 @@
 import dataclasses
 import json
 import signal
+import time
 
 import pytest
 import torch
 
 from stepnet import UserError
-from stepnet.training import Run, Watcher, train
-from stepnet.training.signals import Interrupted
+from stepnet.data import ImageSet, evaluation_batches
+from stepnet.training import Run, Watcher, evaluate, loop, train
+from stepnet.training.loop import Trainer, evaluate_batch
+from stepnet.training.signals import Asked, Interrupted
 from training.tiny import read_all, tiny_config
 
 TIMINGS = {"seconds", "images_per_second"}
@@ -43,7 +46,8 @@ class StopAt(Watcher):
 
 def test_a_run_is_a_folder(uninterrupted):
     names = {path.name for path in uninterrupted.folder.iterdir()}
-    assert names == {"config.yaml", "environment.yaml", "metrics.jsonl", "last.safetensors", "best.safetensors"}
+    files = {"config.yaml", "environment.yaml", "metrics.jsonl", "last.safetensors", "best.safetensors"}
+    assert names == files | {".lock"}
     lines = uninterrupted.metrics()
     assert [line["epoch"] for line in lines] == [0, 1]
     assert lines[0]["lr"] == pytest.approx(0.05) and lines[1]["lr"] == pytest.approx(0.005)
@@ -103,8 +107,74 @@ def test_a_loss_that_is_not_finite_names_step_rate_and_checkpoint(tmp_path):
     config = tiny_config(tmp_path / "a", recipe={"lr": 1e18}, checkpoint_steps=1)
     with pytest.raises(UserError, match=r"the loss is (nan|inf) at epoch 0, step \d, lr 1e\+18: .*last\.safetensors"):
         train(config)
-    kept = read_all(tmp_path / "a" / "last.safetensors")
-    assert kept
+    assert all(tensor.isfinite().all() for tensor in read_all(tmp_path / "a" / "last.safetensors").values())
+
+
+def test_weights_that_are_not_finite_never_take_the_place_of_good_ones(tmp_path):
+    config = tiny_config(tmp_path / "a", checkpoint_steps=1)
+
+    class Overflow(Watcher):
+        """As an infinite gradient would, after a loss that was finite."""
+
+        def step(self, progress, images_per_second):
+            if progress.step == 3:
+                next(iter(trainer.net.parameters())).data[0] = float("inf")
+
+    trainer = Trainer(config, True, Overflow(), Asked())
+    with pytest.raises(UserError, match=r"stem\.weight is inf at epoch 0, step 3, .* last good checkpoint is .*last"):
+        trainer.fit()
+    assert all(tensor.isfinite().all() for tensor in read_all(trainer.run.last).values())
+
+
+def test_a_test_loss_that_is_not_finite_stops_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(Trainer, "evaluate", lambda self: (float("nan"), 50.0))
+    with pytest.raises(UserError, match="the test loss is nan at epoch 0, step 6"):
+        train(tiny_config(tmp_path / "a"))
+    assert Run(tmp_path / "a").metrics() == [] and not (tmp_path / "a" / "best.safetensors").exists()
+
+
+def test_a_stop_is_not_kept_waiting_by_the_evaluation(tmp_path, uninterrupted, monkeypatch):
+    config = tiny_config(tmp_path / "a")
+    steps = []
+
+    def evaluate_and_stop(*batch):
+        steps.append(batch)
+        signal.raise_signal(signal.SIGTERM)
+        return evaluate_batch(*batch)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "evaluate_batch", evaluate_and_stop)
+        patched.setattr(loop, "evaluation_batches", lambda data, size, **ranks: evaluation_batches(data, 100, **ranks))
+        with pytest.raises(Interrupted):
+            train(config)
+    assert len(steps) == 1
+    assert_same_run(train(config), uninterrupted)
+
+
+def test_images_per_second_count_the_reading_of_images(tmp_path, monkeypatch):
+    def slow(self, requests, normalise):
+        for batch in read(self, requests, normalise):
+            time.sleep(0.2)
+            yield batch
+
+    read = ImageSet.read
+    monkeypatch.setattr(ImageSet, "read", slow)
+    (line,) = train(tiny_config(tmp_path / "a", recipe={"epochs": 1})).metrics()
+    assert line["seconds"] > 6 * 0.2
+    assert line["images_per_second"] == pytest.approx(1497 / line["seconds"], rel=1e-3)
+
+
+def test_images_that_cannot_be_read_are_not_counted_as_right(tmp_path, monkeypatch):
+    def half(self, requests, normalise):
+        for images, labels in read(self, requests, normalise):
+            yield images[::2], labels[::2]
+
+    read = ImageSet.read
+    monkeypatch.setattr(ImageSet, "read", half)
+    run = train(tiny_config(tmp_path / "a", recipe={"epochs": 1, "lr": 1e-6}))
+    (line,) = run.metrics()
+    assert line["error"] > 80 and line["test_error"] > 80  # a network that knows nothing is right once in ten
+    assert evaluate(run, "last").images == 150
 
 
 def test_the_same_seed_gives_the_same_run_and_another_does_not(tmp_path, uninterrupted):
@@ -132,9 +202,6 @@ def test_tensorboard_gets_the_metrics_and_every_k(tmp_path):
 
 def test_vectors_can_be_spared_from_weight_decay(tmp_path):
     config = tiny_config(tmp_path / "a", recipe={"decay_vectors": False, "epochs": 1})
-    from stepnet.training.loop import Trainer
-    from stepnet.training.signals import Asked
-
     trainer = Trainer(config, True, Watcher(), Asked())
     decayed, spared = trainer.optimizer.param_groups
     assert decayed["weight_decay"] == 1e-4 and spared["weight_decay"] == 0
@@ -153,8 +220,9 @@ def test_start_like_gives_the_first_models_weights(tmp_path):
     assert set(second) - set(first) == {f"stages.{i}.k" for i in range(3)}
 
 
-def test_gates_resume_to_the_same_bits(tmp_path):
-    gated = {"recipe": {"stochastic_depth": 0.5}}
+@pytest.mark.parametrize("mode", ["batch", "drop_path"])
+def test_gates_resume_to_the_same_bits(tmp_path, mode):
+    gated = {"recipe": {"stochastic_depth": 0.5, "stochastic_mode": mode}}
     whole = train(tiny_config(tmp_path / "whole", **gated))
     config = tiny_config(tmp_path / "a", **gated)
     with pytest.raises(Interrupted):
@@ -185,8 +253,6 @@ def test_the_kinetic_cost_takes_the_place_of_weight_decay(tmp_path, uninterrupte
 @pytest.mark.parametrize("level", ["image", "batch"])
 def test_ranks_take_their_slices_of_shake_shakes_noise(tmp_path, level):
     from stepnet.nets.shakeshake import cifar_shakeshake
-    from stepnet.training.loop import Trainer
-    from stepnet.training.signals import Asked
 
     trainer = Trainer(tiny_config(tmp_path / "a"), True, Watcher(), Asked())
     trainer.net = cifar_shakeshake(8, 4, level=level, in_channels=1, num_classes=10)

@@ -47,6 +47,7 @@ def test_new_epochs_move_the_milestones_in_proportion():
         ("momentum", 1.0),
         ("milestones", (3, 2)),
         ("stochastic_depth", 1.5),
+        ("stochastic_mode", "drop_path"),
         ("weight_decay", -1e-4),
     ],
 )

@@ -42,5 +42,5 @@ def _seeded(name: str, config: TrainConfig, data: Data) -> nn.Module:
         if config.scheme is not None:
             options["scheme"] = config.scheme
         if depth is not None:
-            options["stochastic_depth"] = depth
+            options["stochastic_depth"] = {"survival": depth, "mode": config.recipe.stochastic_mode}
         return create_model(name, **options)

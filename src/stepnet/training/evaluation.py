@@ -36,12 +36,12 @@ def evaluate(run: Run, which: Literal["best", "last"] = "best", data_root: str |
     config = run.config
     data = get_data(config.data, data_root or config.data_root)
     network, progress = load_network(run, which, data)
-    network.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    sums = torch.zeros(2, dtype=torch.float64)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # whatever it was trained on
+    network.eval().to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    sums = torch.zeros(3, dtype=torch.float64, device=device)
     with torch.inference_mode():
         for images, labels in evaluation_batches(data, 500).epoch():
-            sums += evaluate_batch(network, images, labels)
-    loss, wrong = sums.tolist()
-    count = len(data.test)
+            sums += evaluate_batch(network, images.to(device), labels.to(device))
+    loss, wrong, count = sums.tolist()
     epochs = progress.epoch + 1 if which == "best" else progress.epoch
-    return Evaluation(loss / count, 100 * wrong / count, count, epochs)
+    return Evaluation(loss / count, 100 * wrong / count, int(count), epochs)

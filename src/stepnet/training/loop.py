@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
 from torch import Tensor, nn
 
 from stepnet.data import evaluation_batches, get_data, training_batches
@@ -31,9 +33,11 @@ from stepnet.training.build import build_network
 from stepnet.training.checkpoint import Progress
 from stepnet.training.config import TrainConfig
 from stepnet.training.precision import check_precision
-from stepnet.training.rendezvous import meet_anew
+from stepnet.training.rendezvous import meet_anew, part_at_exit
 from stepnet.training.run import Run
 from stepnet.training.signals import Asked, Interrupted, stop_signals
+
+T = TypeVar("T")
 
 
 class Watcher:
@@ -66,6 +70,7 @@ class Trainer:
         check_precision(config.precision)
         self.config, self.recipe, self.watcher, self.asked = config, config.recipe, watcher, asked
         meet_anew()
+        part_at_exit()
         self.accelerator = Accelerator(
             cpu=not torch.cuda.is_available(),
             mixed_precision="no" if config.precision == "fp32" else config.precision,
@@ -84,65 +89,74 @@ class Trainer:
         )
         self.tests = evaluation_batches(data, 500 * self.world, rank=rank, world_size=self.world)
         self.run = Run(Path(config.out))
-        found = self.run.open(config, resume) if self.accelerator.is_main_process else False
-        self.accelerator.wait_for_everyone()
-        if found or (self.run.last.exists() and not self.accelerator.is_main_process):
-            self.progress = checkpoint.load(self.run.last, self.net, self.optimizer)
-        else:
-            self.progress = Progress()
+        found = self._on_main(lambda: self._open(resume))
+        self.progress = checkpoint.load(self.run.last, self.net, self.optimizer) if found else Progress()
         self.model, self.stepper = self.accelerator.prepare(self._compiled(), self.optimizer)
         self.saved_at = time.monotonic()
 
+    def _open(self, resume: bool) -> bool:
+        """Take the run's folder; whether there is a checkpoint in it to go on from."""
+        self.held = self.run.open(self.config, resume)
+        return self.run.last.exists()
+
     def fit(self) -> Run:
         """Epoch after epoch, to the end."""
-        if self.accelerator.is_main_process:
-            self.run.cut_metrics(self.progress.epoch)
-            if self.config.log != "none":
-                self.accelerator.init_trackers("tensorboard")
         self.watcher.start(self.config, len(self.batches), self.progress)
+        if self.progress.epoch < self.recipe.epochs:
+            self._on_main(self._start)
         while self.progress.epoch < self.recipe.epochs:
             self._epoch()
         self.accelerator.wait_for_everyone()  # a rank that leaves early would tear the connection from the others
         return self.run
 
-    def close(self) -> None:
-        """Let go of the processes.
+    def _start(self) -> None:
+        self.run.record_environment()
+        self.run.cut_metrics(self.progress.epoch)
+        if self.config.log != "none":  # events of epochs that are run again are cut off too
+            self.accelerator.init_trackers(
+                "tensorboard", init_kwargs={"tensorboard": {"purge_step": self.progress.epoch}}
+            )
 
-        DistributedDataParallel goes first. If it held the last reference to its process group, the group's threads
-        would be joined under Python's lock, for which one of them may be waiting: now and then a process never ended.
+    def close(self) -> None:
+        """Let go of the network and of the folder.
+
+        DistributedDataParallel goes before its process group (`part_at_exit`). If it held the last reference to the
+        group, the group's threads would be joined under Python's lock, for which one of them may be waiting: now and
+        then a process never ended.
         """
         self.model = self.stepper = None
         self.accelerator.free_memory()
-        self.accelerator.end_training()
+        for tracker in self.accelerator.trackers:
+            tracker.finish()
+        if self.accelerator.is_main_process:
+            self.held.close()
 
     def _epoch(self) -> None:
         progress, epoch = self.progress, self.progress.epoch
         self._training_mode()
+        started = time.perf_counter()  # reading the images counts, writing checkpoints does not
         for images, labels in self.batches.epoch(epoch, progress.step):
-            started = time.perf_counter()
-            loss, wrong = self._step(images, labels)
+            loss, wrong, count = self._step(images, labels)
+            seconds = time.perf_counter() - started
             progress.loss_sum += loss
             progress.wrong += wrong
-            progress.seen += self.batches.size(progress.step)
+            progress.seen += int(count)
             progress.step += 1
-            progress.seconds += time.perf_counter() - started
-            self.watcher.step(progress, self.batches.batch_size / (time.perf_counter() - started))
+            progress.seconds += seconds
+            self.watcher.step(progress, count / seconds)
             self._save_when_due()
+            started = time.perf_counter()
         line = self._evaluate_epoch()
-        self._stop_if_asked()
-        if self.accelerator.is_main_process:
-            if progress.best_epoch == epoch:
-                checkpoint.save(self.run.best, self.net, None, progress, self.config.model)
-            self.run.append_metrics(line)
+        self._on_main(lambda: self._write_epoch(line))
         progress.begin_epoch(epoch + 1)
         self._save()
         self._log(line)
         self.watcher.epoch(line)
 
-    def _step(self, images: Tensor, labels: Tensor) -> tuple[float, float]:
-        """One step of SGD; the sum of the losses and the number of errors over the global batch."""
+    def _step(self, images: Tensor, labels: Tensor) -> list[float]:
+        """One step of SGD; the sum of the losses, the errors and the images of the global batch."""
         epoch, step = self.progress.epoch, self.progress.step
-        size, lr = self.batches.size(step), self._learning_rate(epoch, step)
+        lr = self._learning_rate(epoch, step)
         serial = epoch * len(self.batches) + step
         noise = random_words(1, self.config.seed, serial, self.accelerator.process_index, Stream.NOISE)
         torch.manual_seed(int(noise[0]))
@@ -150,28 +164,25 @@ class Trainer:
         images, labels = images.to(device), labels.to(device)
         kinetic = KineticCost() if self.recipe.running_cost == "kinetic" else None
         with self._noise(serial, step):
-            logits = self.model(images, **self._forward_options(serial, kinetic))
+            logits = self.model(images, **self._forward_options(serial, step, kinetic))
         losses = F.cross_entropy(logits.float(), labels, reduction="sum", label_smoothing=self.recipe.label_smoothing)
-        with torch.no_grad():
-            sums = torch.stack([losses.detach().double(), (logits.argmax(1) != labels).sum().double()])
-        loss, wrong = self._reduce(sums)
-        if not math.isfinite(loss):
-            kept = f"the last good checkpoint is {self.run.last}" if self.run.last.exists() else "no checkpoint yet"
-            raise UserError(f"the loss is {loss} at epoch {epoch}, step {step}, lr {lr:g}: lower --lr; {kept}")
+        loss, wrong, count = self._reduce(_sums(losses.detach(), logits, labels))
+        self._check_finite("the loss", loss)
         # Processes average their gradients, so each counts its sum as a share of the mean over the global batch.
         objective = losses
         if kinetic is not None:
             objective = objective + self.recipe.kinetic * len(images) * kinetic.total
-        self.accelerator.backward(objective * (self.world / size))
+        self.accelerator.backward(objective * (self.world / count))
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.stepper.step()
         self.stepper.zero_grad(set_to_none=True)
-        return loss, wrong
+        return [loss, wrong, count]
 
     def _evaluate_epoch(self) -> dict[str, Any]:
         progress = self.progress
         test_loss, test_error = self.evaluate()
+        self._check_finite("the test loss", test_loss)
         if test_error < progress.best_error:
             progress.best_error, progress.best_epoch = test_error, progress.epoch
         return {
@@ -189,33 +200,50 @@ class Trainer:
     def evaluate(self) -> tuple[float, float]:
         """Mean loss and error in per cent over the test set."""
         self.net.eval()
-        sums = torch.zeros(2, dtype=torch.float64, device=self.accelerator.device)
-        with torch.inference_mode(), self.accelerator.autocast():
-            for images, labels in self.tests.epoch():
+        sums = torch.zeros(3, dtype=torch.float64, device=self.accelerator.device)
+        for images, labels in self.tests.epoch():
+            self._stop_if_asked()
+            with torch.inference_mode(), self.accelerator.autocast():
                 sums += evaluate_batch(self.net, images.to(sums.device), labels.to(sums.device))
-        loss, wrong = self._reduce(sums)
-        count = len(self.tests.source)
+        loss, wrong, count = self._reduce(sums)
         return loss / count, 100 * wrong / count
+
+    def _check_finite(self, what: str, value: float) -> None:
+        if not math.isfinite(value):
+            epoch, step = self.progress.epoch, self.progress.step
+            kept = f"the last good checkpoint is {self.run.last}" if self.run.last.exists() else "no checkpoint yet"
+            lr = self._learning_rate(epoch, step)
+            raise UserError(f"{what} is {value} at epoch {epoch}, step {step}, lr {lr:g}: lower --lr; {kept}")
 
     # -- saving and stopping
 
+    def _write_epoch(self, line: dict[str, Any]) -> None:
+        if self.progress.best_epoch == self.progress.epoch:
+            checkpoint.save(self.run.best, self.net, None, self.progress, self.config.model)
+        self.run.append_metrics(line)
+
     def _save(self) -> None:
-        if self.accelerator.is_main_process:
-            checkpoint.save(self.run.last, self.net, self.optimizer, self.progress, self.config.model)
+        # A finite loss may have had an infinite gradient: such weights never take the place of good ones.
+        for name, value in self.net.state_dict().items():
+            self._check_finite(name, float(value.double().abs().sum()))
+        self._on_main(
+            lambda: checkpoint.save(self.run.last, self.net, self.optimizer, self.progress, self.config.model)
+        )
         self.saved_at = time.monotonic()
 
     def _save_when_due(self) -> None:
-        self._stop_if_asked()
-        due = self.progress.step % self.config.checkpoint_steps == 0
-        if due or time.monotonic() - self.saved_at > 60 * self.config.checkpoint_minutes:
+        late = time.monotonic() - self.saved_at > 60 * self.config.checkpoint_minutes
+        due = self._stop_if_asked(late or self.progress.step % self.config.checkpoint_steps == 0)
+        if due:
             self._save()
 
-    def _stop_if_asked(self) -> None:
-        number = int(self._reduce_max(self.asked.number))
+    def _stop_if_asked(self, due: bool = False) -> bool:
+        """Save and stop if any process was asked to; whether a checkpoint is due by any process's clock."""
+        number, due_anywhere = self._reduce_max([self.asked.number, due])
         if number:
             self._save()
-            self.accelerator.wait_for_everyone()
             raise Interrupted(number, f"saved {self.run.last}; the same command goes on from there")
+        return bool(due_anywhere)
 
     # -- the parts of a run
 
@@ -263,10 +291,13 @@ class Trainer:
     def _learning_rate(self, epoch: int, step: int) -> float:
         return self.recipe.learning_rate(epoch + step / len(self.batches))
 
-    def _forward_options(self, serial: int, kinetic: KineticCost | None) -> dict[str, Any]:
+    def _forward_options(self, serial: int, step: int, kinetic: KineticCost | None) -> dict[str, Any]:
         """Gates, drawn before the forward pass as a function of (seed, step), and the cost that is to be summed."""
         stochastic = getattr(self.net, "stochastic", None)
-        options = {} if stochastic is None else {"gates": stochastic.draw(self.config.seed, serial)}
+        options: dict[str, Any] = {}
+        if stochastic is not None:
+            gates = stochastic.draw(self.config.seed, serial, self._slice(step))
+            options["gates"] = [g.to(self.accelerator.device) if isinstance(g, Tensor) else g for g in gates]
         return options if kinetic is None else options | {"cost": kinetic}
 
     def _noise(self, serial: int, step: int) -> AbstractContextManager[None]:
@@ -275,10 +306,14 @@ class Trainer:
             return nullcontext()
         generator = torch.Generator()
         generator.manual_seed(int(random_words(1, self.config.seed, serial, Stream.NOISE)[0]))
-        start = step * self.batches.batch_size
-        here = self.batches.positions(step)
         noise = self.net.draw_noise(self.batches.size(step), generator)
-        return self.net.with_noise([c.of(slice(here.start - start, here.stop - start)) for c in noise])
+        here = self._slice(step)
+        return self.net.with_noise([c.of(slice(here.start, here.stop)) for c in noise])
+
+    def _slice(self, step: int) -> range:
+        """This process's places in the global batch."""
+        start, here = step * self.batches.batch_size, self.batches.positions(step)
+        return range(here.start - start, here.stop - start)
 
     # -- processes
 
@@ -286,11 +321,24 @@ class Trainer:
         total: Tensor = self.accelerator.reduce(sums, "sum") if self.world > 1 else sums
         return total.tolist()
 
-    def _reduce_max(self, value: int) -> float:
+    def _reduce_max(self, values: list[int]) -> list[int]:
         if self.world == 1:
-            return value
-        every: Tensor = self.accelerator.gather(torch.tensor([value], device=self.accelerator.device))
-        return float(every.max())
+            return values
+        every: Tensor = self.accelerator.gather(torch.tensor([values], device=self.accelerator.device))
+        return [int(value) for value in every.amax(0)]
+
+    def _on_main(self, action: Callable[[], T]) -> T:
+        """What `action` gives on the main process, for all; refused there, it is refused everywhere."""
+        outcome: list[Any] = [None, None]
+        if self.accelerator.is_main_process:
+            try:
+                outcome[0] = action()
+            except UserError as error:
+                outcome[1] = str(error)
+        value, refusal = broadcast_object_list(outcome)
+        if refusal is not None:
+            raise UserError(refusal)
+        return value  # type: ignore[no-any-return]
 
     def _log(self, line: dict[str, Any]) -> None:
         if self.config.log != "none":
@@ -300,7 +348,13 @@ class Trainer:
 
 
 def evaluate_batch(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-    """The sum of the losses and the number of errors, in float64."""
+    """The sum of the losses, the number of errors and of images, in float64."""
     logits = model(images).float()
-    loss = F.cross_entropy(logits, labels, reduction="sum").double()
-    return torch.stack([loss, (logits.argmax(1) != labels).sum().double()])
+    return _sums(F.cross_entropy(logits, labels, reduction="sum"), logits, labels)
+
+
+def _sums(loss: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
+    # The images are counted: a folder may hold some that cannot be decoded.
+    return torch.stack(
+        [loss.double(), (logits.argmax(1) != labels).sum().double(), loss.new_tensor(len(labels)).double()]
+    )

@@ -30,6 +30,9 @@ class Recipe:
     decay_vectors: bool = _help("weight decay on norms, biases and k too, as the paper's SGD does", True)
     label_smoothing: float = _help("share of the label spread over all classes", 0.0)
     stochastic_depth: float | None = _help("survival probability p_L of the last block (section 3)", None)
+    stochastic_mode: Literal["batch", "drop_path"] = _help(
+        "one gate for each block, or for each block and image", "batch"
+    )
     running_cost: Literal["weight_decay", "kinetic"] = _help("R in min E L(X(T)) + integral of R", "weight_decay")
     kinetic: float = _help("weight of the kinetic running cost sum |f(X_n)|^2 dt", 1e-4)
 
@@ -44,6 +47,10 @@ class Recipe:
             "weight_decay": (math.isfinite(self.weight_decay) and self.weight_decay >= 0, "0 or more"),
             "label_smoothing": (0 <= self.label_smoothing < 1, "0 up to 1"),
             "stochastic_depth": (self.stochastic_depth is None or 0 <= self.stochastic_depth <= 1, "0 to 1"),
+            "stochastic_mode": (
+                self.stochastic_mode == "batch" or self.stochastic_depth is not None,
+                "a survival probability with it, as in --stochastic-depth 0.8",
+            ),
             "kinetic": (math.isfinite(self.kinetic) and self.kinetic >= 0, "0 or more"),
         }
         for name, (holds, expected) in checks.items():

@@ -1,4 +1,4 @@
-"""Where the processes of a run meet, when torchrun starts them again.
+"""Where the processes of a run meet, when torchrun starts them again, and when they part.
 
 torchrun's agent keeps one key-value store for all attempts, and the keys under which processes publish their addresses
 are the same in each. After a rank was killed, a restarted one may read the address of a dead one there and fail with
@@ -7,11 +7,13 @@ are the same in each. After a rank was killed, a restarted one may read the addr
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
 import time
 from functools import cache
 
+import torch.distributed as dist
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]  # public, though not in its `__all__`
 
 PORT_KEY = "stepnet/port_of_rank_0"
@@ -31,6 +33,12 @@ def meet_anew(patience: float = 300.0) -> Store | None:
         store = TCPStore(host, _living_port(host, agents, patience), is_master=False)
     os.environ["MASTER_PORT"] = str(store.port)
     return store
+
+
+@cache
+def part_at_exit() -> None:
+    """Leave the process group when this process ends, and not before: `compare` trains one network after the other."""
+    atexit.register(lambda: dist.destroy_process_group() if dist.is_initialized() else None)
 
 
 def _living_port(host: str, agents: Store, patience: float) -> int:

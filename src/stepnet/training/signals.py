@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -17,24 +18,30 @@ class Interrupted(Exception):
         self.exit_code = 128 + number
 
 
+# Ctrl-C under a launcher comes twice, from the terminal and from the launcher: within this time, they are one.
+ECHO = 1.0
+
+
 class Asked:
-    """The number of the signal that asked the run to stop, 0 while none did."""
+    """The number of the signal that asked the run to stop, 0 while none did; and when it did."""
 
     number: int = 0
+    at: float = 0.0
 
 
 @contextmanager
 def stop_signals() -> Iterator[Asked]:
-    """Catch SIGINT and SIGTERM for a while. A second Ctrl-C stops at once, as ever."""
+    """Catch SIGINT and SIGTERM for a while. A second one stops at once, as ever."""
     asked = Asked()
     if threading.current_thread() is not threading.main_thread():  # Python allows handlers in the main thread only
         yield asked
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if asked.number:
-            raise KeyboardInterrupt
-        asked.number = number
+        if not asked.number:
+            asked.number, asked.at = number, time.monotonic()
+        elif time.monotonic() - asked.at > ECHO:
+            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
