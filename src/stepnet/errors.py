@@ -16,6 +16,7 @@ class UserError(ValueError):
 def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:
     """The error for a name that is not registered, with the nearest ones that are."""
     names = sorted(known)
-    near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
+    lowered = {each.lower(): each for each in names}
+    near = [lowered[match] for match in difflib.get_close_matches(str(name).lower(), lowered, n=3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known: {', '.join(names[:12])}"
     return UserError(f"unknown {kind} {name!r}: {hint}")

@@ -10,7 +10,7 @@ import sympy
 import torch
 
 from stepnet import UserError, get_scheme, solve
-from stepnet.analysis import amplification, empirical_order, order, zero_stable
+from stepnet.analysis import amplification, empirical_order, order, stability_interval, zero_stable
 from stepnet.schemes import LinearMultistep, Point, advance, march
 
 U0, OLDER = torch.tensor([0.7, -0.4], dtype=torch.float64), torch.tensor([0.1, 0.9], dtype=torch.float64)
@@ -74,6 +74,8 @@ def test_leapfrog_takes_the_initial_velocity():
     assert empirical_order("leapfrog", velocity=velocity) == pytest.approx(2, abs=0.15)
     run = solve(lambda u: -u, np.array([1.0]), (0, 2), 400, "leapfrog", velocity=np.array([3.0]))
     assert np.allclose(run.u[:, 0], np.cos(run.t) + 3 * np.sin(run.t), atol=1e-4)
+    listed = solve(lambda u: -u, np.array([1.0]), (0, 2), 400, "leapfrog", velocity=[3.0])
+    assert np.array_equal(listed.u, run.u)
 
 
 def test_a_method_of_ones_own():
@@ -94,6 +96,22 @@ def test_coefficients_may_be_symbols_or_tensors():
     k = torch.tensor(-0.3, dtype=torch.float64, requires_grad=True)
     solve(f, U0, (0.0, 1.0), 5, LinearMultistep((1, k - 1, -k), (0, 1, 0))).u.sum().backward()
     assert k.grad is not None and k.grad.isfinite()
+
+
+@pytest.mark.parametrize("value", [-0.3, 0.1, 1 / 3])
+def test_rounded_coefficients_are_analysed_as_consistent(value):
+    """In float32 `1 + (k - 1) - k` is not 0, nor is the mass `1 + k`; what runs is consistent, and is analysed so."""
+    k = torch.tensor(value)
+    rounded = LinearMultistep((1, k - 1, -k), (0, 1, 0))
+    assert order(rounded) == 1 and zero_stable(rounded) is True
+    assert float(stability_interval(rounded)) == pytest.approx(2 - 2 * value, abs=1e-6)
+
+
+def test_an_array_holds_a_k_for_each_component():
+    ks = np.array([-0.5, 0.1])
+    found = solve(np.cos, np.ones(2), (0.0, 1.0), 5, "lm", k=ks).u
+    for j, k in enumerate(ks):
+        assert np.allclose(found[:, j], solve(np.cos, np.ones(1), (0.0, 1.0), 5, "lm", k=k).u[:, 0], rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -141,6 +159,8 @@ def test_the_damping_sign_of_section_3_2():
         ((0, 1, -1), (0, 1, 0), "alpha_0 must not be 0"),
         ((1, -1), (0, 1, 0), "two lists of one length"),
         ((1,), (0,), "two lists of one length"),
+        ((1, -1), (0, math.nan), "expected finite numbers"),
+        ((1, -1), (0, np.float32(math.inf)), "expected finite numbers"),
     ],
 )
 def test_bad_coefficients_are_named(alpha, beta, message):
@@ -149,7 +169,7 @@ def test_bad_coefficients_are_named(alpha, beta, message):
     assert str(alpha) in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("k", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("k", [math.nan, math.inf, -math.inf, np.float32("nan"), torch.tensor(math.nan), sympy.oo])
 def test_lm_refuses_a_k_that_is_not_finite(k):
-    with pytest.raises(UserError, match=f"k = {k}"):
+    with pytest.raises(UserError, match=f"lm with k = {k}: k must be a finite number"):
         get_scheme("lm", k=k)

@@ -3,7 +3,7 @@
 import pytest
 
 from stepnet import UserError, get_scheme, list_schemes, register_scheme
-from stepnet.schemes import Scheme, aliases_of
+from stepnet.schemes import LM, RK4, LinearMultistep, Neumann, Scheme, aliases_of
 
 
 def test_every_scheme_answers_to_its_name_and_aliases():
@@ -26,13 +26,22 @@ def test_a_family_goes_on_beyond_the_listed_members():
     assert get_scheme("fractal4").stages == 8
 
 
-def test_a_scheme_is_passed_through():
+def test_a_scheme_is_passed_through_and_takes_no_second_k():
     scheme = get_scheme("lm", k=-0.5)
     assert get_scheme(scheme) is scheme
+    with pytest.raises(UserError, match=r"lm\(k=-0.5\) is built already and does not take k=0.9"):
+        get_scheme(scheme, k=0.9)
+
+
+def test_a_scheme_that_is_built_directly_knows_its_name():
+    assert repr(LM(k=-0.5)) == "lm(k=-0.5)" and repr(RK4()) == "rk4" and repr(Neumann(7)) == "neumann7"
+    assert LinearMultistep((1, -1), (0, 1)).name == "LinearMultistep"  # that of its class, when nobody registered it
+    assert type("Mine", (LM,), {})().name == "Mine"
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("rk5", "'rk4'"), ("leap_frog", "'leapfrog'"), ("zzz", "known: "), ("eular", "'euler'")]
+    ("name", "hint"),
+    [("LM", "'lm'"), ("rk5", "'rk4'"), ("leap_frog", "'leapfrog'"), ("zzz", "known: "), ("eular", "'euler'")],
 )
 def test_an_unknown_scheme_names_the_nearest(name, hint):
     with pytest.raises(UserError, match=f"unknown scheme '{name}'") as error:

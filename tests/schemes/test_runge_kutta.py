@@ -2,7 +2,9 @@
 
 from fractions import Fraction
 
+import numpy as np
 import pytest
+import sympy
 import torch
 import torchdiffeq
 
@@ -41,6 +43,10 @@ def test_any_tableau_makes_a_scheme():
     ralston = Tableau(((), (0.5,), (0.0, 0.75)), (2 / 9, 1 / 3, 4 / 9))
     assert order(RungeKutta(ralston)) == 3
     assert kutta.c == (0, Fraction(1, 2), 1)
+    square = Tableau(np.array([[0, 0], [1, 0]]), [0.5, 0.5])  # as textbooks print it
+    assert order(RungeKutta(square)) == 2
+    free = sympy.Symbol("a", positive=True)
+    assert order(RungeKutta(Tableau(((), (free,)), (1 - 1 / (2 * free), 1 / (2 * free))))) == 2  # all of order 2
 
 
 @pytest.mark.parametrize(
@@ -53,6 +59,8 @@ def test_any_tableau_makes_a_scheme():
         ((), (), "0 rows in a and 0 weights"),
         (((), ()), (0.5, 0.5), "row 2 of a has 0 entries"),
         (((), (float("nan"),)), (0.5, 0.5), "nan"),
+        (((), (np.float32("nan"),)), (0.5, 0.5), "nan"),
+        (((), (1,)), (float("inf"), 0.5), "inf"),
     ],
 )
 def test_a_bad_tableau_names_the_value(a, b, message):

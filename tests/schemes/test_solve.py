@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import sympy
 import torch
 
 from stepnet import UserError, get_scheme, list_schemes, solve
@@ -32,6 +33,24 @@ def test_float32_stays_float32(name):
     assert run.u.dtype == run.t.dtype == torch.float32
     exact = solve(f, U0, (0.0, 1.0), 8, name).u
     assert np.allclose(run.u.numpy(), exact, rtol=0, atol=2e-5)
+    array = solve(f, U0.astype(np.float32), (0.0, 1.0), 8, name).u
+    assert array.dtype == np.float32 and np.allclose(array, exact, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_half_precision_and_single_numbers(name):
+    exact = solve(f, U0, (0.0, 1.0), 8, name).u
+    half = solve(f, torch.tensor(U0, dtype=torch.float16), (0.0, 1.0), 8, name).u
+    assert half.dtype == torch.float16 and np.allclose(half.numpy(), exact, rtol=0, atol=0.02)
+    for number in (U0[0, 0], torch.tensor(U0[0, 0])):  # a state of no dimensions
+        assert np.allclose(np.asarray(solve(f, number, (0.0, 1.0), 8, name).u), exact[:, 0, 0], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_f_may_leave_the_real_line(name):
+    wanted = solve(lambda u: 1j * u, np.ones(2, dtype=complex), (0.0, 1.0), 4, name).u
+    for u0 in (np.ones(2), torch.ones(2, dtype=torch.float64)):
+        assert np.allclose(np.asarray(solve(lambda u: 1j * u, u0, (0.0, 1.0), 4, name).u), wanted, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", SINGLE)
@@ -92,6 +111,17 @@ def test_a_module_and_a_builtin_are_right_hand_sides():
     assert solve(np.sin, np.ones(2), (0.0, 1.0), 4, "euler").u.shape == (5, 2)
 
 
+class Decay(torch.nn.Module):
+    def forward(self, t, u):
+        return -t * u
+
+
+def test_a_compiled_module_still_takes_time():
+    compiled = torch.compile(Decay(), backend="eager")
+    u0 = torch.ones(2)
+    assert torch.equal(solve(compiled, u0, (0.0, 1.0), 4).u, solve(Decay(), u0, (0.0, 1.0), 4).u)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -103,11 +133,25 @@ def test_a_module_and_a_builtin_are_right_hand_sides():
         ({"t_span": (0.0, math.nan)}, "nan"),
         ({"t_span": (0.0, math.inf)}, "inf"),
         ({"t_span": (1.0, 1.0)}, "two different finite numbers"),
+        ({"t_span": (-1e308, 1e308)}, "a finite time apart"),
+        ({"u0": np.array([1.0, math.nan])}, "u0 holds nan or inf"),
+        ({"u0": "one"}, "u0 is a str: expected an array of numbers"),
+        ({"u0": [[1.0], [2.0, 3.0]]}, "u0 is a list: expected an array of numbers"),
+        ({"f": torch.tensor}, "f returned a Tensor for a state that is a ndarray"),
+        ({"scheme": get_scheme("lm", k=-1)}, "lm(k=-1) is consistent with (0) u' = f"),
+        ({"scheme": get_scheme("lm", k=torch.tensor([0.5, -1.0]))}, "which has no solution to march to"),
         ({"t_span": 3.0}, "t_span = 3.0: expected two numbers"),
         ({"f": lambda u: u[:1]}, "f returned shape (1,) for a state of shape (2,)"),
         ({"f": lambda u: 1.0}, "f returned shape () for a state of shape (2,)"),
         ({"scheme": "coupled"}, "expected a pair (f, g) and a pair (X, Y)"),
         ({"f": (np.sin, np.cos)}, "expected one f and one array"),
+        (
+            {"f": (np.sin,) * 3, "u0": (np.ones(2),) * 3, "scheme": "coupled"},
+            "expected a pair (f, g) and a pair (X, Y)",
+        ),
+        ({"scheme": "leapfrog", "velocity": np.ones(3)}, "velocity of shape (3,) for a state of shape (2,)"),
+        ({"scheme": get_scheme("lm", k=0.5), "k": 0.1}, "lm(k=0.5) is built already and does not take k=0.1"),
+        ({"scheme": get_scheme("lm", k=sympy.Symbol("k"))}, "a run needs a number for k"),
         ({"f": lambda u: u**9, "u0": np.full(2, 9.0), "steps": 10}, "rk4 blew up at step 1, t = 0.1, dt = 0.1"),
     ],
 )

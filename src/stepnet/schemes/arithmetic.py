@@ -7,11 +7,14 @@ and stay plain arithmetic themselves.
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+
+from stepnet.errors import UserError
 
 State: TypeAlias = Any  # a tensor, an array, a sympy expression, a tree series, or a tuple of these
 Coefficient: TypeAlias = Any  # a number, a rational, a symbol or a tensor
@@ -60,8 +63,9 @@ def mix(u: State, v: State, k: Coefficient) -> State:
         return u
     if isinstance(u, tuple):
         return tuple(mix(a, b, k) for a, b in zip(u, v, strict=True))
-    if isinstance(u, torch.Tensor) and (not isinstance(k, torch.Tensor) or k.dtype == u.dtype == v.dtype):
-        return torch.lerp(u, v, k if isinstance(k, torch.Tensor) else float(k))
+    tensors = [part for part in (u, v, k) if isinstance(part, torch.Tensor)]
+    if isinstance(u, torch.Tensor) and len({part.dtype for part in tensors}) == 1:
+        return torch.lerp(u, v, k if isinstance(k, torch.Tensor) else _as_float(k))
     return u + scale(k, v - u)
 
 
@@ -81,6 +85,17 @@ def is_number(value: object, number: int) -> bool:
     arithmetic on 0-d arrays gives one, so it may be a state that happens to be 0.
     """
     return isinstance(value, int | float | Fraction) and not isinstance(value, np.generic) and value == number
+
+
+def is_finite(value: Coefficient) -> bool:
+    """Whether a coefficient is neither infinite nor nan, all through; a symbol may be any number."""
+    if isinstance(value, torch.Tensor):
+        return bool(torch.isfinite(value).all())
+    if isinstance(value, np.ndarray | np.generic):
+        return bool(np.isfinite(value).all())
+    if hasattr(value, "free_symbols"):
+        return value.is_finite is not False
+    return math.isfinite(value)
 
 
 def _combine_difference(terms: list[tuple[Coefficient, State]]) -> State:
@@ -103,5 +118,10 @@ def _add_scaled(total: State, c: Coefficient, x: State) -> State:
 
 
 def _as_float(c: Coefficient) -> Coefficient:
-    exact = isinstance(c, Fraction) or hasattr(c, "free_symbols")  # a sympy number knows its symbols (none)
-    return float(c) if exact else c
+    if isinstance(c, Fraction):
+        return float(c)
+    if not hasattr(c, "free_symbols"):
+        return c
+    if c.free_symbols:
+        raise UserError(f"the coefficient {c} has no value: a run needs a number for {min(map(str, c.free_symbols))}")
+    return float(c)  # a sympy number

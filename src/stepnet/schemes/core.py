@@ -67,8 +67,7 @@ class Equation:
 class Scheme:
     """A numerical method. A subclass states what it is and defines `increment` (and `carry`, if not `u_n`)."""
 
-    name: str = ""
-    aliases: ClassVar[tuple[str, ...]] = ()
+    name: str = ""  # its registered name; the name of its class before that
     reference: ClassVar[str] = ""
     network: ClassVar[str] = ""  # the architecture that this scheme is, where the paper names one
     order: int = 1  # against its own equation
@@ -79,6 +78,9 @@ class Scheme:
     trainable: ClassVar[bool] = False  # a network learns one k for each step
     initial_k: ClassVar[tuple[float, float]] = (0.0, 0.0)  # k ~ U[low, high] in a new network
     makes_network: ClassVar[bool] = True
+
+    def __init_subclass__(cls) -> None:
+        cls.name = vars(cls).get("name", cls.__name__)
 
     @property
     def equation(self) -> Equation:

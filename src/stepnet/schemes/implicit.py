@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import singledispatch
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.optimize
@@ -46,10 +46,11 @@ def fixed_point(guess: State, phi: Map, tolerance: float) -> State:
     raise UserError(f"no implicit step for a state of type {type(guess).__name__}: expected an array or a tensor")
 
 
-@fixed_point.register
-def _(guess: np.ndarray, phi: Map, tolerance: float) -> State:
-    complex_values = np.iscomplexobj(guess) or np.iscomplexobj(phi(guess))
-    dtype = np.complex128 if complex_values else np.float64
+@fixed_point.register(np.ndarray)
+@fixed_point.register(np.generic)
+def _(guess: Any, phi: Map, tolerance: float) -> State:
+    kept = phi(guess).dtype  # f may take a real state into the complex plane
+    dtype = np.complex128 if kept.kind == "c" else np.float64
 
     def unpack(x: np.ndarray) -> np.ndarray:
         return x.view(dtype).reshape(guess.shape)
@@ -62,12 +63,13 @@ def _(guess: np.ndarray, phi: Map, tolerance: float) -> State:
     found = scipy.optimize.root(residual, start, method="hybr", options={"xtol": tolerance})
     if np.abs(found.fun).max(initial=0.0) > 1e3 * tolerance * (1 + np.abs(found.x).max(initial=0.0)):
         raise UserError(f"the implicit step did not converge (residual {np.abs(found.fun).max():.1e}): take more steps")
-    return unpack(found.x)
+    return unpack(found.x).astype(kept)
 
 
 @fixed_point.register
 def _(guess: torch.Tensor, phi: Map, tolerance: float) -> State:
-    complex_values = guess.is_complex()
+    kept = phi(guess).dtype
+    complex_values = kept.is_complex
 
     def pack(u: torch.Tensor) -> torch.Tensor:
         return (torch.view_as_real(u) if complex_values else u).reshape(-1)
@@ -80,11 +82,16 @@ def _(guess: torch.Tensor, phi: Map, tolerance: float) -> State:
     def residual(x: torch.Tensor) -> torch.Tensor:
         return x - pack(phi(unpack(x)))
 
-    x = pack(guess.detach()).clone()
+    def correction(jacobian: torch.Tensor, defect: torch.Tensor) -> torch.Tensor:
+        wide = torch.promote_types(defect.dtype, torch.float32)  # no factorisation in half precision
+        solution: torch.Tensor = torch.linalg.solve(jacobian.to(wide), defect.to(wide))
+        return solution.to(defect.dtype)
+
+    x = pack(guess.detach().to(kept)).clone()
     tolerance = max(tolerance, 10 * torch.finfo(x.dtype).eps)
     for _ in range(50):
         jacobian = torch.autograd.functional.jacobian(residual, x).detach()  # type: ignore[no-untyped-call]
-        update = torch.linalg.solve(jacobian, residual(x).detach())
+        update = correction(jacobian, residual(x).detach())
         x = x - update
         if not bool(update.abs().max() > tolerance * (1 + x.abs().max())):
             break
@@ -92,4 +99,4 @@ def _(guess: torch.Tensor, phi: Map, tolerance: float) -> State:
         raise UserError(f"the implicit step did not converge (last update {update.abs().max():.1e}): take more steps")
     # One more Newton step, through which gradients reach u_n and the parameters of f: by the implicit function
     # theorem its derivative is that of the fixed point.
-    return unpack(x - torch.linalg.solve(jacobian, residual(x)))
+    return unpack(x - correction(jacobian, residual(x)))

@@ -7,15 +7,17 @@ for `mass u^(m) = f`, where the coefficients themselves fix the mass: `mass = rh
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import ClassVar
 
+import numpy as np
 import torch
 
 from stepnet.errors import UserError
-from stepnet.schemes.arithmetic import Coefficient, State, combine, is_number, mix, scale
+from stepnet.schemes.arithmetic import Coefficient, State, combine, is_finite, is_number, mix, scale
 from stepnet.schemes.core import Equation, Past, Scheme
 from stepnet.schemes.registry import register_scheme
 from stepnet.schemes.runge_kutta import RK4, Euler, Heun
@@ -44,6 +46,13 @@ class LinearMultistep(Scheme):
     def coefficients(self, k: Coefficient) -> tuple[Coefficients, Coefficients]:
         """`alpha` and `beta`, newest first; in `lm` they depend on the step's `k`."""
         return self._alpha, self._beta
+
+    def converted(self, convert: Callable[[Coefficient], Coefficient]) -> LinearMultistep:
+        """The same method with other coefficients, alpha_1 such that alpha still sums to 0 to the last digit."""
+        method = copy.copy(self)
+        first, _, *rest = map(convert, self._alpha)
+        method._alpha, method._beta = (first, -first - sum(rest), *rest), tuple(map(convert, self._beta))
+        return method
 
     def mass(self, k: Coefficient = None) -> Coefficient:
         """The factor in `mass u^(m) = f`: `sum_j alpha_j C(s-j, m) / sum_j beta_j`."""
@@ -105,7 +114,7 @@ class LM(LinearMultistep):
     initial_k: ClassVar[tuple[float, float]] = (-0.1, 0.0)
 
     def __init__(self, k: Coefficient = Fraction(-1, 20)) -> None:
-        if isinstance(k, int | float) and not math.isfinite(k):
+        if not is_finite(k):
             raise UserError(f"lm with k = {k}: k must be a finite number (zero-stable for -1 < k <= 1)")
         self.k = k
         super().__init__(*self.coefficients(k), start=Euler())
@@ -137,8 +146,8 @@ class Leapfrog(LinearMultistep):
     derivative = 2
 
     def __init__(self, velocity: State = 0) -> None:
-        self.velocity = velocity
-        super().__init__((1, -2, 1), (0, 1, 0), start=TaylorStart(velocity))
+        self.velocity = np.asarray(velocity, dtype=float) if isinstance(velocity, list) else velocity
+        super().__init__((1, -2, 1), (0, 1, 0), start=TaylorStart(self.velocity))
 
     def starter(self) -> Scheme:
         return self.start
@@ -151,6 +160,11 @@ class TaylorStart(Scheme):
         self.velocity = velocity
 
     def carry(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
+        shapes = [tuple(getattr(part, "shape", ())) for part in (self.velocity, past[0].u)]
+        if shapes[0] not in ((), shapes[1]):
+            raise UserError(
+                f"velocity of shape {shapes[0]} for a state of shape {shapes[1]}: expected one u'(0) for it"
+            )
         return combine((1, past[0].u), (dt, self.velocity))
 
     def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
@@ -184,6 +198,8 @@ def _check(alpha: Coefficients, beta: Coefficients) -> None:
     shown = f"alpha = {tuple(alpha)}, beta = {tuple(beta)}"
     if len(alpha) < 2 or len(alpha) != len(beta):
         raise UserError(f"multistep coefficients {shown}: expected two lists of one length, 2 or more")
+    if not all(map(is_finite, (*alpha, *beta))):
+        raise UserError(f"multistep coefficients {shown}: expected finite numbers")
     if is_number(alpha[0], 0):
         raise UserError(f"multistep coefficients {shown}: alpha_0 must not be 0")
     if not is_number(beta[0], 0):
@@ -199,7 +215,7 @@ def _vanishes(total: Coefficient) -> bool:
         return bool(total.expand() == 0)
     if isinstance(total, torch.Tensor):  # 1 + (k - 1) - k is 0 up to the rounding of k's own type
         return bool((total.detach().abs() < 16 * torch.finfo(total.dtype).eps).all())
-    return abs(float(total)) < 1e-9
+    return bool(np.all(np.abs(np.asarray(total, dtype=float)) < 1e-9))
 
 
 def _divide(a: Coefficient, b: Coefficient) -> Coefficient:

@@ -24,6 +24,8 @@ def register_scheme(name: str, *, aliases: tuple[str, ...] = ()) -> Callable[[Fa
         for taken in (name, *aliases):
             if taken in _factories or taken in _aliases:
                 raise UserError(f"a scheme named {taken!r} is registered already: choose another name")
+        if isinstance(factory, type) and issubclass(factory, Scheme):
+            factory.name = name
         _factories[name] = factory
         _aliases.update(dict.fromkeys(aliases, name))
         return factory
@@ -39,6 +41,8 @@ def register_family(prefix: str, make: Callable[[int], Scheme]) -> None:
 def get_scheme(name: str | Scheme, **parameters: Any) -> Scheme:
     """The scheme of that name or alias, built with its parameters: `get_scheme("lm", k=-0.5)`."""
     if isinstance(name, Scheme):
+        if parameters:
+            raise UserError(f"scheme {name!r} is built already and does not take {_shown(parameters)}: give its name")
         return name
     canonical = _aliases.get(name, name)
     factory = _factories.get(canonical)
@@ -67,7 +71,10 @@ def _build(name: str, factory: Callable[..., Scheme], parameters: dict[str, Any]
     except TypeError as error:
         if "unexpected keyword argument" not in str(error) and "takes no arguments" not in str(error):
             raise
-        given = ", ".join(f"{key}={value!r}" for key, value in parameters.items())
-        raise UserError(f"scheme {name!r} does not take {given}") from None
-    scheme.name = scheme.name or name
+        raise UserError(f"scheme {name!r} does not take {_shown(parameters)}") from None
+    vars(scheme).setdefault("name", name)  # a member of a family names itself
     return scheme
+
+
+def _shown(parameters: dict[str, Any]) -> str:
+    return ", ".join(f"{key}={value!r}" for key, value in parameters.items())

@@ -6,13 +6,12 @@ u_{n+1} = u_n + dt sum_i b_i f(t_n + c_i dt, v_i)
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
 from stepnet.errors import UserError
-from stepnet.schemes.arithmetic import Coefficient, State, combine, scale
+from stepnet.schemes.arithmetic import Coefficient, State, combine, is_finite, scale
 from stepnet.schemes.core import Past, Scheme
 from stepnet.schemes.registry import register_scheme
 
@@ -27,6 +26,8 @@ class Tableau:
     b: Row
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "a", tuple(tuple(row) for row in self.a))  # lists and arrays will do
+        object.__setattr__(self, "b", tuple(self.b))
         if not self.b or len(self.a) != len(self.b):
             raise UserError(f"tableau has {len(self.a)} rows in a and {len(self.b)} weights in b: they must agree")
         for i, row in enumerate(self.a):
@@ -37,7 +38,7 @@ class Tableau:
                 )
             if len(row) < i:
                 raise UserError(f"tableau row {i + 1} of a has {len(row)} entries: expected at least {i}")
-            if not all(_is_finite(entry) for entry in (*row, self.b[i])):
+            if not all(is_finite(entry) for entry in (*row, self.b[i])):
                 raise UserError(f"tableau row {i + 1} is a = {row}, b = {self.b[i]}: expected finite numbers")
         total = sum(self.b)
         if abs(total - 1) > 1e-12:
@@ -47,10 +48,6 @@ class Tableau:
     def c(self) -> Row:
         """The abscissae. They are row sums, so that `f(t, u)` and its autonomous form give the same step."""
         return tuple(sum(row[:i]) for i, row in enumerate(self.a))
-
-
-def _is_finite(entry: Coefficient) -> bool:
-    return not isinstance(entry, float) or math.isfinite(entry)
 
 
 class RungeKutta(Scheme):

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from stepnet.errors import UserError
-from stepnet.schemes.arithmetic import State
+from stepnet.schemes.arithmetic import State, is_finite
 from stepnet.schemes.core import RightHandSide, Scheme, march
 from stepnet.schemes.registry import get_scheme
 
@@ -43,9 +43,7 @@ def solve(
     if not isinstance(steps, int | np.integer) or isinstance(steps, bool) or steps <= 0:
         raise UserError(f"steps = {steps!r}: expected a whole number from 1 up")
     u0 = _as_state(u0)
-    if isinstance(f, tuple) != isinstance(u0, tuple) or method.equation.partitioned != isinstance(f, tuple):
-        wanted = "a pair (f, g) and a pair (X, Y)" if method.equation.partitioned else "one f and one array"
-        raise UserError(f"scheme {method.name!r} solves {method.equation}: expected {wanted}")
+    _check_equation(method, f, u0)
     dt = (end - start) / int(steps)
     clock = _Clock(start, dt)
     rhs = _right_hand_side(f, clock)
@@ -72,8 +70,9 @@ def _right_hand_side(f: Any, clock: _Clock) -> RightHandSide:
 
     def rhs(u: State, c: Any, i: int) -> State:
         value = f(clock.t + float(c) * clock.dt, u) if timed else f(u)
-        if not isinstance(value, torch.Tensor):
-            value = np.asarray(value)
+        value = value if isinstance(value, torch.Tensor) else np.asarray(value)
+        if isinstance(value, torch.Tensor) != isinstance(u, torch.Tensor):
+            raise UserError(f"f returned a {type(value).__name__} for a state that is a {type(u).__name__}")
         if tuple(value.shape) != tuple(u.shape):
             raise UserError(f"f returned shape {tuple(value.shape)} for a state of shape {tuple(u.shape)}")
         return value
@@ -84,7 +83,7 @@ def _right_hand_side(f: Any, clock: _Clock) -> RightHandSide:
 def _takes_time(f: Callable[..., Any]) -> bool:
     """Whether `f` is `f(t, u)`: it has two parameters without a default."""
     if isinstance(f, torch.nn.Module):
-        f = f.forward
+        f = getattr(f, "_orig_mod", f).forward  # a compiled module hides its signature
     try:
         parameters = inspect.signature(f).parameters.values()
     except (TypeError, ValueError):  # a builtin such as numpy.sin tells nothing: one argument
@@ -98,27 +97,44 @@ def _check_span(t_span: tuple[float, float]) -> tuple[float, float]:
         start, end = (float(t) for t in t_span)
     except (TypeError, ValueError):
         raise UserError(f"t_span = {t_span!r}: expected two numbers (start, end)") from None
-    if not (math.isfinite(start) and math.isfinite(end)) or start == end:
-        raise UserError(f"t_span = {t_span!r}: expected two different finite numbers")
+    if not math.isfinite(end - start) or start == end:
+        raise UserError(f"t_span = {t_span!r}: expected two different finite numbers, a finite time apart")
     return start, end
+
+
+def _check_equation(scheme: Scheme, f: Any, u0: State) -> None:
+    equation = scheme.equation
+    parts = [len(given) if isinstance(given, tuple) else 1 for given in (f, u0)]
+    if parts != [2 if equation.partitioned else 1] * 2:
+        wanted = "a pair (f, g) and a pair (X, Y)" if equation.partitioned else "one f and one array"
+        raise UserError(f"scheme {scheme.name!r} solves {equation}: expected {wanted}")
+    mass = equation.mass
+    if bool((mass == 0).any() if isinstance(mass, torch.Tensor | np.ndarray) else mass == 0):
+        raise UserError(f"scheme {scheme!r} is consistent with {equation}, which has no solution to march to")
 
 
 def _as_state(u0: Any) -> State:
     if isinstance(u0, tuple):
         return tuple(_as_state(part) for part in u0)
+    state: State
     if isinstance(u0, torch.Tensor):
-        return u0 if u0.is_floating_point() or u0.is_complex() else u0.to(torch.get_default_dtype())
-    array = np.asarray(u0)
-    return array if array.dtype.kind in "fc" else array.astype(np.float64)
+        state = u0 if u0.is_floating_point() or u0.is_complex() else u0.to(torch.get_default_dtype())
+    else:
+        try:
+            state = np.asarray(u0)
+            state = state if state.dtype.kind in "fc" else state.astype(np.float64)
+        except (TypeError, ValueError):
+            raise UserError(f"u0 is a {type(u0).__name__}: expected an array of numbers") from None
+    if not is_finite(state):
+        raise UserError("u0 holds nan or inf: expected finite numbers")
+    return state
 
 
 def _check_finite(u: State, scheme: Scheme, n: int, t: float, dt: float) -> None:
-    for part in u if isinstance(u, tuple) else (u,):
-        finite = torch.isfinite(part).all() if isinstance(part, torch.Tensor) else np.isfinite(part).all()
-        if not bool(finite):
-            raise UserError(
-                f"{scheme.name} blew up at step {n}, t = {t:g}, dt = {dt:g}: take more steps, or see its stability"
-            )
+    if not all(map(is_finite, u if isinstance(u, tuple) else (u,))):
+        raise UserError(
+            f"{scheme.name} blew up at step {n}, t = {t:g}, dt = {dt:g}: take more steps, or see its stability"
+        )
 
 
 def _times(start: float, end: float, steps: int, u0: State) -> State:
