@@ -65,7 +65,7 @@ def test_exact_moments_are_those_of_geometric_brownian_motion(moment):
     drift, diffusion = 0.2 * -0.5, math.sqrt(0.2 * 0.8) * -0.5
     wanted = 1.5**moment * math.exp(2 * (moment * drift + moment * (moment - 1) / 2 * diffusion**2))
     noise = get_noise("stochastic_depth", p=0.2)
-    assert exact_moment(noise, moment, Problem(start=1.5, time=2.0)) == pytest.approx(wanted, rel=1e-13)
+    assert exact_moment(noise, moment, Problem(rates=(-0.5,), start=1.5, time=2.0)) == pytest.approx(wanted, rel=1e-13)
 
 
 @pytest.mark.parametrize("moment", [1, 2, 3])
@@ -76,7 +76,7 @@ def test_the_scheme_s_moments_are_those_of_all_its_paths(moment):
         keep, drop = (1 - 0.5 * (dt * p + math.sqrt(dt) * (eta - p)) for eta in (1, 0))
         mean += math.comb(6, kept) * p**kept * (1 - p) ** (6 - kept) * (keep**kept * drop ** (6 - kept)) ** moment
     noise = get_noise("stochastic_depth", p=p)
-    assert scheme_moment(noise, 6, moment, Problem()) == pytest.approx(mean, rel=1e-13)
+    assert scheme_moment(noise, 6, moment, Problem(rates=(-0.5,))) == pytest.approx(mean, rel=1e-13)
 
 
 @pytest.mark.parametrize(("name", "parameters"), [*WEAK, ("stochastic_depth", {"p": 0.2})], ids=str)
@@ -90,8 +90,22 @@ def test_monte_carlo_agrees_with_the_scheme_s_exact_moments(name, parameters, pr
         assert abs(found - scheme_moment(noise, 8, moment, problem)) < 4 * deviation + 1e-12
 
 
+@pytest.mark.parametrize(("name", "parameters"), [("stochastic_depth", {"p": 0.2}), ("shake_shake", {})], ids=str)
+def test_the_95_per_cent_interval_covers_the_exact_error_as_often_as_it_says(name, parameters):
+    exact = weak_error(name, 8, 3, **parameters).error
+    found = [weak_error(name, 8, 3, samples=5000, seed=seed, **parameters) for seed in range(200)]
+    covered = sum(abs(one.error - exact) < one.interval for one in found)
+    assert 180 <= covered <= 199  # 190 expected, with a deviation of 3
+
+
+def test_sampled_and_exact_slopes_are_the_same_estimate():
+    exact = weak_order("stochastic_depth", 3, steps=(8, 16, 32, 64), p=0.2)
+    sampled = weak_order("stochastic_depth", 3, samples=20_000, p=0.2)
+    assert abs(sampled.slope - exact.slope) < 2 * sampled.interval < 0.2
+
+
 def test_monte_carlo_is_a_function_of_its_seed():
-    first, again, other = (weak_error("shake_shake", 4, samples=1000, seed=seed).error for seed in (1, 1, 2))
+    first, again, other = (weak_error("shake_shake", 4, samples=2000, seed=seed).error for seed in (1, 1, 2))
     assert first == again != other
 
 
@@ -151,12 +165,12 @@ def test_a_nonlinear_f_is_compared_with_torchsde():
         (lambda: weak_error("shake_shake", 0), "steps = 0"),
         (lambda: weak_error("shake_shake", 4, 0), "moment = 0"),
         (lambda: weak_error("shake_shake", 4, problem=Problem(time=0.0)), "time = 0.0.*dt > 0"),
-        (lambda: weak_error("shake_shake", 4, samples=1), "samples = 1"),
+        (lambda: weak_error("shake_shake", 4, samples=100), "samples = 100: expected a whole number from 2000"),
         (lambda: weak_error("stochastic_depth", 4), "p is a symbol"),
         (lambda: weak_error("stochastic_depth", 4, problem=Problem(scheme="lm"), p=0.5), "one-step scheme"),
         (lambda: weak_error("stochastic_depth", 4, problem=Problem(f=(np.sin,)), p=0.5), "no exact moments"),
         (lambda: weak_order("shake_shake", steps=(4,)), "a slope needs two"),
-        (lambda: weak_order("gaussian", 3, steps=(512, 1024), samples=100, sigma=0.5), "more samples"),
+        (lambda: weak_order("gaussian", 3, steps=(512, 1024), samples=2000, sigma=0.5), "more samples"),
     ],
 )
 def test_bad_input(call, message):

@@ -13,12 +13,11 @@ def few_samples(monkeypatch):
     monkeypatch.setattr(noise, "SAMPLES", 20_000)
 
 
-def orders(text, label):
-    """The exact slopes of a row, one for each moment, and those measured with their intervals."""
-    row = re.search(rf"^  {re.escape(label)} +(\d.*)$", text, re.MULTILINE).group(1)
-    exact = [float(slope) for slope in re.findall(r"(\d\.\d+) \(", row)]
-    measured = [tuple(map(float, pair)) for pair in re.findall(r"\((\d\.\d+) ± (\d\.\d+)\)", row)]
-    return exact, measured
+def orders(text, label=""):
+    """The slopes under a label: exact at small steps, exact at large ones, and measured there with their intervals."""
+    rows = text.split("by symbols")[1].split(f"\n  {label:<12}1/dt ", 1)[1].splitlines()[:3]
+    slopes = [[float(cell.split(" ±")[0]) for cell in re.findall(r"\d\.\d{3}(?: ± \d\.\d{3})?", row)] for row in rows]
+    return *slopes, [float(width) for width in re.findall(r"± (\S+)", rows[2])]
 
 
 def test_stochastic_depth_tells_its_equation_its_condition_and_what_happens_without_it(capsys):
@@ -26,9 +25,12 @@ def test_stochastic_depth_tells_its_equation_its_condition_and_what_happens_with
     text = capsys.readouterr().out
     assert "dX = p f dt + sqrt(p (1 - p)) f dB" in text
     assert "holds if 1 - 2 p = O(sqrt(dt))" in text
-    exact, measured = orders(text, "p = 0.5")
+    assert "E X^3       off by a^3 dt^(3/2) p (1 - 2 p) (1 - p) in a step" in text
+    assert re.search(r"by symbols +1 +1 +1/2$", text, re.MULTILINE)
+    exact, large, measured, _ = orders(text, "p = 0.5")
     assert exact == pytest.approx([1, 1, 1], abs=0.01)
-    assert all(abs(slope - 1) < 0.2 for slope, _ in measured[:2])
+    assert large[:2] == pytest.approx(measured[:2], abs=0.05)
+    assert all(abs(slope - 1) < 0.2 for slope in measured[:2])
     assert orders(text, "p = 0.2")[0] == pytest.approx([1, 1, 0.5], abs=0.01)
     assert max(map(len, text.splitlines())) <= 80
 
@@ -44,10 +46,10 @@ def test_shake_shake(capsys):
     assert main(["scheme", "shake_shake"]) == 0
     text = capsys.readouterr().out
     assert "dX = (f1 + f2)/2 dt + sqrt(3) (f1 - f2)/6 dB" in text
-    exact, measured = orders(text, "")
+    exact, large, measured, widths = orders(text)
     assert exact == pytest.approx([1, 1, 1], abs=0.01)
-    assert all(abs(slope - 1) + interval < 0.2 for slope, interval in measured)
-    assert len(measured) == 3
+    assert all(abs(slope - 1) + width < 0.2 for slope, width in zip(measured, widths, strict=True))
+    assert all(abs(a - b) < 2 * width for a, b, width in zip(measured, large, widths, strict=True))
 
 
 @pytest.mark.parametrize(

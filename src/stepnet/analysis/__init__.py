@@ -6,6 +6,7 @@ from stepnet.analysis.modified import between_states, modified_equation
 from stepnet.analysis.noise import (
     get_noise,
     list_noises,
+    one_step_error,
     stochastic_equation,
     weak_condition,
 )
@@ -17,6 +18,7 @@ from stepnet.analysis.stability import (
     imaginary_limit,
     stability_interval,
     stability_region,
+    stable,
     zero_stable,
 )
 from stepnet.analysis.symbols import is_symbolic, subject
@@ -51,11 +53,13 @@ __all__ = [
     "modified_equation",
     "modified_lines",
     "modified_transport",
+    "one_step_error",
     "order",
     "plain",
     "plain_equation",
     "stability_interval",
     "stability_region",
+    "stable",
     "step_lines",
     "stochastic_equation",
     "subject",

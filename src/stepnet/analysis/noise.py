@@ -218,7 +218,7 @@ def stochastic_equation(noise: str | Noise, **parameters: Any) -> StochasticEqua
 
 @dataclass(frozen=True)
 class Term:
-    """One summand of the condition: `coefficient dt^order`, or 0, whose order is infinite."""
+    """`coefficient dt^order`, or 0, whose order is infinite."""
 
     name: str
     value: sympy.Expr
@@ -274,6 +274,35 @@ def weak_condition(noise: str | Noise, **parameters: Any) -> WeakCondition:
     return WeakCondition(terms, tuple(small for term in failing if (small := _assumption(term)) is not None))
 
 
+def one_step_error(noise: str | Noise, moment: int = 1, **parameters: Any) -> Term:
+    """The leading term of `E X_1^m - E X(dt)^m` from X = 1, with `f = a X`, or `f1 = a X` and `f2 = b X`.
+
+    An error of order dt^q in each of T/dt steps adds up to one of order dt^(q - 1): that is the weak order of the m-th
+    moment, whatever the rates are.
+    """
+    noise = get_noise(noise, **parameters)
+    check_whole("moment", moment)
+    a, b = sympy.symbols("a b")
+    fs: tuple[Function, ...] = (lambda x: a * x, lambda x: b * x)
+    power = sympy.expand(stochastic_step(noise, fs, sympy.S.One, xi, dt) ** moment)
+    found = sum(power.coeff(xi, j) * noise.moment(j) for j in range(moment + 1))
+    equation, rates = stochastic_equation(noise), dict(zip(right_hand_sides(noise), (a, b), strict=False))
+    drift, diffusion = equation.drift.subs(rates), equation.diffusion.subs(rates)
+    growth = dt * (moment * drift + moment * (moment - 1) * diffusion**2 / 2)
+    wanted = 1 + growth + growth**2 / 2  # of exp(growth): Euler's error is no smaller than dt^2
+    root = sympy.Symbol("root", positive=True)  # of dt
+    error = sympy.Poly(sympy.expand((found - wanted).subs(dt, root**2)), root)
+    terms = ((_factored(sympy.simplify(c)), sympy.Rational(n, 2)) for (n,), c in reversed(error.terms()))
+    coefficient, order = next(term for term in terms if term[0] != 0)
+    return Term("E X" if moment == 1 else f"E X^{moment}", coefficient * dt**order, order, coefficient)
+
+
+def check_whole(what: str, value: object) -> None:
+    """Refuse what is no whole number from 1 up."""
+    if not isinstance(value, int) or value < 1:
+        raise UserError(f"{what} = {value!r}: expected a whole number from 1 up")
+
+
 def number(value: sympy.Expr) -> float:
     """A parameter as a float; one that was left a symbol cannot be sampled."""
     if value.free_symbols:
@@ -286,7 +315,14 @@ def _term(name: str, value: sympy.Expr) -> Term:
     if value == 0:
         return Term(name, value, sympy.oo, sympy.S.Zero)
     coefficient, order = value.as_leading_term(dt).as_coeff_exponent(dt)
-    return Term(name, value, order, sympy.factor(coefficient))
+    return Term(name, value, order, _factored(coefficient))
+
+
+def _factored(coefficient: sympy.Expr) -> sympy.Expr:
+    """In factors such as `1 - 2 p`, whose number is positive."""
+    factors = sympy.Mul.make_args(sympy.factor(coefficient))
+    turned = [factor for factor in factors if factor.is_Add and factor.as_coeff_Add()[0].is_negative]
+    return (-1) ** len(turned) * sympy.Mul(*(-factor if factor in turned else factor for factor in factors))
 
 
 def _assumption(term: Term) -> Smallness | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stepnet.analysis.noise import Noise
 
 SAMPLES = 100_000
 MOMENTS = (1, 2, 3)
@@ -11,28 +14,35 @@ MOMENTS = (1, 2, 3)
 def describe_noise(name: str, p: float | None = None) -> str:
     """The noise's analysis as text. Weak orders are measured for numbers: p = 1/2 and 0.2 unless one is given."""
     from stepnet import analysis
-    from stepnet.analysis.noise import increment_moment
+    from stepnet.analysis.noise import REQUIRED, increment_moment
 
     noise = analysis.get_noise(name, **({} if p is None else {"p": p}))
-    condition = analysis.weak_condition(noise)
+    steps = [analysis.one_step_error(noise, m) for m in MOMENTS]
     facts = [
         ("noise", noise.about),
         ("equation", str(analysis.stochastic_equation(noise))),
         *((f"E {_power('dW', m)}", analysis.plain(increment_moment(noise, m))) for m in MOMENTS),
         ("condition", "|E dW| + |E dW^3| + |E dW^2 - dt| <= K dt^2 (appendix B)"),
-        ("", str(condition)),
+        ("", str(analysis.weak_condition(noise))),
+        *(
+            (error.name, f"off by {analysis.plain(error.value)} in a step, for f = a X")
+            for error in steps
+            if error.order < REQUIRED
+        ),
     ]
     lines = [name if p is None else f"{name}, p = {p:g}", *(f"  {label:<12}{text}" for label, text in facts), ""]
-    lines.append(f"  weak order, exactly and by {SAMPLES:,} paths (95 %), on a linear f")
-    lines.append(_row("", [f"E {_power('X', m)}" for m in MOMENTS]))
+    lines.append(_row("weak order", "", [error.name for error in steps]))
+    lines.append(_row("", "by symbols", [str(error.order - 1) for error in steps]))
     for values in _numbers(noise.name, p):
-        measured = analysis.get_noise(name, **values)
-        lines.append(_row(", ".join(f"{key} = {value:g}" for key, value in values.items()), _orders(measured)))
+        label = ", ".join(f"{key} = {value:g}" for key, value in values.items())
+        for way, cells in _measured(analysis.get_noise(name, **values)):
+            lines.append(_row(label, way, cells))
+            label = ""
     return "\n".join(lines)
 
 
-def _row(label: str, cells: list[str]) -> str:
-    return (f"  {label:<12}" + "".join(f"{cell:<22}" for cell in cells)).rstrip()
+def _row(label: str, way: str, cells: list[str]) -> str:
+    return (f"  {label:<12}{way:<19}" + "".join(f"{cell:<15}" for cell in cells)).rstrip()
 
 
 def _power(base: str, m: int) -> str:
@@ -45,16 +55,20 @@ def _numbers(name: str, p: float | None) -> list[dict[str, Any]]:
     return [{}] if name == "shake_shake" else [{"sigma": 0.5}]
 
 
-def _orders(noise: Any) -> list[str]:
+def _measured(noise: Noise) -> list[tuple[str, list[str]]]:
+    """Slopes on a linear f: exact at small steps, then at large ones, where sampling is to find the same."""
     from stepnet.analysis import weak_order
+    from stepnet.analysis.weak import LARGE_STEPS, SMALL_STEPS
     from stepnet.errors import UserError
 
-    texts = []
-    for moment in MOMENTS:
-        found = f"{weak_order(noise, moment)}"
+    def sampled(moment: int) -> str:
         try:
-            found += f" ({weak_order(noise, moment, samples=SAMPLES)})"
+            return str(weak_order(noise, moment, samples=SAMPLES))
         except UserError:  # the error is smaller than what sampling can see
-            found += " (not seen)"
-        texts.append(found)
-    return texts
+            return "not seen"
+
+    exact = {
+        f"1/dt {steps[0]} … {steps[-1]}": [str(weak_order(noise, m, steps=steps)) for m in MOMENTS]
+        for steps in (SMALL_STEPS, LARGE_STEPS)
+    }
+    return [*exact.items(), (f"{SAMPLES:,} paths", [sampled(m) for m in MOMENTS])]
