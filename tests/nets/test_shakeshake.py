@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from stepnet.errors import UserError
-from stepnet.nets import Stage, create_model
+from stepnet.nets import Stage, create_model, shakeshake
 from stepnet.nets.shakeshake import Coefficients, Shake, ShakeBlock, cifar_shakeshake, draw_coefficients
 
 
@@ -99,11 +99,28 @@ def test_noise_drawn_before_the_forward_pass_repeats_it() -> None:
         pass
 
 
+def test_a_runge_kutta_step_draws_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All evaluations of a block within a step take one pair of coefficients, drawn before the forward pass."""
+    model = cifar_shakeshake(8, width=2, scheme="rk4")
+    taken: list[list[Tensor]] = []
+    original = shakeshake._Mix.apply
+    monkeypatch.setattr(shakeshake._Mix, "apply", lambda *inputs: (taken.append([*inputs[2:]]), original(*inputs))[1])
+    model(torch.randn(3, 3, 8, 8))
+    assert len(taken) == sum(1 if stage.transition is not None else 4 for stage in model.stages)
+    assert len({tuple(a.flatten().tolist() + b.flatten().tolist()) for a, b in taken}) == model.depth == 3
+    assert all(own.given is None for own in model.shaken)
+
+
 @pytest.mark.parametrize(("width", "millions"), [(32, 2.9), (64, 11.7), (96, 26.2)])
 def test_counts_are_gastaldis(width: int, millions: float) -> None:
     with torch.device("meta"):
         model = create_model(f"shakeshake26_2x{width}d")
     assert round(sum(p.numel() for p in model.parameters()) / 1e6, 1) == millions
+
+
+def test_bad_step_size() -> None:
+    with pytest.raises(UserError, match="dt = -1"):
+        Shake(dt=-1)
 
 
 @pytest.mark.parametrize("option", ["forward", "backward", "level"])

@@ -13,9 +13,9 @@ from torch.nn.parallel import DistributedDataParallel
 from stepnet import UserError, create_model
 from stepnet.nets import Stage
 from stepnet.nets.stochastic import StochasticDepth
-from stepnet.schemes import get_scheme
+from stepnet.schemes import get_scheme, list_schemes
 
-SCHEMES = ["euler", "heun", "rk4", "lm", "ab2", "ab3", "midpoint2", "leapfrog", "picard2"]
+SCHEMES = [name for name in list_schemes() if name not in ("coupled", "backward_euler")]  # these make no such network
 
 
 class Linear(nn.Module):
@@ -99,10 +99,39 @@ def test_a_runge_kutta_step_is_gated_once():
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_gate_multiplies_the_whole_increment(scheme):
+    """`carry + gate (u_ungated - carry)`, where dropping the step shows what is carried."""
+    stage, x = linear_stage(scheme), torch.ones(1, dtype=torch.float64)
+    carried, whole, half = (stage(x, gates=[1.0, 1.0, 1.0, gate]) for gate in (0.0, 1.0, 0.5))
+    torch.testing.assert_close(half, carried + (whole - carried) / 2, rtol=1e-13, atol=1e-13)
+    assert (whole - carried).abs().item() > 1e-3
+
+
+def test_lm_carries_its_past_when_a_block_is_dropped():
+    """`(1 - k) X_n + k X_{n-1} + eta f(X_n)`, with eta = 0."""
+    stage = linear_stage("lm", 3).double()
+    k, a = stage.k.tolist(), [block.a.item() for block in stage.blocks]
+    x1 = 1 + a[0]
+    x2 = (1 - k[0]) * x1 + k[0]
+    x3 = (1 - k[1] + a[2]) * x2 + k[1] * x1
+    assert stage(torch.ones(1, dtype=torch.float64), gates=[1.0, 0.0, 1.0]).item() == pytest.approx(x3, rel=1e-14)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_dropped_block_is_not_computed(scheme):
     stage = linear_stage(scheme)
     stage(torch.ones(1, dtype=torch.float64), gates=[1.0, 0.0, 1.0, 0.0])
     assert [block.calls > 0 for block in stage.blocks] == [True, False, True, False]
+
+
+@pytest.mark.parametrize("scheme", ["euler", "rk4", "ab2"])
+def test_a_dropped_block_keeps_its_running_statistics(scheme):
+    model = create_model("resnet20", scheme=scheme, stochastic_depth=0.5)
+    gates = [1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0]
+    model(torch.randn(2, 3, 8, 8), gates=gates)
+    blocks = [block for stage in model.stages for block in stage.steps]
+    seen = [any(int(b) for name, b in block.named_buffers() if "num_batches" in name) for block in blocks]
+    assert seen == [bool(gate) for gate in gates]
 
 
 def test_away_from_dt_1_no_block_is_skipped():
@@ -146,6 +175,13 @@ def test_drop_path_treats_each_sample_as_a_batch_of_its_own():
         ({"survival": 0.5, "dt": -1.0}, "dt = -1.0"),
         ({"survival": 0.5, "mode": "droppath"}, "did you mean 'drop_path'"),
         ({"survival": 0.5, "scaling": "invers"}, "did you mean 'inverse'"),
+        ({"survival": 0.5, "dt": "small"}, "dt = 'small'"),
+        ({"survival": 0.5, "seed": -1}, "seed of stochastic depth = -1"),
+        ({"survival": "half"}, "p_L = 'half'"),
+        ({"mode": "batch"}, "p_L = None"),
+        ({"survival": 0.5, "scale": "mean"}, "did you mean 'scaling'"),
+        ({"survival": 0.5, "depth": 4}, "unknown option of stochastic depth 'depth'"),
+        ("half", "p_L = 'half'"),
     ],
     ids=str,
 )

@@ -156,8 +156,7 @@ class ResidualNetwork(Network):
         initialise(self)
         self.stochastic: StochasticDepth | None = None
         if stochastic_depth is not None:
-            options = stochastic_depth if isinstance(stochastic_depth, Mapping) else {"survival": stochastic_depth}
-            self.stochastic = StochasticDepth(**{"depth": self.depth, "dt": dt, **options})
+            self.stochastic = StochasticDepth.of(stochastic_depth, self.depth, dt)
 
     @property
     def depth(self) -> int:

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, cast, get_args
@@ -20,9 +20,11 @@ from torch import Tensor, nn
 
 from stepnet.errors import UserError, unknown
 from stepnet.nets.blocks import basic, conv, norm, normalise
+from stepnet.nets.cost import KineticCost
 from stepnet.nets.registry import register_model
 from stepnet.nets.residual import Backbone, ResidualNetwork, check_count
 from stepnet.nets.resnet import blocks_per_stage
+from stepnet.nets.stage import Gates, check_step_size
 from stepnet.schemes.gates import stochastic_gate
 
 Forward = Literal["shake", "even"]
@@ -43,6 +45,7 @@ class Shake:
         for name, allowed in (("forward", Forward), ("backward", Backward), ("level", Level)):
             if getattr(self, name) not in get_args(allowed):
                 raise unknown(f"shake {name}", getattr(self, name), get_args(allowed))
+        check_step_size(self.dt)
 
 
 class Coefficients(NamedTuple):
@@ -107,7 +110,7 @@ class ShakeBlock(nn.Module):
         super().__init__()
         self.shake = shake
         self.branches = nn.ModuleList(Branch(inputs, outputs, stride, evaluations) for _ in range(2))
-        self.given: Coefficients | None = None  # drawn before the forward pass; without it the block draws
+        self.given: Coefficients | None = None  # drawn before the forward pass; a block without a network draws
 
     def forward(self, u: Tensor, i: int = 0) -> Tensor:
         f1, f2 = (branch(u, i) for branch in self.branches)
@@ -183,9 +186,15 @@ class ShakeShake(ResidualNetwork):
         """The coefficients of all blocks for one batch."""
         return [draw_coefficients(self.shake, batch, generator) for _ in self.shaken]
 
+    def forward_features(self, x: Tensor, gates: Gates | None = None, *, cost: KineticCost | None = None) -> Tensor:
+        """The last feature map. One draw for each step: a Runge–Kutta step mixes its branches in one way throughout."""
+        drawn = not self.training or self.shaken[0].given is not None
+        with nullcontext() if drawn else self.with_noise(self.draw_noise(len(x))):
+            return super().forward_features(x, gates, cost=cost)
+
     @contextmanager
     def with_noise(self, noise: Sequence[Coefficients]) -> Iterator[None]:
-        """Forward passes within take these coefficients, one pair for each block; otherwise each block draws."""
+        """Forward passes within take these coefficients, one pair for each block; others draw their own."""
         blocks = self.shaken
         if len(noise) != len(blocks):
             raise UserError(f"noise for {len(noise)} blocks: the network has {len(blocks)}")

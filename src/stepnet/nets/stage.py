@@ -168,7 +168,7 @@ def evaluations(scheme: Scheme, blocks: int, history: int) -> list[int]:
 
 def check_step_size(dt: float) -> None:
     """Refuse a step that leads nowhere."""
-    if not (math.isfinite(dt) and dt > 0):
+    if not (isinstance(dt, int | float) and math.isfinite(dt) and dt > 0):
         raise UserError(f"dt = {dt!r}: expected a positive finite number")
 
 

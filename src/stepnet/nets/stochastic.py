@@ -9,7 +9,7 @@ before the forward pass: resumed runs and all ranks of a distributed one draw th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -23,6 +23,7 @@ from stepnet.schemes.gates import stochastic_gate
 
 Mode = Literal["batch", "drop_path"]
 Scaling = Literal["mean", "inverse"]
+OPTIONS = ("survival", "mode", "scaling", "dt", "seed")  # of `create_model(..., stochastic_depth={...})`
 
 
 @dataclass
@@ -44,9 +45,20 @@ class StochasticDepth:
     seed: int = 0  # of the gates that the network draws itself, where its caller passes none
     drawn: int = field(default=0, init=False)  # how often it did
 
+    @classmethod
+    def of(cls, given: float | Mapping[str, Any], depth: int, dt: float) -> StochasticDepth:
+        """From what a network is given: `p_L`, or options by name; without one of its own, dt is the network's."""
+        options = given if isinstance(given, Mapping) else {"survival": given}
+        for name in options:
+            if name not in OPTIONS:
+                raise unknown("option of stochastic depth", name, OPTIONS)
+        return cls(**{"survival": None, "dt": dt, **options, "depth": depth})
+
     def __post_init__(self) -> None:
-        if not 0 <= self.survival <= 1:
+        if not (isinstance(self.survival, int | float) and 0 <= self.survival <= 1):
             raise UserError(f"survival probability p_L = {self.survival!r}: expected a number from 0 to 1")
+        if not isinstance(self.seed, int) or self.seed < 0:
+            raise UserError(f"seed of stochastic depth = {self.seed!r}: expected a whole number from 0 up")
         check_step_size(self.dt)
         if self.mode not in get_args(Mode):
             raise unknown("mode of stochastic depth", self.mode, get_args(Mode))
