@@ -73,6 +73,9 @@ def test_a_copy_unless_in_place() -> None:
 def test_revert_gives_back_the_original_modules() -> None:
     network = resnet18()
     modules, text, output = dict(network.named_modules()), str(network), run(network, IMAGE)[0]
+    stepnet.convert(network.layer1, "lm", torch.randn(1, 64, 8, 8), inplace=True, init=-0.5)  # a part of it
+    assert not torch.equal(run(network, IMAGE)[0], output)
+    stepnet.revert(network)
     stepnet.convert(network, "lm", IMAGE, inplace=True, init=-0.5)
     assert not torch.equal(run(network, IMAGE)[0], output)
     assert stepnet.revert(network) is network
@@ -80,6 +83,7 @@ def test_revert_gives_back_the_original_modules() -> None:
     assert str(network) == text
     assert torch.equal(run(network, IMAGE)[0], output)
     assert list(network.state_dict()) == list(resnet18().state_dict())
+    assert not any(hasattr(module, "step_conversion") for module in network.modules())
     with pytest.raises(stepnet.UserError, match="nothing to revert"):
         stepnet.revert(network)
 
@@ -145,6 +149,41 @@ def test_a_block_that_works_in_place_gets_a_copy() -> None:
     assert "work in place" in str(conversion)
 
 
+class Altered(nn.Module):
+    """Adds a bias between the second and the third of its blocks."""
+
+    def __init__(self, inplace: bool) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Residual(4) for _ in range(4))
+        self.inplace = inplace
+
+    def forward(self, u: torch.Tensor) -> torch.Tensor:
+        for n, block in enumerate(self.blocks):
+            u = block(u)
+            if n == 1:
+                u = u.add_(1) if self.inplace else u + 1
+        return u
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_a_state_altered_between_blocks_ends_the_row(inplace: bool) -> None:
+    found = describe(Altered(inplace), example=torch.randn(2, 4))
+    assert [stage.blocks for stage in found.stages] == [("blocks.0", "blocks.1"), ("blocks.2", "blocks.3")]
+
+
+def test_a_network_without_values_is_planned_alike() -> None:
+    with torch.device("meta"):
+        empty = models.resnet18()
+    assert describe(empty) == describe(models.resnet18())
+
+
+def test_the_report_counts_evaluations() -> None:
+    network, u = nn.Sequential(*(Residual(4) for _ in range(4))), torch.randn(1, 4)
+    assert "4 evaluations in a step" in str(describe(network, "rk4", u))
+    assert "evaluations by step: 2, 2, 1, 1" in str(describe(network, "ab3", u))
+    assert "evaluations" not in str(describe(network, "lm", u))
+
+
 def test_the_report_says_what_stayed_and_why(capsys: pytest.CaptureFixture[str]) -> None:
     stepnet.convert(small("mobilenet_v2"), "lm", IMAGE, verbose=True)
     told = capsys.readouterr().out
@@ -169,6 +208,9 @@ def test_training_reaches_k_and_every_parameter_is_used() -> None:
         ({"init": float("nan")}, "init=nan"),
         ({"scheme": "heun", "init": "identity"}, "no trainable k"),
         ({"blocks": "Bottleneck"}, "matches no module"),
+        ({"blocks": 3}, "blocks holds int"),
+        ({"blocks": [nn.Linear(2, 2)]}, "blocks holds Linear"),
+        ({"blocks": "conv1"}, "looked for 2 or more of the named blocks"),
         ({"example": torch.randn(1, 5, 32, 32)}, r"cannot run on the example \(\[1, 5, 32, 32\]\)"),
         ({"example": "a string"}, "example is a str"),
     ],
@@ -184,6 +226,8 @@ def test_networks_without_a_residual_stage_are_refused() -> None:
         stepnet.convert(models.vgg11(num_classes=2, init_weights=False), "lm", IMAGE)
     with pytest.raises(stepnet.UserError, match="converted already"):
         stepnet.convert(stepnet.convert(resnet18(), "lm", IMAGE), "lm", IMAGE)
+    with pytest.raises(stepnet.UserError, match=r"stepnet's own: build it with create_model"):
+        stepnet.convert(stepnet.create_model("resnet20"))
     with pytest.raises(stepnet.UserError, match=r"expected a torch\.nn\.Module"):
         stepnet.convert("resnet18")  # type: ignore[type-var]
 

@@ -6,6 +6,8 @@ import copy
 import gc
 import io
 import pickle
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -83,6 +85,10 @@ def test_compile_traces_the_whole_network(net: Net, u: Tensor) -> None:
     torch._dynamo.reset()
     compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(u), net(u))
+    expected = net(u)
+    for block in (net.blocks[0], net.blocks[2]):  # compiled and plain steps hand each other their past
+        block.compile(backend="eager")
+    torch.testing.assert_close(net(u), expected)
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -96,10 +102,22 @@ def test_deepcopy_and_pickle(net: Net, u: Tensor) -> None:
         assert torch.equal(other(u), net(u))
         assert other.blocks[1] is not net.blocks[1] and other.blocks[1].step_k is not net.blocks[1].step_k
         assert type(stepnet.revert(other).blocks[1]) is Block
-    file = io.BytesIO()
-    torch.save(net, file)
-    file.seek(0)
-    assert torch.equal(torch.load(file, weights_only=False)(u), net(u))
+
+
+def test_pickle_for_another_process(tmp_path: Path) -> None:
+    """One that has not converted anything yet."""
+    timm = pytest.importorskip("timm")
+    torch.manual_seed(0)
+    image = torch.randn(1, 3, 32, 32)
+    net = stepnet.convert(timm.create_model("test_vit", img_size=32).eval(), "lm", image, init=-0.5)
+    torch.save((net, image, net(image).detach()), tmp_path / "net.pt")
+    script = (
+        "import sys, torch, tests.conftest\n"
+        "net, image, expected = torch.load(sys.argv[1], weights_only=False)\n"
+        "assert 'stepnet' in sys.modules and torch.equal(net(image), expected)"
+    )
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "net.pt")], cwd=root, check=True, timeout=100)
 
 
 def test_threads_do_not_meet(net: Net) -> None:
@@ -169,17 +187,68 @@ def test_own_checkpointing_leaves_the_lm_term_outside(u: Tensor) -> None:
     assert calls == {"block": 2, "step": 1}
 
 
-def test_without_gradients_only_the_needed_past_is_alive(net: Net, u: Tensor) -> None:
-    with torch.no_grad():
+@pytest.mark.parametrize("frozen", [False, True])
+def test_without_gradients_only_the_needed_past_is_alive(net: Net, u: Tensor, frozen: bool) -> None:
+    net.requires_grad_(not frozen)
+    with torch.set_grad_enabled(frozen):
         state = net.blocks[2](net.blocks[1](net.blocks[0](u)[0])[0])[0]
-    (past,) = getattr(state, PAST)
+    (past,) = getattr(state, PAST).points
     assert not hasattr(past.u, PAST)
     assert not hasattr(net(u), PAST)
 
 
-def test_a_step_called_alone_says_that_it_has_no_past(net: Net, u: Tensor) -> None:
-    with pytest.raises(stepnet.UserError, match=r"step 'blocks\.2' of scheme 'lm' .* has no past"):
+def test_a_step_without_its_past_says_so(net: Net, u: Tensor) -> None:
+    message = r"step 'blocks\.2' of scheme 'lm' .* has no past"
+    with pytest.raises(stepnet.UserError, match=message):
         net.blocks[2](u)
+    state = net.blocks[1](net.blocks[0](u)[0])[0]
+    net.blocks[2](state)
+    state.mul_(2)  # altered in place: still the tensor that carries the past
+    with pytest.raises(stepnet.UserError, match=message):
+        net.blocks[2](state)
+    handle = net.blocks[2].register_full_backward_hook(lambda *_: None)  # torch gives the block an alias
+    with pytest.raises(stepnet.UserError, match="full backward hook"):
+        net(u)
+    handle.remove()
+    net(u)
+
+
+@pytest.mark.parametrize("scheme", ["lm", "ab2"])
+def test_states_that_a_caller_saves_go_without_their_past(u: Tensor, scheme: str) -> None:
+    net, states = stepnet.convert(Net(), scheme, u), []
+    for block in net.blocks:
+        block.register_forward_hook(lambda module, args, output: states.append(output[0]))
+    with torch.no_grad():
+        net(u)
+    file = io.BytesIO()
+    torch.save(states, file)
+    file.seek(0)
+    assert all(torch.equal(a, b) for a, b in zip(torch.load(file, weights_only=True), states, strict=True))
+    assert file.getbuffer().nbytes < 4000  # four states, not the seven that they refer to
+    with pytest.raises(stepnet.UserError, match="has no past"):
+        net.blocks[1](copy.deepcopy(states[0]))
+
+
+class Forgetful(Block):
+    """Overwrites its input in training only."""
+
+    def forward(self, u: Tensor, shift: float = 0.0) -> tuple[Tensor, float]:
+        return super().forward(nn.functional.dropout(u, 0.5, self.training, inplace=True), shift)
+
+
+def test_a_block_that_overwrites_its_state_later_is_told(u: Tensor) -> None:
+    net = Net()
+    net.blocks = nn.ModuleList(Forgetful() for _ in range(3))
+    converted = stepnet.convert(net, "lm", u)
+    converted.eval()(u)
+    with pytest.raises(stepnet.UserError, match=r"step 'blocks\.0' overwrote its state"):
+        converted.train()(u.clone())
+
+
+def test_the_state_by_place_or_by_name(net: Net, u: Tensor) -> None:
+    first = net.blocks[0](u, 0.1)[0]
+    by_name = net.blocks[1](u=net.blocks[0](u=u, shift=0.1)[0], shift=0.1)[0]
+    assert torch.equal(by_name, net.blocks[1](first, 0.1)[0])
 
 
 def test_autocast(u: Tensor) -> None:

@@ -11,12 +11,12 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 from torch import Tensor, nn
 
-from stepnet.convert.plan import Plan, Run, candidates, is_transition, plan
+from stepnet.convert.plan import Plan, Run, candidates, is_transition, plan, run_evaluations
 from stepnet.convert.report import Conversion
 from stepnet.convert.step import Role, Step, become_block, become_step, reads_old_f
 from stepnet.convert.trace import trace
 from stepnet.errors import UserError
-from stepnet.nets.stage import check_makes_network
+from stepnet.nets.stage import Stage, check_makes_network
 from stepnet.schemes import Scheme, get_scheme
 
 Blocks: TypeAlias = "str | type[nn.Module] | Sequence[str | type[nn.Module]]"
@@ -70,8 +70,9 @@ def revert(model: Model) -> Model:
         raise UserError(f"{type(model).__name__} has no converted block: nothing to revert")
     for step in steps:
         become_block(step)
-    if hasattr(model, REPORT):
-        delattr(model, REPORT)
+    for module in model.modules():  # a part of the network may have been converted by itself
+        if hasattr(module, REPORT):
+            delattr(module, REPORT)
     return model
 
 
@@ -81,6 +82,7 @@ def describe(model: nn.Module, scheme: str | Scheme = "lm", example: Any = None)
     if isinstance(done, Conversion):
         return done
     method = get_scheme(scheme)
+    _check(model, method, "paper")
     return Conversion.of(method, _plan(model, method, example, None))
 
 
@@ -90,17 +92,22 @@ def _plan(model: nn.Module, scheme: Scheme, example: Any, blocks: Blocks | None)
     calls = trace(model, example, watched)
     planned = plan(calls, scheme, named=blocks is not None)
     if not planned.runs:
-        reasons = [f"{name}: {reason}" for name, reason in planned.stays.items()]
-        found = f"found {len(calls)} blocks ({'; '.join(reasons[:3])})" if reasons else "found no block that ran"
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in list(planned.stays.items())[:3])
+        found = f"found {len(calls)} that ran ({reasons})" if reasons else "found no block that takes a state"
         raise UserError(
-            f"{type(model).__name__} has no residual stage: looked for {scheme.steps} or more residual blocks in a row "
-            f"with equal input and output shape, {found}; name blocks yourself with blocks="
+            f"{type(model).__name__} has no residual stage: looked for {scheme.steps} or more "
+            f"{'residual blocks' if blocks is None else 'of the named blocks'} in a row with equal input and output "
+            f"shape, {found}{'; name blocks yourself with blocks=' if blocks is None else ''}"
         )
     return planned
 
 
 def _named(model: nn.Module, blocks: Blocks) -> Mapping[str, nn.Module]:
-    wanted = [blocks] if isinstance(blocks, str | type) else list(blocks)
+    wanted = list(blocks) if isinstance(blocks, Sequence) and not isinstance(blocks, str) else [blocks]
+    if odd := {type(pattern).__name__ for pattern in wanted if not isinstance(pattern, str | type)}:
+        raise UserError(
+            f"blocks holds {', '.join(odd)}: expected a class, a pattern for module or class names, or several"
+        )
 
     def matches(name: str, module: nn.Module, pattern: str | type[nn.Module]) -> bool:
         if isinstance(pattern, str):
@@ -117,6 +124,7 @@ def _named(model: nn.Module, blocks: Blocks) -> Mapping[str, nn.Module]:
 
 
 def _roles(run: Run, scheme: Scheme, checkpoint: bool) -> list[Role]:
+    counts = run_evaluations(run, scheme)
     return [
         Role(
             name=call.name,
@@ -129,6 +137,7 @@ def _roles(run: Run, scheme: Scheme, checkpoint: bool) -> list[Role]:
             keyword=call.keyword,
             checkpoint=checkpoint,
             keeps_f=reads_old_f(scheme),
+            evaluations=counts[place],
         )
         for place, call in enumerate(run.calls)
     ]
@@ -137,7 +146,7 @@ def _roles(run: Run, scheme: Scheme, checkpoint: bool) -> list[Role]:
 def _initial_k(scheme: Scheme, init: str | float, block: nn.Module) -> Tensor:
     low, high = scheme.initial_k if init == "paper" else (0.0, 0.0) if init == "identity" else (init, init)
     like = next((p for p in block.parameters() if p.is_floating_point()), torch.zeros(()))
-    return torch.empty((), dtype=like.dtype, device=like.device).uniform_(float(low), float(high))
+    return torch.empty(1, dtype=like.dtype, device=like.device).uniform_(float(low), float(high))
 
 
 def _check(model: nn.Module, scheme: Scheme, init: str | float) -> None:
@@ -145,6 +154,8 @@ def _check(model: nn.Module, scheme: Scheme, init: str | float) -> None:
         raise UserError(f"convert got a {type(model).__name__}: expected a torch.nn.Module")
     if any(isinstance(module, Step) for module in model.modules()):
         raise UserError(f"{type(model).__name__} is converted already: call stepnet.revert first")
+    if any(isinstance(module, Stage) for module in model.modules()):
+        raise UserError(f"{type(model).__name__} is stepnet's own: build it with create_model(name, scheme=…) instead")
     check_makes_network(scheme)
     if not (math.isfinite(init) if isinstance(init, int | float) else init in ("paper", "identity")):
         raise UserError(f"init={init!r}: expected 'paper', 'identity' or a finite number")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from stepnet.convert.trace import Call
+from stepnet.nets.stage import evaluations
 from stepnet.schemes import Scheme
 
 ALONE = "alone at its shape"
@@ -44,7 +45,7 @@ class Run:
 
     def covers(self, outer: Call) -> bool:
         """Whether `outer` is nothing but this run."""
-        return self.calls[0].before is outer.before and self.calls[-1].after is outer.after
+        return self.calls[0].taken == outer.taken and self.calls[-1].made == outer.made
 
 
 @dataclass
@@ -87,22 +88,28 @@ def why_not(call: Call, named: bool = False) -> str:
     return ""
 
 
+def run_evaluations(run: Run, scheme: Scheme) -> list[int]:
+    """How often each block of a run is evaluated in its step: the starting steps may differ from the others."""
+    first = [1] if run.transition else []  # a transition is an Euler step
+    return first + evaluations(scheme, len(run.calls) - len(first), len(first))
+
+
 def is_transition(call: Call) -> bool:
     """A block known by an adapter, with a projection as its shortcut."""
     return call.split is not None and call.split.projects(call.block)
 
 
 def link(calls: Iterable[Call]) -> list[Run]:
-    """Chain the calls: a block follows the one whose output it was given. A transition begins a new run."""
+    """Chain the calls: a block follows the one whose output it was given, unaltered. A transition begins a new run."""
     runs: list[Run] = []
-    ends: dict[int, Run] = {}
+    ends: dict[tuple[int, int], Run] = {}
     for call in calls:
-        run = None if is_transition(call) else ends.pop(id(call.before), None)
+        run = None if is_transition(call) else ends.pop(call.taken, None)
         if run is None:
             run = Run()
             runs.append(run)
         run.calls.append(call)
-        ends[id(call.after)] = run
+        ends[call.made] = run
     return runs
 
 

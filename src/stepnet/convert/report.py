@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stepnet.convert.plan import Plan, Run
+from stepnet.convert.plan import Plan, Run, run_evaluations
 from stepnet.schemes import Scheme
 
 
@@ -20,7 +20,7 @@ class Stage:
 
     def __str__(self) -> str:
         names = self.blocks[0] if len(self.blocks) == 1 else f"{self.blocks[0]} … {self.blocks[-1]}"
-        count = f"{len(self.blocks)} step{'s' * (len(self.blocks) > 1)}"
+        count = _count(len(self.blocks), "step")
         owned = f", {self.coefficients} k" if self.coefficients else ""
         notes = f" ({'; '.join(self.notes)})" if self.notes else ""
         return f"{names}: {count} of {' and '.join(self.classes)} at {'x'.join(map(str, self.shape))}{owned}{notes}"
@@ -31,13 +31,12 @@ class Conversion:
     """The stages that a scheme marches, and the blocks that stayed, each with the reason."""
 
     scheme: str
-    equation: str
     stages: tuple[Stage, ...]
     stays: dict[str, str]
 
     @classmethod
     def of(cls, scheme: Scheme, plan: Plan) -> Conversion:
-        return cls(scheme.name, str(scheme.equation), tuple(_stage(run, scheme) for run in plan.runs), plan.stays)
+        return cls(scheme.name, tuple(_stage(run, scheme) for run in plan.runs), plan.stays)
 
     @property
     def steps(self) -> int:
@@ -50,10 +49,16 @@ class Conversion:
         return sum(stage.coefficients for stage in self.stages)
 
     def __str__(self) -> str:
-        lines = [f"{self.scheme}: {self.steps} steps in {len(self.stages)} stages, {self.coefficients} k"]
+        lines = [
+            f"{self.scheme}: {_count(self.steps, 'step')} in {_count(len(self.stages), 'stage')}, {self.coefficients} k"
+        ]
         lines += [f"  {stage}" for stage in self.stages]
         lines += [f"  {name} stays: {reason}" for name, reason in self.stays.items()]
         return "\n".join(lines)
+
+
+def _count(n: int, thing: str) -> str:
+    return f"{n} {thing}{'s' * (n != 1)}"
 
 
 def _stage(run: Run, scheme: Scheme) -> Stage:
@@ -67,8 +72,12 @@ def _stage(run: Run, scheme: Scheme) -> Stage:
     overwriting = [call.name for call in calls if call.overwrites]
     if overwriting:
         notes.append(f"{', '.join(overwriting)} work in place on the state, and get a copy")
-    if scheme.stages > 1:
-        notes.append(f"{scheme.stages} evaluations in a step, with shared normalisation statistics")
+    counts = run_evaluations(run, scheme)
+    if max(counts) > 1:
+        same = len(set(counts)) == 1
+        notes.append(
+            f"{counts[0]} evaluations in a step" if same else f"evaluations by step: {', '.join(map(str, counts))}"
+        )
     owners = len(calls) - (scheme.steps - 1) if scheme.trainable else 0
     classes = tuple(dict.fromkeys(type(call.block).__name__ for call in calls))
     return Stage(tuple(call.name for call in calls), classes, tuple(calls[-1].after.shape[1:]), owners, tuple(notes))

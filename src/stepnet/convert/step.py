@@ -2,9 +2,6 @@
 
     u_{n+1} = after( carry(u_n, u_{n-1}, …) + increment(f, …) ),    f = branch of B,  or  B(u) - u
 
-The block stays the object that it was: its class is replaced by a subclass with another `forward` (as
-`torch.nn.utils.parametrize` does), so submodules, hooks, `isinstance` and the names in `state_dict` are as before.
-
 The past travels with the state: `u_n` carries `u_{n-1}` as an attribute of the tensor. Nothing is kept in modules or
 in global variables, so threads, re-entrant calls and forwards that raised half-way cannot meet each other's past;
 whatever loop the network has around its blocks may stay, and `torch.compile` and `torch.export` trace it whole.
@@ -15,19 +12,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from stepnet.convert.adapters import Split
+from stepnet.convert.graft import Graft, graft, ungraft
+from stepnet.convert.statistics import at_evaluation, bring_together, keep_apart
 from stepnet.errors import UserError
 from stepnet.nets.stage import EULER
 from stepnet.schemes import Difference, Point, Scheme, advance
 
 K = "step_k"  # the parameter's name in the block: no library uses it
 PAST = "_stepnet_past"  # the attribute by which a state carries the states before it
+
+
+class Past:
+    """The points before a state, newest first. A state that is copied or saved goes without them."""
+
+    def __init__(self, points: tuple[Point, ...], version: int | None) -> None:
+        self.points = points
+        self.version = version  # of the state: another one tells that it was altered in place
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (set, ())  # empty, and loadable with weights_only=True: the state may be an output that a caller saves
 
 
 @dataclass(frozen=True)
@@ -41,9 +51,10 @@ class Role:
     split: Split | None = None  # branch, shortcut and activation, where they are known
     transition: bool = False  # changes the shape: hands over the projected input
     overwrites: bool = False  # works in place on its input, and so gets a copy
-    keyword: str = ""  # the name of the argument that is the state, where it is not given by place
+    keyword: str = ""  # the name of the argument that is the state
     checkpoint: bool = False  # recompute the block, and nothing else, in the backward pass
     keeps_f: bool = False  # later steps read this step's f
+    evaluations: int = 1  # of the block in this step
 
     @property
     def owns_k(self) -> bool:
@@ -51,10 +62,9 @@ class Role:
         return self.scheme.trainable and not self.transition and self.place >= self.scheme.steps - 1
 
 
-class Step(nn.Module):
-    """What the subclass adds to a block's class. Made by `become_step`, never built."""
+class Step(Graft):
+    """What the subclass adds to a block's class."""
 
-    original: ClassVar[type[nn.Module]]
     step_role: Role
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -69,7 +79,7 @@ class Step(nn.Module):
         def rhs(v: Any, c: Any, i: int) -> Any:
             v = v.value if isinstance(v, Difference) else v  # a scheme may evaluate f at f: the Neumann series
             if split is not None:
-                outputs.append(self._recomputed(partial(split.branch, self), v))
+                outputs.append(self._recomputed(self._evaluation(i, partial(split.branch, self)), v))
                 return outputs[-1]
             outputs.append(self._block(v, i, args, kwargs))
             return Difference(state_in(outputs[-1]), v)
@@ -90,7 +100,8 @@ class Step(nn.Module):
             new = new.view_as(new) if new is u else new  # a block that returned its input, the caller's tensor
             output = with_state(outputs[0], new)
         if not role.last:
-            setattr(new, PAST, (_remember(point, role.keeps_f), *past)[: role.scheme.steps - 1])
+            points = (_remember(point, role.keeps_f), *past)[: role.scheme.steps - 1]
+            setattr(new, PAST, Past(points, _version(new)))
         return output
 
     def _block(self, v: Tensor, i: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -101,12 +112,23 @@ class Step(nn.Module):
                 "and its cache holds one evaluation: call the network with use_cache=False"
             )
         v = v.clone() if self.step_role.overwrites else v
+        version = _version(v)
         if getattr(self, "gradient_checkpointing", False) and self.training:  # transformers' own recomputation
             args = tuple(None if _is_cache(value) else value for value in args)
             kwargs = {key: None if _is_cache(value) else value for key, value in kwargs.items()}
-            recompute: Callable[..., Any] = self.__dict__["_gradient_checkpointing_func"]
-            return recompute(partial(self.original.forward, self, **kwargs), v, *args)
-        return self._recomputed(partial(self.original.forward, self, **kwargs), v, *args)
+            recomputed: Callable[..., Any] = self.__dict__["_gradient_checkpointing_func"]
+        else:
+            recomputed = self._recomputed
+        output = recomputed(self._evaluation(i, partial(self.original.forward, self, **kwargs)), v, *args)
+        if not self.step_role.overwrites and _rewritten(v, version):
+            raise UserError(
+                f"step {self.step_role.name!r} overwrote its state, which it did not on the example, and the scheme "
+                "still needs it: make the block work out of place"
+            )
+        return output
+
+    def _evaluation(self, i: int, f: Callable[..., Any]) -> Callable[..., Any]:
+        return partial(at_evaluation, i, f) if self.step_role.evaluations > 1 else f
 
     def _recomputed(self, f: Callable[..., Any], *args: Any) -> Any:
         if self.step_role.checkpoint and torch.is_grad_enabled():
@@ -131,10 +153,11 @@ class Step(nn.Module):
         if prefix + K in missing:
             missing.remove(prefix + K)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Copied and pickled by the original class: the subclass cannot be imported, only made again."""
-        make, arguments, *state = cast(tuple[Any, ...], super().__reduce_ex__(max(int(protocol), 2)))
-        return (_new_step, (self.original, make, *arguments[1:]), *state)
+    @classmethod
+    def members(cls, original: type[nn.Module]) -> dict[str, Any]:
+        """A layer of transformers may recompute itself when called; the step recomputes the block alone."""
+        recomputing = any(parent.__name__ == "GradientCheckpointingLayer" for parent in original.__mro__)
+        return {"__call__": nn.Module.__call__} if recomputing else {}
 
     def _get_name(self) -> str:
         return f"{self.original.__name__}[{self.step_role.scheme.name}]"
@@ -142,15 +165,17 @@ class Step(nn.Module):
 
 def become_step(block: nn.Module, role: Role, k: Tensor | None) -> None:
     """Make the block a step, in place."""
-    block.__class__ = _step_class(type(block))
+    graft(block, Step)
     block.step_role = role  # type: ignore[assignment]
+    keep_apart(block, role.evaluations)
     if k is not None:
         block.register_parameter(K, nn.Parameter(k))
 
 
 def become_block(step: Step) -> None:
     """Make the step the block that it was, in place."""
-    step.__class__ = step.original  # type: ignore[assignment]
+    ungraft(step)
+    bring_together(step)
     del step.step_role
     if K in step._parameters:
         del step._parameters[K]
@@ -169,33 +194,19 @@ def with_state(output: Any, state: Tensor) -> Any:
     return type(output)(*rest) if hasattr(output, "_fields") else type(output)(rest)
 
 
-_step_classes: dict[type[nn.Module], type[nn.Module]] = {}
-
-
-def _step_class(original: type[nn.Module]) -> type[nn.Module]:
-    """The subclass of `Step` and `original`, one for each. It keeps the name, by which libraries tell their blocks."""
-    if original in _step_classes:
-        return _step_classes[original]
-    members: dict[str, Any] = {"original": original, "__module__": original.__module__, "__doc__": original.__doc__}
-    if any(cls.__name__ == "GradientCheckpointingLayer" for cls in original.__mro__):
-        members["__call__"] = nn.Module.__call__  # the step recomputes the block alone: see `_evaluate`
-    return _step_classes.setdefault(original, type(original.__name__, (Step, original), members))
-
-
-def _new_step(original: type[nn.Module], make: Callable[..., nn.Module], *args: Any) -> nn.Module:
-    return make(_step_class(original), *args)
-
-
 def _past(role: Role, u: Tensor) -> tuple[Point, ...]:
     """The points before `u_n`, newest first, which `u_n` carries."""
     needed = min(role.place, role.scheme.steps - 1)
-    past: tuple[Point, ...] = getattr(u, PAST, ()) if needed else ()
-    if len(past) != needed:
+    if not needed:
+        return ()
+    past = getattr(u, PAST, None)
+    if not isinstance(past, Past) or len(past.points) != needed or _rewritten(u, past.version):
         raise UserError(
             f"step {role.name!r} of scheme {role.scheme.name!r} got a state that its run did not make, and so has no "
-            "past: call the whole network; with gradient checkpointing, choose use_reentrant=False"
+            "past: call the whole network, alter no state between its steps, put no full backward hook on a step; with "
+            "gradient checkpointing, choose use_reentrant=False"
         )
-    return past
+    return past.points
 
 
 def _advance(scheme: Scheme, history: tuple[Point, ...], k: Tensor | None) -> Tensor:
@@ -217,11 +228,20 @@ def _laid_out_like(own: Tensor, new: Tensor) -> Tensor:
 
 def _remember(point: Point, with_f: bool) -> Point:
     """What later steps read of a point. Without gradients the state is an alias, so that its own past can go."""
-    u = point.u if torch.is_grad_enabled() else point.u.detach()
+    u = point.u if torch.is_grad_enabled() and point.u.requires_grad else point.u.detach()
     if not with_f:
         return Point(u)
     f = point.f.value if isinstance(point.f, Difference) else point.f
     return Point(u, lambda v, c, i: f)
+
+
+def _version(u: Tensor) -> int | None:
+    """How often a tensor was written to, where torch counts it."""
+    return None if torch.compiler.is_compiling() or u.is_inference() else u._version
+
+
+def _rewritten(u: Tensor, version: int | None) -> bool:
+    return None not in (version, _version(u)) and version != _version(u)
 
 
 def _is_cache(value: object) -> bool:

@@ -26,11 +26,22 @@ class Call:
     block: nn.Module
     before: Tensor
     after: Tensor
+    versions: tuple[int, int]  # of the two, at the time: work in place changes a tensor, not which tensor it is
     residual: bool
     overwrites: bool
     keyword: str
     split: Split | None = None
     times: int = 1
+
+    @property
+    def taken(self) -> tuple[int, int]:
+        """The state that it was given: a tensor and its version."""
+        return id(self.before), self.versions[0]
+
+    @property
+    def made(self) -> tuple[int, int]:
+        """The state that it returned."""
+        return id(self.after), self.versions[1]
 
     @property
     def keeps_shape(self) -> bool:
@@ -99,8 +110,9 @@ class _Watch:
                 self.calls[name].times += 1
                 return
             u, place, version = start
-            keyword = "" if args else _first_parameter(module)
-            call = Call(name, block, u, new, is_residual(new, place), u._version != version, keyword)
+            versions = (version, new._version)
+            residual, overwrites = is_residual(new, place), u._version != version
+            call = Call(name, block, u, new, versions, residual, overwrites, _first_parameter(module))
             call.split = self.checked_split(call, u)
             self.calls[name] = call
 
@@ -110,11 +122,12 @@ class _Watch:
     def checked_split(self, call: Call, u: Tensor) -> Split | None:
         """The adapter for this block, if it gives what the block gave: a library may have changed the block."""
         split = split_of(call.block)
-        if split is None or call.overwrites or call.keyword:
+        if split is None or call.overwrites:
             return None
         self.paused = True  # the submodules now run for us, not for the network
         try:
-            same = torch.equal(split.whole(call.block, u), call.after)
+            whole = split.whole(call.block, u)
+            same = whole.shape == call.after.shape if u.is_meta else torch.equal(whole, call.after)
         except (AttributeError, RuntimeError, TypeError):
             same = False
         finally:
