@@ -32,6 +32,8 @@ def test_the_mirror_image_has_the_mirrored_roots():
         (zeta**2 + 1, 1, True),
         ((zeta**2 + 1) ** 2, 1, False),
         (zeta - 1 - sympy.Rational(1, 10**9), 1, False),
+        (zeta - 1 + sympy.Rational(1, 10**9), 1, True),
+        (zeta**2 - 2 * sympy.Float(1, 50) * zeta + 1, 1, False),  # a double root that only digits show
     ],
 )
 def test_the_root_condition(q, times, wanted):

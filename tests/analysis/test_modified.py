@@ -1,14 +1,18 @@
 """Modified equations: the paper's, the classical ones, and a run that follows them."""
 
+from functools import cache
+from itertools import product
+
+import mpmath
 import numpy as np
 import pytest
 import sympy
 from scipy.integrate import solve_ivp
 
 from stepnet import UserError, get_scheme, solve
-from stepnet.analysis import between_states, modified_equation
+from stepnet.analysis import amplification, between_states, modified_equation
 from stepnet.analysis.modified import differential_name, f, t, u
-from stepnet.analysis.symbols import dt, k
+from stepnet.analysis.symbols import dt, k, z, zeta
 
 
 def D(n):
@@ -57,30 +61,98 @@ def test_a_pair():
     assert sympy.expand(second.rhs - (sympy.Symbol("g") + dt / 2 * sympy.Symbol("g'f"))) == 0
 
 
-@pytest.mark.parametrize("name", ["euler", "heun", "midpoint", "picard3", "fractal3"])
-def test_the_run_follows_its_modified_equation(name):
-    """One more term of the field makes the numerical flow agree to one more order: u' = sin(u) + u^2 / 2."""
-    x = sympy.Symbol("x")
-    field = sympy.sin(x) + x**2 / 2
+PLANE = sympy.symbols("x y")
+FIELD = (sympy.sin(PLANE[1]) + PLANE[0] * PLANE[1] / 2, -sympy.cos(PLANE[0]) + PLANE[1] ** 2 / 3 - PLANE[0] / 2)
 
-    def value(tree):  # a scalar elementary differential
-        return field.diff(x, len(tree) - 1) * sympy.prod([value(child) for child in tree[1:]])
 
-    known = {differential_name(tree): value(tree) for tree in TREES}
-    equation = modified_equation(name, terms=2, form="differentials").rhs
-    order = sympy.degree(sympy.expand(equation), dt)
-    modified = equation.subs({symbol: known[symbol.name] for symbol in equation.free_symbols - {dt}})
-    errors = []
-    for n in (20, 40):
-        slope = sympy.lambdify(x, modified.subs(dt, sympy.Rational(1, n)), "numpy")
-        wanted = solve_ivp(lambda _, y, slope=slope: slope(y), (0, 1), [0.6], method="DOP853", rtol=1e-13, atol=1e-14)
-        found = solve(lambda y: np.sin(y) + y**2 / 2, np.array([0.6]), (0, 1), n, name).u[-1][0]
-        errors.append(abs(found - wanted.y[0, -1]))
-    assert np.log2(errors[0] / errors[1]) == pytest.approx(order + 1, abs=0.35)
+@cache
+def differential(tree):
+    """An elementary differential of `FIELD`, by differentiation: in a plane no two trees give the same."""
+    children = [differential(child) for child in tree[1:]]
+    terms = product(range(2), repeat=len(children))
+    chosen = [
+        (indices, sympy.prod([child[j] for child, j in zip(children, indices, strict=True)])) for indices in terms
+    ]
+    return tuple(sum(partial(part, indices) * weight for indices, weight in chosen) for part in FIELD)
+
+
+def partial(expression, indices):
+    return expression.diff(*(PLANE[j] for j in indices)) if indices else expression
+
+
+def trees(size):
+    """All rooted trees of this size, as the analysis writes them."""
+    return [("f", *children) for children in forests(size - 1)]
+
+
+def forests(size, largest=None):
+    found = [()] if size == 0 else []
+    for n in range(1, size + 1):
+        for tree in trees(n):
+            if largest is None or str(tree) <= largest:
+                found += [(*rest, tree) for rest in forests(size - n, str(tree))]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "terms"),
+    [
+        ("euler", 4),
+        ("heun", 3),
+        ("midpoint", 2),
+        ("rk4", 2),
+        ("rk4_38", 2),
+        ("picard3", 3),
+        ("fractal3", 3),
+        ("full_fractal3", 2),
+        ("backward_euler", 3),
+    ],
+)
+def test_a_step_follows_its_modified_equation(name, terms):
+    """With its terms up to dt^(q-1) the field's flow over dt is the step but for dt^(q+1), on a nonlinear system."""
+    equation = modified_equation(name, terms, form="differentials").rhs
+    q = sympy.degree(sympy.expand(equation), dt) + 1
+    known = {differential_name(tree): differential(tree) for n in range(1, q + 1) for tree in trees(n)}
+    field = [equation.subs({s: known[s.name][j] for s in equation.free_symbols - {dt}}) for j in range(2)]
+    right, slope = sympy.lambdify(PLANE, FIELD), sympy.lambdify((dt, *PLANE), field)
+    errors, start = [], np.array([0.4, 0.7])
+    for h in (0.05, 0.025):
+        wanted = solve_ivp(lambda _, u, h=h: slope(h, *u), (0, h), start, method="DOP853", rtol=1e-13, atol=1e-15)
+        errors.append(
+            np.abs(solve(lambda u: np.array(right(*u)), start, (0, h), 1, name).u[-1] - wanted.y[:, -1]).max()
+        )
+    assert np.log2(errors[0] / errors[1]) == pytest.approx(int(q) + 1, abs=0.25)
 
 
 LEAF = ("f",)
 TREES = [LEAF, ("f", LEAF), ("f", LEAF, LEAF), ("f", ("f", LEAF))]
+
+
+@pytest.mark.parametrize("name", ["lm", "midpoint2", "leapfrog", "ab2", "ab3"])
+def test_the_principal_root_follows_the_derivatives(name):
+    """On `mass u^(m) = lambda u` a run goes as `e^(mu t)`; the equation tells mu but for its first omitted term."""
+    scheme = get_scheme(name)
+    m, residuals = scheme.equation.derivative, []
+    left = modified_equation(scheme, 3).lhs
+    for h in (0.02, 0.01):
+        lam = mpmath.mpf(-1) if m == 1 else mpmath.mpf(1)
+        with mpmath.workdps(40):
+            row = sympy.Poly(amplification(scheme).as_expr().subs(z, sympy.Float(lam * mpmath.mpf(h) ** m, 40)), zeta)
+            wanted = lam / mpmath.mpf(str(float(scheme.equation.mass))) if m == 1 else mpmath.sqrt(lam)
+            roots = [mpmath.mpmathify(r) for r in row.nroots(n=40)]
+            principal = min(roots, key=lambda root: abs(root - mpmath.exp(wanted * h)))
+            mu = mpmath.log(principal) / h
+            value = left.subs(u(t), sympy.exp(sympy.Symbol("mu") * t)).doit().subs(t, 0)
+            residuals.append(abs(value.subs({dt: h, sympy.Symbol("mu"): sympy.Float(mu, 40)}) - lam))
+    omitted = modified_equation(scheme, 4).lhs - left
+    assert float(sympy.log(residuals[0] / residuals[1], 2)) == pytest.approx(int(sympy.degree(omitted, dt)), abs=0.1)
+
+
+def test_a_symmetric_method_has_every_term_that_was_asked_for():
+    """`sinh(dt D)/dt` for the two-step midpoint rule: only odd derivatives."""
+    left = modified_equation("midpoint2", terms=12).lhs
+    wanted = sum(dt ** (2 * j) / sympy.factorial(2 * j + 1) * D(2 * j + 1) for j in range(12))
+    assert sympy.expand(left - wanted) == 0
 
 
 def test_names_of_differentials():

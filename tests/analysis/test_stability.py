@@ -10,8 +10,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from stepnet import UserError, get_scheme, list_schemes
-from stepnet.analysis import growth, imaginary_limit, stability_interval, stability_region, zero_stable
-from stepnet.analysis.symbols import k
+from stepnet.analysis import (
+    companion,
+    growth,
+    imaginary_limit,
+    stability_interval,
+    stability_region,
+    stable,
+    zero_stable,
+)
+from stepnet.analysis.symbols import k, z
 from stepnet.schemes import LinearMultistep, Point, RungeKutta, Tableau, march
 
 quarters = st.integers(-8, 8).map(lambda n: Fraction(n, 4))
@@ -62,6 +70,53 @@ def test_polynet_allows_smaller_steps_than_euler_on_the_negative_axis():
 )
 def test_limits_on_the_imaginary_axis_are_exact(name, wanted):
     assert sympy.simplify(imaginary_limit(name) - wanted) == 0
+
+
+def test_at_k_1_lm_gains_the_imaginary_axis():
+    """For every other k it has none; at k = 1 it is the two-step midpoint rule with half the step, of limit 2."""
+    limit = imaginary_limit("lm")
+    assert limit.subs(k, 1) == 2 == imaginary_limit(get_scheme("lm", k=1))
+    for value in (-0.99, -0.5, 0, 0.5, 0.99):
+        assert limit.subs(k, value) == 0 == imaginary_limit(get_scheme("lm", k=value))
+
+
+@pytest.mark.parametrize("name", ["leapfrog", "midpoint2", "coupled", "euler", "rk4", "ab3", "neumann3"])
+def test_an_end_of_an_interval_is_stable_where_a_run_stays_bounded(name):
+    """At a double root on the circle the run grows linearly: the end is then not part of the interval."""
+    scheme = get_scheme(name)
+    for limit, direction in ((stability_interval(scheme), -1), (imaginary_limit(scheme), sympy.I)):
+        if limit > 0:
+            matrix = np.array(companion(scheme).subs(z, direction * sympy.N(limit, 30)).tolist(), dtype=complex)
+            grown = [np.abs(np.linalg.matrix_power(matrix, n)).max() for n in (500, 1000)]
+            assert stable(scheme, direction * limit) is bool(grown[1] < 1.5 * grown[0])
+            assert stable(scheme, direction * limit * Fraction(99, 100)) is True
+            assert stable(scheme, direction * limit * Fraction(101, 100)) is False
+
+
+def test_at_k_minus_1_lm_is_stable_between_0_and_4_and_at_neither_end():
+    scheme = get_scheme("lm", k=-1)
+    assert stability_interval(scheme) == 4
+    assert [stable(scheme, -x) for x in (0, 1, 3, 4)] == [False, True, True, False]
+    assert stable("leapfrog", 0) is True  # for u'' = f the same double root at 0 is no fault
+
+
+def test_a_symbol_of_any_name_in_the_coefficients():
+    a, b = sympy.symbols("a b")
+    scheme = LinearMultistep((1, a - 1, -a), (0, 1 + a, 0))  # lm with the step that solves u' = f
+    assert zero_stable(scheme) == sympy.Interval.Lopen(-1, 1)
+    assert sympy.simplify(stability_interval(scheme) - 2 * (1 - a) / (1 + a)) == 0
+    assert stable(scheme, -2 * (1 - a) / (1 + a)) and not stable(scheme, -3 * (1 - a) / (1 + a))
+    assert zero_stable(LinearMultistep((1, -1, 0), (0, 1 + a, -a))) is True  # for every a
+    with pytest.raises(UserError, match="the symbols a, b in one scheme: give numbers for all but one"):
+        stability_interval(LinearMultistep((1, a - 1, -a), (0, b, 0)))
+    with pytest.raises(UserError, match="has a a: give a number"):
+        growth(scheme, [0.0])
+
+
+def test_an_irrational_k():
+    scheme = get_scheme("lm", k=sympy.sqrt(2) / 2)
+    assert zero_stable(scheme) is True and imaginary_limit(scheme) == 0
+    assert abs(stability_interval(scheme) - (2 - sympy.sqrt(2))) < 1e-40
 
 
 @pytest.mark.parametrize("value", [-0.99, -0.5, -0.25, 0, 0.3, 0.875, 1])

@@ -21,7 +21,7 @@ ON_CIRCLE = mpmath.mpf(10) ** -20  # far above the rounding of DIGITS digits, fa
 
 def critical_values(q: sympy.Expr, x: sympy.Symbol) -> list[Any]:
     """The real x, ascending, at which the position of the roots of `q(zeta; x)` can change."""
-    _, factors = sympy.factor_list(q, zeta, x, gaussian=q.has(sympy.I))
+    _, factors = sympy.factor_list(q, zeta, x, extension=True)
     curves = [factor for factor, _ in factors if factor.has(zeta)]
     conditions = [sympy.resultant(a, b, zeta) for a, b in combinations(curves, 2)]
     for curve in curves:
@@ -45,11 +45,15 @@ def mirror(q: sympy.Expr, x: sympy.Symbol) -> sympy.Expr:
 def bounded(q: sympy.Expr, multiplicity: int = 1) -> bool:
     """The root condition: all roots in the closed unit disc, those on the circle at most so many times."""
     polynomial = sympy.Poly(q, zeta)
-    for factor, times in polynomial.sqf_list()[1]:
-        for root in roots(factor):
-            beyond = abs(root) - 1
-            if beyond > ON_CIRCLE or (abs(beyond) <= ON_CIRCLE and times > multiplicity):
-                return False
+    rational = polynomial.get_domain() in (sympy.ZZ, sympy.QQ, sympy.ZZ_I, sympy.QQ_I)
+    factors = polynomial.sqf_list()[1] if rational else [(polynomial, 1)]
+    found = [(root, times) for factor, times in factors for root in roots(factor)]
+    for root, _ in found:
+        beyond = abs(root) - 1
+        # with irrational coefficients a multiple root is one that its digits do not tell apart
+        meeting = sum(times for other, times in found if abs(other - root) <= ON_CIRCLE)
+        if beyond > ON_CIRCLE or (beyond >= -ON_CIRCLE and meeting > multiplicity):
+            return False
     return True
 
 
@@ -80,13 +84,14 @@ def _simple(value: Any, tolerance: Any) -> Any:
 def _real_roots(condition: sympy.Expr, x: sympy.Symbol) -> list[Any]:
     if not condition.has(x):
         return []
-    real, imaginary = sympy.re(condition.subs(x, _REAL)), sympy.im(condition.subs(x, _REAL))
-    polynomial = sympy.gcd(sympy.Poly(sympy.expand(real), _REAL), sympy.Poly(sympy.expand(imaginary), _REAL))
+    parts = (part(condition.subs(x, _REAL)) for part in (sympy.re, sympy.im))
+    polynomial = sympy.gcd(*(sympy.Poly(sympy.expand(part), _REAL, extension=True) for part in parts))
     if polynomial.degree() < 1:
         return []
     if polynomial.get_domain() in (sympy.ZZ, sympy.QQ):
         return list(dict.fromkeys(sympy.real_roots(polynomial)))
-    return [sympy.re(root) for root in polynomial.nroots(n=DIGITS) if abs(sympy.im(root)) < ON_CIRCLE]
+    simple = polynomial.sqf_part()  # its roots are single, so that their digits converge
+    return [sympy.re(root) for root in simple.nroots(n=DIGITS, maxsteps=500) if abs(sympy.im(root)) < ON_CIRCLE]
 
 
 _REAL = sympy.Symbol("x", real=True)

@@ -83,7 +83,7 @@ def differential_name(vector: Vector) -> str:
 def _in_derivatives(method: Scheme, terms: int) -> sympy.Eq:
     polynomial = sympy.Poly(amplification(method).as_expr(), z)
     minus_sigma, rho = (sympy.Poly(c, zeta).as_dict() for c in polynomial.all_coeffs())
-    m, length = method.equation.derivative, terms + _DEEPEST
+    m, length = method.equation.derivative, 2 * terms + _DEEPEST  # a symmetric method lacks every second term
     above = of_shifts({power: c for (power,), c in rho.items()}, length)
     below = of_shifts({power: -c for (power,), c in minus_sigma.items()}, length)
     found = [(n, sympy.factor(c)) for n, c in enumerate(divide(above, below)) if c != 0][:terms]

@@ -9,7 +9,7 @@ import sympy
 
 from stepnet.analysis.amplification import amplification
 from stepnet.analysis.locus import between, bounded, critical_values, mirror
-from stepnet.analysis.symbols import is_symbolic, k, subject, z, zeta
+from stepnet.analysis.symbols import subject, z, zeta
 from stepnet.errors import UserError
 from stepnet.schemes import Scheme
 
@@ -25,7 +25,7 @@ class Region(NamedTuple):
 
 
 def zero_stable(scheme: str | Scheme) -> Any:
-    """The root condition for dt -> 0: True or False, or for a symbolic k the set of k for which it holds.
+    """The root condition for dt -> 0: True or False, or with a symbol k the set of k for which it holds.
 
     Roots lie in the closed unit disc, and on the circle they are simple; for an equation of order m they may be
     m-fold there (Henrici), which is why a double root at 1 is no fault of `leapfrog`. The parts of a partitioned
@@ -34,7 +34,8 @@ def zero_stable(scheme: str | Scheme) -> Any:
     method = subject(scheme)
     q = amplification(method).as_expr().subs(z, 0)
     allowed = method.equation.derivative * (2 if method.equation.partitioned else 1)
-    if not is_symbolic(method):
+    k = _parameter(q)
+    if k is None:
         return bounded(q, allowed)
     values = critical_values(q, k)
     samples = between(values)
@@ -46,17 +47,31 @@ def zero_stable(scheme: str | Scheme) -> Any:
 
 
 def stability_interval(scheme: str | Scheme) -> Any:
-    """The largest x with `-x <= z <= 0` stable: an exact number; `oo` when the whole negative axis is.
+    """The largest x with `-x < z < 0` stable: an exact number; `oo` when the whole negative axis is.
 
-    2 for `euler`; `2 - 2 k` for `lm` with a symbolic k, which holds where it is zero-stable. Single points
-    inside, where roots on the circle happen to meet, are not counted.
+    2 for `euler`; `2 - 2 k` for `lm` with a symbolic k, which holds where it is zero-stable (`Piecewise` where a closed
+    end of that set differs from its inside). Single points, where roots on the circle happen to meet, are not
+    counted: whether an end belongs to the interval is what `stable` tells.
     """
     return _limit(subject(scheme), -1)
 
 
 def imaginary_limit(scheme: str | Scheme) -> Any:
-    """The largest y with `z = i s` stable for all `0 <= s <= y`: what a pure oscillation allows."""
+    """The largest y with `z = i s` stable for all `0 < s < y`: what a pure oscillation allows."""
     return _limit(subject(scheme), sympy.I)
+
+
+def stable(scheme: str | Scheme, at: Any) -> bool:
+    """The root condition at one `z`, exactly; with a symbol k (which `at` may contain), for almost every k.
+
+    Leapfrog is stable to 4 but not at 4, where the root -1 is double and a run grows linearly.
+    """
+    domain = zero_stable(scheme)
+    if at == 0:
+        return domain if isinstance(domain, bool) else bool(_samples(domain))
+    q = sympy.expand(amplification(subject(scheme)).as_expr().subs(z, at))
+    k = _parameter(q)
+    return bounded(q) if k is None else all(bounded(q.subs(k, value)) for value in _samples(domain))
 
 
 def stability_region(
@@ -89,14 +104,23 @@ def growth(scheme: str | Scheme, values: Any) -> Any:
 
 def _numeric(scheme: str | Scheme) -> Scheme:
     method = subject(scheme)
-    if is_symbolic(method):
-        raise UserError(f"scheme {method.name!r} has a k: give a number, as in get_scheme({method.name!r}, k=-0.5)")
+    symbol = _parameter(amplification(method).as_expr())
+    if symbol is not None:
+        raise UserError(f"scheme {method.name!r} has a {symbol}: give a number, as in get_scheme('lm', k=-0.5)")
     return method
+
+
+def _parameter(q: sympy.Expr) -> Any:
+    """The symbol, such as k, that was left in the coefficients, or None."""
+    symbols = sorted(q.free_symbols - {zeta, z, _x}, key=str)
+    if len(symbols) > 1:
+        raise UserError(f"the symbols {', '.join(map(str, symbols))} in one scheme: give numbers for all but one")
+    return symbols[0] if symbols else None
 
 
 def _limit(method: Scheme, direction: Any) -> Any:
     q = sympy.expand(amplification(method).as_expr().subs(z, direction * _x))
-    return _symbolic_limit(method, q) if is_symbolic(method) else _first_exit(q)
+    return _first_exit(q) if _parameter(q) is None else _symbolic_limit(method, q)
 
 
 def _first_exit(q: sympy.Expr) -> Any:
@@ -109,10 +133,10 @@ def _first_exit(q: sympy.Expr) -> Any:
 
 def _symbolic_limit(method: Scheme, q: sympy.Expr) -> Any:
     """The formula in k, among the roots of the same conditions, that gives the exact limit at every sampled k."""
-    domain = zero_stable(method)
-    samples = [value for value in _SAMPLES if value in domain]
+    k, domain = _parameter(q), _as_set(zero_stable(method))
+    samples = _samples(domain)
     if not samples:
-        raise UserError(f"{method.name} is zero-stable for no k in (-1, 1): give a number for k")
+        raise UserError(f"{method.name} is zero-stable for no interval of {k}: give a number for {k}")
     limits = [_first_exit(q.subs(k, value)) for value in samples]
     formulas: list[Any] = [sympy.Integer(0), sympy.oo]
     for root in (1, -1):
@@ -120,12 +144,31 @@ def _symbolic_limit(method: Scheme, q: sympy.Expr) -> Any:
     curve = sympy.resultant(q, mirror(q, _x), zeta)
     formulas += [] if curve.equals(0) else sympy.solve(curve, _x)
     for formula in formulas:
-        values = [sympy.sympify(formula).subs(k, value) for value in samples]
-        if all(
-            sympy.simplify(value - limit) == 0 or value == limit for value, limit in zip(values, limits, strict=True)
-        ):
-            return sympy.simplify(formula)
-    raise UserError(f"the interval of {method.name} is not one formula in k: give a number for k")
+        if all(_equal(formula.subs(k, value), limit) for value, limit in zip(samples, limits, strict=True)):
+            ends = {end: _first_exit(q.subs(k, end)) for end in domain.boundary if end in domain}
+            other = [
+                (limit, sympy.Eq(k, end)) for end, limit in ends.items() if not _equal(formula.subs(k, end), limit)
+            ]
+            return sympy.Piecewise(*other, (sympy.simplify(formula), True))
+    raise UserError(f"the interval of {method.name} is not one formula in {k}: give a number for {k}")
 
 
-_SAMPLES = [sympy.Rational(j, 7) for j in (-6, -5, -2, 1, 3, 6)]
+def _equal(a: Any, b: Any) -> bool:
+    return bool(a == b or sympy.simplify(a - b) == 0)
+
+
+def _samples(domain: Any) -> list[Any]:
+    """Five rationals inside each interval of a set of k."""
+    domain = _as_set(domain)
+    samples = []
+    for piece in domain.args if isinstance(domain, sympy.Union) else (domain,):
+        if piece.is_Interval:
+            low, high = max(piece.start, min(piece.end, 2) - 4), min(piece.end, max(piece.start, -2) + 4)
+            inside = [low + (high - low) * sympy.Rational(j, 11) for j in (1, 2, 5, 7, 10)]
+            samples += [sympy.Rational(str(sympy.N(value, 8))) for value in inside]
+    return samples
+
+
+def _as_set(domain: Any) -> Any:
+    """What `zero_stable` says, as a set of k also where it does not depend on k."""
+    return {True: sympy.S.Reals, False: sympy.S.EmptySet}[domain] if isinstance(domain, bool) else domain

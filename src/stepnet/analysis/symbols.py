@@ -10,7 +10,7 @@ import sympy
 import torch
 
 from stepnet.errors import UserError
-from stepnet.schemes import Scheme, get_scheme
+from stepnet.schemes import LinearMultistep, Scheme, get_scheme
 from stepnet.schemes.arithmetic import Coefficient
 
 k = sympy.Symbol("k", real=True)  # the trainable coefficient, when none is given
@@ -31,10 +31,8 @@ def subject(scheme: str | Scheme, **parameters: Any) -> Scheme:
             return get_scheme(scheme, k=k, **parameters)
     else:
         method = scheme
-    if method.k is None:
-        return method
-    method = copy.copy(method)
-    method.k = exact(method.k)
+    method = method.converted(exact) if isinstance(method, LinearMultistep) else copy.copy(method)
+    method.k = None if method.k is None else exact(method.k)
     return method
 
 
