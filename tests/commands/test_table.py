@@ -27,6 +27,7 @@ def test_every_row_is_printed(capsys, name: str) -> None:
     for row, line in zip(rows, printed[2:], strict=False):
         error = f"{row.error:.2f}" if row.top5 is None else f"{row.error:.1f} / {row.top5:.1f}"
         assert line.startswith(row.model) and row.name in line and f" {error} " in line
+        assert name != "stochastic" or row.recipe in line.split()
     assert "measured: no run yet" in printed
 
 

@@ -7,6 +7,7 @@ import torch
 
 from stepnet import create_model
 from stepnet.nets.compiled import compile_blocks
+from stepnet.nets.shakeshake import cifar_shakeshake
 
 
 @pytest.fixture
@@ -51,3 +52,20 @@ def test_all_shapes_stay_compiled_in_training_and_in_evaluation(graphs):
     with torch.no_grad():
         torch.testing.assert_close(model.eval()(x), plain.eval()(x))
     assert len(graphs) == 2 * trained > 8
+
+
+def test_shake_shake_compiles_whole_and_new_coefficients_need_no_new_graph(graphs):
+    model = cifar_shakeshake(8, width=2)
+    plain = copy.deepcopy(model)
+    model.compile(dynamic=False)
+    x = torch.randn(4, 3, 8, 8)
+    for seed in range(3):
+        noise = model.draw_noise(4, torch.Generator().manual_seed(seed))
+        with model.with_noise(noise), plain.with_noise(noise):
+            found, wanted = model(x), plain(x)
+        found.sum().backward()
+        wanted.sum().backward()
+        torch.testing.assert_close(found, wanted)
+    for own, other in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(own.grad, other.grad)
+    assert len(graphs) == 1

@@ -74,13 +74,13 @@ def print_errors(rows: tuple[Row, ...], table: Table) -> None:
         RIGHT + "error": [_error(row) for row in rows],
         "measured": [measured(row, measurements) for row in rows],
         "our model": [row.name for row in rows],
+        "recipe": [row.recipe for row in rows] if table.name == "stochastic" else [],
         "source": [row.source for row in rows],
     }
     columns = {heading: column for heading, column in cells.items() if column}
-    # The name of our network tells the paper's network and its layers.
-    print_table(
-        list(columns), zip(*columns.values(), strict=True), TITLES[table.name], spare=("source", "layers", "network")
-    )
+    # The name of our network tells the paper's network and its layers, and the recipe its training.
+    spare = ("source", "layers", "network", "training")
+    print_table(list(columns), zip(*columns.values(), strict=True), TITLES[table.name], spare)
     for note in _notes(rows, counts, measurements):
         print(note)
 

@@ -258,8 +258,6 @@ class Trainer:
     def _compiled(self) -> nn.Module:
         if not self.config.compile:
             return self.net
-        if isinstance(self.net, ShakeShake):  # its coefficients would be constants of the graph
-            return self.net
         if getattr(self.net, "stochastic", None) is not None:
             compile_blocks(self.net)
             return self.net
