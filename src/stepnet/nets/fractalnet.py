@@ -25,12 +25,14 @@ from stepnet.nets.registry import register_model
 from stepnet.nets.residual import Network
 from stepnet.nets.stage import EULER, Stage, check_makes_network, evaluations
 from stepnet.nets.stochastic import zero_gradient
+from stepnet.randomness import Stream, random_words, uniform
 from stepnet.schemes import Difference, Scheme, get_scheme
+from stepnet.schemes.arithmetic import Coefficient
 from stepnet.schemes.fractal import Fractal
 
 WIDTHS = {20: (64, 128, 256, 512, 512), 40: (32, 64, 128, 256, 256)}
 MEAN = Fraction(1, 2)
-Joins = Sequence[Sequence[Any]]  # for each fractal, the weight of the long path at each of its joins
+Joins = Sequence[Sequence[Coefficient]]  # for each fractal, the weight of the long path at each of its joins
 
 
 class Layer(nn.Sequential):
@@ -51,7 +53,8 @@ class FractalNet(Network):
     """Fractals with pooling between them.
 
     `drop_path` is the probability with which a local join drops a path (at least one stays), `global_drop` that of a
-    batch which runs through one column of the whole network. Both act in training only.
+    batch which runs through one column of the whole network. Both act in training only. A caller who passes no `joins`
+    gets those of `seed` and of the number of draws so far, as with stochastic depth.
     """
 
     def __init__(
@@ -64,12 +67,14 @@ class FractalNet(Network):
         dt: float = 1,
         drop_path: float = 0.0,
         global_drop: float = 0.0,
+        seed: int = 0,
     ) -> None:
         super().__init__(num_classes, in_channels)
         self.scheme = get_scheme(scheme or f"full_fractal{columns}")
         check_makes_network(self.scheme)
         self.drop_path = _probability("drop_path", drop_path, self.scheme)
         self.global_drop = _probability("global_drop", global_drop, self.scheme)
+        self.seed, self.drawn = seed, 0
         self.entries, self.stages = nn.ModuleList(), nn.ModuleList()
         (layers,) = evaluations(self.scheme, 1, history=0)
         channels = in_channels
@@ -87,7 +92,8 @@ class FractalNet(Network):
         """The last feature map. `joins` weigh the paths, as `draw_joins` or `column_joins` give them."""
         self.check_input(x)
         if joins is None and self.training and (self.drop_path or self.global_drop):
-            joins = self.draw_joins()
+            joins = self.draw_joins(self.seed, self.drawn)
+            self.drawn += 1
         for n, (enter, stage) in enumerate(zip(self.entries, self.stages, strict=True)):
             x = enter(F.max_pool2d(x, 2) if n else x)
             x = stage(x, given=None if joins is None else [joins[n]])
@@ -97,13 +103,21 @@ class FractalNet(Network):
     def forward(self, x: Tensor, joins: Joins | None = None) -> Tensor:
         return self.forward_head(self.forward_features(x, joins))
 
-    def draw_joins(self, generator: torch.Generator | None = None) -> Joins:
-        """Drop-path for one batch: one column of the whole network, or independent drops at each join."""
-        uniform = partial(_uniform, generator)
-        if uniform() < self.global_drop:
-            return self.column_joins(1 + int(uniform() * self._fractal.columns))
-        local = partial(_local_join, self.drop_path, uniform)
-        return [[local() for _ in range(self._joins)] for _ in self.stages]
+    def draw_joins(self, seed: int, step: int) -> Joins:
+        """Drop-path of training step `step`: one column of the whole network, or independent drops at each join.
+
+        A function of (seed, step), so that resumed runs and all ranks of a distributed one draw the same.
+        """
+        joins = len(_levels(self._fractal.columns))
+        words = random_words(2 + len(self.stages) * joins * 3, seed, step, Stream.GATES)
+        whole, column, *local = uniform(words).tolist()
+        if whole < self.global_drop:
+            return self.column_joins(1 + int(column * self._fractal.columns))
+        drawn = iter(local)
+        return [
+            [_local_join(self.drop_path, next(drawn), next(drawn), next(drawn)) for _ in range(joins)]
+            for _ in self.stages
+        ]
 
     def column_joins(self, column: int) -> Joins:
         """The joins that let only `column` through, whose fractals are `2^(column - 1)` layers deep."""
@@ -135,10 +149,6 @@ class FractalNet(Network):
             raise UserError(f"scheme {self.scheme.name!r} has no columns: drop-path needs 'fractal' or 'full_fractal'")
         return self.scheme
 
-    @property
-    def _joins(self) -> int:
-        return len(_levels(self._fractal.columns))
-
 
 class _Record(nn.Module):
     """A right-hand side that notes which evaluations were asked for."""
@@ -157,16 +167,14 @@ def _levels(c: int) -> list[int]:
     return [] if c == 1 else [c, *_levels(c - 1), *_levels(c - 1)]
 
 
-def _local_join(drop: float, uniform: Any) -> Any:
-    """The weight of the long path when each path is dropped with that probability and one survives at least."""
-    short, long = uniform() >= drop, uniform() >= drop
-    if short and long:
+def _local_join(drop: float, short: float, long: float, saved: float) -> Coefficient:
+    """The weight of the long path when each path is dropped with that probability and one survives at least.
+
+    The other arguments are uniform in [0, 1): one for each path, one for which of two dropped paths is saved.
+    """
+    if min(short, long) >= drop:
         return MEAN
-    return int(long) if short or long else int(uniform() < 0.5)
-
-
-def _uniform(generator: torch.Generator | None) -> float:
-    return float(torch.rand((), generator=generator))
+    return int(long >= drop) if max(short, long) >= drop else int(saved < 0.5)
 
 
 def _probability(name: str, value: float, scheme: Scheme) -> float:
