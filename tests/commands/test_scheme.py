@@ -36,6 +36,8 @@ def test_lm_for_every_k(capsys):
     assert "0 against u' = f" in text
     assert "for -1 < k <= 1" in text
     assert "0 <= x <= 2 - 2 k" in text
+    assert "imaginary axis     stable nowhere but at 0\n" in text
+    assert "at k = 1: stable for dt lambda = i x, 0 <= x < 2\n" in text
     assert "(1 + k) u' + (1 - k) dt/2 u'' = f" in text
 
 
@@ -44,6 +46,14 @@ def test_lm_at_one_k(capsys):
     assert "lm, k = -1/2" in text and "0 <= x <= 3" in text and "1/2 u' + 3 dt/4 u'' = f" in text
     text = shown(capsys, "lm", "--k", "-1")
     assert "zero-stable        no" in text and "no equation of first order" in text
+    assert "0 < x < 4" in text and "imaginary axis     stable nowhere\n" in text
+    assert "u' = f with the step 2 dt\n" in shown(capsys, "lm", "--k", "-0.5")
+
+
+def test_an_end_that_is_not_stable_is_left_out(capsys):
+    assert "stable for dt^2 lambda = -x, 0 <= x < 4\n" in shown(capsys, "leapfrog")
+    assert "stable for dt lambda = i x, 0 <= x < 1\n" in shown(capsys, "midpoint2")
+    assert "stable for dt lambda = -x, 0 <= x <= 2\n" in shown(capsys, "euler")
 
 
 def test_latex(capsys):
@@ -70,11 +80,12 @@ def test_a_picture(capsys, tmp_path: Path):
         (["--k", "0.5"], "need a scheme"),
         (["euler", "--plot", "picture.xyz"], "cannot write 'picture.xyz': the suffix must be one of"),
         (["euler", "--plot", "/dev/null/picture.png"], "cannot write /dev/null/picture.png"),
+        (["lm", "--k", "-1", "--plot", "picture.png"], "lm(k=-1) is consistent with (0) u' = f"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["scheme", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1 and error.startswith("stepnet: ")
+    told, error = capsys.readouterr()
+    assert told == "" and message in error and error.count("\n") == 1 and error.startswith("stepnet: ")
     assert list(tmp_path.iterdir()) == []

@@ -47,13 +47,14 @@ class Scheme:
             print(describe_noise(self.name, self.p))
             return
         scheme = self._scheme(self.name)
-        print(latex(scheme) if self.latex else describe(scheme))
-        if self.plot is not None:
+        if self.plot is not None:  # first, so that a picture that cannot be had is all that is told
             from stepnet.analysis import is_symbolic
             from stepnet.report.scheme import draw_scheme
             from stepnet.schemes import get_scheme
 
             draw_scheme(get_scheme(self.name) if is_symbolic(scheme) else scheme, self.plot)
+        print(latex(scheme) if self.latex else describe(scheme))
+        if self.plot is not None:
             print(f"\nwrote {self.plot}")
 
     def _names_noise(self, name: str) -> bool:
@@ -109,8 +110,8 @@ def describe(scheme: schemes.Scheme) -> str:
         ("evaluations of f", [f"{scheme.stages} in a step, which reads {_count(scheme.steps, 'past state')}"]),
         ("growth factors", [str(analysis.amplification_line(scheme))]),
         ("zero-stable", [_verdict(analysis.zero_stable(scheme))]),
-        ("negative axis", _told(lambda: [_interval("-x", analysis.stability_interval(scheme), equation.derivative)])),
-        ("imaginary axis", _told(lambda: [_interval("i x", analysis.imaginary_limit(scheme), equation.derivative)])),
+        ("negative axis", _told(lambda: _axis(scheme, "-x", analysis.stability_interval(scheme)))),
+        ("imaginary axis", _told(lambda: _axis(scheme, "i x", analysis.imaginary_limit(scheme)))),
         ("modified equation", _told(lambda: _modified(scheme))),
     ]
     if not equation.partitioned and (equation.linear or equation.mass != 1):
@@ -170,14 +171,16 @@ def _count(n: int, noun: str) -> str:
 
 def _rescaling(equation: Any) -> list[str]:
     """What the mass means for someone who wanted `u' = f`."""
+    import sympy
+
     from stepnet.analysis import plain
+    from stepnet.analysis.symbols import dt
 
     if equation.mass == 1:
         return []
     if equation.mass == 0:
         return ["so it is consistent with no equation of first order"]
-    mass = plain(equation.mass)
-    return [f"which is u' = f with the step dt/{mass if mass.isalnum() else f'({mass})'}"]
+    return [f"which is u' = f with the step {plain(dt / sympy.sympify(equation.mass))}"]
 
 
 def _verdict(stable: Any) -> str:
@@ -202,16 +205,34 @@ def _range(piece: Any) -> str:
     return f"{low}k{high}"
 
 
-def _interval(point: str, limit: Any, derivative: int) -> str:
-    """`z = dt lambda`, and how far along the axis the scheme is stable."""
+def _axis(scheme: schemes.Scheme, point: str, limit: Any) -> list[str]:
+    """How far along an axis the scheme is stable; a line of its own for a k that is unlike the others."""
     import sympy
 
-    z = "dt lambda" if derivative == 1 else f"dt^{derivative} lambda"
+    from stepnet.schemes import get_scheme
+
+    pieces: Any = limit.args if isinstance(limit, sympy.Piecewise) else [(limit, True)]
+    lines = [_interval(scheme, point, pieces[-1][0])]
+    for value, condition in pieces[:-1]:
+        lines.append(f"at k = {condition.rhs}: {_interval(get_scheme(scheme.name, k=condition.rhs), point, value)}")
+    return lines
+
+
+def _interval(scheme: schemes.Scheme, point: str, limit: Any) -> str:
+    """`z = dt lambda`, and the x for which it is stable, with `<` at an end that is not stable itself."""
+    import sympy
+
+    from stepnet.analysis import stable
+
+    m = scheme.equation.derivative
+    z = "dt lambda" if m == 1 else f"dt^{m} lambda"
+    low = "<=" if stable(scheme, 0) else "<"
     if limit == 0:
-        return "stable nowhere but at 0"
+        return "stable nowhere but at 0" if low == "<=" else "stable nowhere"
     if limit is sympy.oo:
-        return f"stable for every {z} = {point}, x >= 0"
-    return f"stable for {z} = {point}, 0 <= x <= {_number(limit)}"
+        return f"stable for every {z} = {point}, 0 {low} x"
+    high = "<=" if stable(scheme, (-1 if point == "-x" else sympy.I) * limit) else "<"
+    return f"stable for {z} = {point}, 0 {low} x {high} {_number(limit)}"
 
 
 def _number(limit: Any) -> str:
@@ -223,4 +244,4 @@ def _number(limit: Any) -> str:
     if limit.free_symbols or limit.is_Rational:
         return plain(limit)
     digits = str(sympy.N(limit, 7))
-    return digits if limit.has(sympy.CRootOf) else f"{plain(limit)} = {digits}"
+    return digits if limit.has(sympy.CRootOf, sympy.Float) else f"{plain(limit)} = {digits}"

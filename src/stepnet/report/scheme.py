@@ -16,10 +16,8 @@ from stepnet.analysis import (
     stability_interval,
     stability_region,
 )
-from stepnet.report.figures import check_suffix, write_figure
+from stepnet.report.figures import FILL, INK, QUIET, check_suffix, write_figure
 from stepnet.schemes import Scheme
-
-_INK, _FILL, _QUIET = "#1f3a5f", "#c9d8ec", "#8a8f98"
 
 
 def draw_scheme(scheme: Scheme, path: Path) -> None:
@@ -36,14 +34,14 @@ def draw_scheme(scheme: Scheme, path: Path) -> None:
 def _draw_region(axes: Any, scheme: Scheme) -> None:
     extent = (-4.5, 2.0, -3.25, 3.25)
     region = stability_region(scheme, extent, n=301)
-    axes.axhline(0, color=_QUIET, linewidth=0.6)
-    axes.axvline(0, color=_QUIET, linewidth=0.6)
-    axes.contourf(region.re, region.im, region.radius, levels=[0.0, 1.0], colors=[_FILL])
-    axes.contour(region.re, region.im, np.minimum(region.radius, 10.0), levels=[1.0], colors=[_INK], linewidths=1.2)
+    axes.axhline(0, color=QUIET, linewidth=0.6)
+    axes.axvline(0, color=QUIET, linewidth=0.6)
+    axes.contourf(region.re, region.im, region.radius, levels=[0.0, 1.0], colors=[FILL])
+    axes.contour(region.re, region.im, np.minimum(region.radius, 10.0), levels=[1.0], colors=[INK], linewidths=1.2)
     # the exact limits on the axes: some regions are a segment, which no grid shows (midpoint2, leapfrog)
     left, up = (min(float(limit), 9.0) for limit in (stability_interval(scheme), imaginary_limit(scheme)))
-    axes.plot([-left, 0], [0, 0], color=_INK, linewidth=2.5)
-    axes.plot([0, 0], [-up, up], color=_INK, linewidth=2.5)
+    axes.plot([-left, 0], [0, 0], color=INK, linewidth=2.5)
+    axes.plot([0, 0], [-up, up], color=INK, linewidth=2.5)
     axes.set(xlim=extent[:2], ylim=extent[2:])
     axes.set_aspect("equal")
     power = f"^{scheme.equation.derivative}" if scheme.equation.derivative > 1 else ""
@@ -56,10 +54,10 @@ def _draw_region(axes: Any, scheme: Scheme) -> None:
 
 def _draw_slope(axes: Any, scheme: Scheme, found: Convergence) -> None:
     p = order(scheme)
-    axes.loglog(found.dt, found.error, "o-", color=_INK, label=f"measured, slope {found.slope:.2f}")
+    axes.loglog(found.dt, found.error, "o-", color=INK, label=f"measured, slope {found.slope:.2f}")
     guide = found.error[0] * (found.dt / found.dt[0]) ** p
-    axes.loglog(found.dt, guide, "--", color=_QUIET, label=f"order {p}, from the trees")
+    axes.loglog(found.dt, guide, "--", color=QUIET, label=f"order {p}, from the trees")
     axes.set(title="error at t = 1", xlabel=r"$\Delta t$", ylabel="max error")
     axes.set_xticks(found.dt, [f"1/{round(1 / dt)}" for dt in found.dt])
-    axes.minorticks_off()
+    axes.xaxis.minorticks_off()
     axes.legend(frameon=False)
