@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from stepnet.schemes import Equation, Point, Scheme, advance, get_scheme, list_schemes, march
+from stepnet.schemes import Equation, LinearMultistep, Point, Scheme, advance, get_scheme, list_schemes, march
+from stepnet.schemes.arithmetic import Difference
 
 
 class Counter:
@@ -50,6 +51,25 @@ def test_ab2_keeps_0_for_a_dropped_f():
     assert np.allclose(first, u0 + dt * np.sin(u0), rtol=0, atol=1e-15)
     assert np.array_equal(second, first)
     assert np.allclose(third, second + dt * 1.5 * np.sin(second), rtol=0, atol=1e-15)
+
+
+def test_a_gated_block_that_cannot_be_split_is_kept_like_any_other():
+    def split(u, c, i):
+        return -u
+
+    def whole(u, c, i):
+        return Difference(u + split(u, c, i), u)
+
+    ends = [list(march(get_scheme("ab2"), repeat(f, 3), np.ones(2), 1, gates=[1, 0.5, 1]))[-1] for f in (split, whole)]
+    np.testing.assert_allclose(*ends, rtol=1e-15)
+
+
+def test_a_gate_holds_for_an_f_that_only_the_next_step_asks_for():
+    """`u_{n+1} = u_n + dt f_{n-1}`."""
+    scheme, f = LinearMultistep((1, -1, 0), (0, 0, 1), start=get_scheme("euler")), Counter()
+    first, second, third = march(scheme, repeat(f, 3), np.ones(2), 0.1, gates=[1, 0.5, 1])
+    np.testing.assert_allclose(second, first - 0.1 / 2, rtol=1e-15)
+    np.testing.assert_allclose(third, second - 0.1 * first / 2, rtol=1e-15)
 
 
 def test_ab2_keeps_a_gated_f():

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
-from stepnet.schemes.arithmetic import Coefficient, State, combine, is_number, scale
+from stepnet.schemes.arithmetic import Coefficient, State, combine, is_number
 
 # rhs(u, c, i): the right-hand side at time t_n + c dt; i counts the evaluations within one step, since a
 # network's block keeps its own normalisation statistics for each of them. For a partitioned system: a pair.
@@ -45,7 +45,10 @@ class Point:
         if is_number(gate, 0):
             self._f, self._known = 0, True
         elif self._known:
-            self._f = scale(gate, self._f)
+            self._f = combine((gate, self._f))
+        else:  # only a later step asks for it
+            rhs = self.rhs
+            self.rhs = lambda u, c, i: combine((gate, rhs(u, c, i)))
 
 
 @dataclass(frozen=True)
