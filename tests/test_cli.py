@@ -1,11 +1,13 @@
 """The command line as a person meets it: a process, its exit code, one line for a mistake."""
 
+import signal
 import subprocess
 import sys
 
 import pytest
 
-from stepnet.cli import main
+from stepnet.cli import COMMANDS, main
+from stepnet.files import whole_folder
 
 
 def stepnet(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -31,3 +33,19 @@ def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]):
         main(["schema"])
     assert stopped.value.code == 2
     assert "schema" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_command_leaves_nothing_half_done(tmp_path, monkeypatch, number, code):
+    def write_a_folder():
+        with whole_folder(tmp_path / "folder"):
+            signal.raise_signal(number)
+
+    before = signal.getsignal(number)
+    monkeypatch.setitem(COMMANDS, "models", lambda: write_a_folder)
+    try:
+        found = main(["models"])
+    except SystemExit as stop:
+        found = stop.code
+    assert found == code and list(tmp_path.iterdir()) == []
+    assert signal.getsignal(number) == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +31,8 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command. Exit codes: 0 done, 2 a user's mistake (told in one line), 130 interrupted."""
+    """Run one command. Exit codes: 0 done, 2 a user's mistake (told in one line), 130 Ctrl-C, 143 SIGTERM."""
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what is half done is undone
     try:
         command = tyro.extras.subcommand_cli_from_dict(
             COMMANDS, prog="stepnet", description="Deep networks as numerical schemes.", args=argv
@@ -43,6 +45,8 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # `stepnet models | head`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return 0
 
 

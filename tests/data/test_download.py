@@ -102,6 +102,21 @@ def test_a_part_that_is_whole_already_is_taken(server: Server, tmp_path: Path) -
     assert (tmp_path / "file").read_bytes() == CONTENT
 
 
+def test_a_file_that_is_there_is_not_fetched_again_unless_it_is_wrong(server: Server, tmp_path: Path) -> None:
+    for content, asked in ((CONTENT, []), (b"another", [None])):
+        (tmp_path / "file").write_bytes(content)
+        download(server.url, tmp_path / "file", MD5)
+        assert (tmp_path / "file").read_bytes() == CONTENT
+        assert server.asked == asked
+
+
+def test_a_full_disk_is_not_taken_for_a_broken_connection(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "file.part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device"):
+        download(server.url, tmp_path / "file", MD5)
+    assert server.asked == [None]
+
+
 def test_a_part_of_another_version_is_fetched_anew(server: Server, tmp_path: Path) -> None:
     (tmp_path / "file.part").write_bytes(b"x" * 1000)
     download(server.url, tmp_path / "file", MD5)

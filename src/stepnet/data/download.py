@@ -25,6 +25,8 @@ class Unreachable(UserError):
 
 def download(url: str, path: Path, md5: str) -> None:
     """Fetch `url` to `path`. What has arrived stands in `path`.part until it is whole and its md5 is right."""
+    if path.is_file() and md5_of(path) == md5:  # an earlier fetch was stopped after it
+        return
     part = path.with_name(f"{path.name}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
     resumed = part.exists()
@@ -76,12 +78,15 @@ def _append(url: str, part: Path) -> bool:
         total = begin + int(length) if length else None
         task = bar.add_task(part.name.removesuffix(".part"), total=total, completed=begin)
         with part.open("ab" if goes_on else "wb") as file:
-            try:
-                while chunk := response.read(CHUNK):
-                    file.write(chunk)
-                    bar.advance(task, len(chunk))
-            except (http.client.HTTPException, ConnectionError, TimeoutError):
-                return False
+            while True:
+                try:
+                    chunk = response.read(CHUNK)
+                except (http.client.HTTPException, OSError):  # an SSL error too; a full disk is `write`'s
+                    return False
+                if not chunk:
+                    break
+                file.write(chunk)
+                bar.advance(task, len(chunk))
     return total is None or part.stat().st_size == total
 
 
