@@ -71,7 +71,10 @@ def test_head_can_be_replaced() -> None:
     model = create_model("resnet20").eval()
     x = torch.randn(1, 3, 8, 8)
     model.reset_classifier(5)
-    assert model(x).shape == (1, 5)
+    assert model(x).shape == (1, 5) and model.num_classes == 5
+    model.double().reset_classifier(7)
+    assert model(x.double()).shape == (1, 7)
+    assert not model.head.bias.any()  # as in a new network
     with pytest.raises(UserError, match="num_classes = -1"):
         model.reset_classifier(-1)
     assert create_model("resnet20", num_classes=0)(torch.randn(2, 3, 8, 8)).shape == (2, 64)

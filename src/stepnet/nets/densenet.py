@@ -68,7 +68,7 @@ class DenseNet(Network):
         self.body = nn.Sequential(*parts)
         self.norm = nn.BatchNorm2d(channels)
         self.num_features = channels
-        self.head = nn.Linear(channels, num_classes) if num_classes else nn.Identity()
+        self.reset_classifier(num_classes)
         initialise(self)
 
     def forward_features(self, x: Tensor) -> Tensor:

@@ -85,7 +85,7 @@ class FractalNet(Network):
             channels = width
         self.reduction = 2 ** (len(widths) - 1)
         self.num_features = channels
-        self.head = nn.Linear(channels, num_classes) if num_classes else nn.Identity()
+        self.reset_classifier(num_classes)
         initialise(self)
 
     def forward_features(self, x: Tensor, joins: Joins | None = None) -> Tensor:
@@ -140,7 +140,8 @@ class FractalNet(Network):
             (fractal,) = stage.blocks
             assert isinstance(fractal, OwnWeights)
             plain.stages.append(Stage(EULER, [fractal.fs[i] for i in used], dt=stage.dt))
-        plain.reduction, plain.num_features, plain.head = self.reduction, self.num_features, self.head
+        plain.reduction, plain.num_features = self.reduction, self.num_features
+        plain.num_classes, plain.head = self.num_classes, self.head
         return plain.train(self.training)
 
     @property

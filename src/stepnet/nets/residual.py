@@ -80,6 +80,7 @@ class Network(nn.Module):
 
     reduction: int = 1  # the product of all strides
     in_channels: int
+    num_classes: int
     num_features: int = 0
     head: nn.Module
 
@@ -105,8 +106,12 @@ class Network(nn.Module):
     def reset_classifier(self, num_classes: int) -> None:
         """Replace the classifier by a new one; 0 classes gives the pooled features."""
         check_count("num_classes", num_classes, least=0)
-        device = next(self.parameters()).device
-        self.head = nn.Linear(self.num_features, num_classes, device=device) if num_classes else nn.Identity()
+        self.num_classes = num_classes
+        self.head = nn.Identity()
+        if num_classes:
+            like = next(self.parameters())
+            self.head = nn.Linear(self.num_features, num_classes, device=like.device, dtype=like.dtype)
+            initialise(self.head)
 
     def no_weight_decay(self) -> set[str]:
         """The names that a recipe may exempt from weight decay: norms, biases and the coefficients k."""
@@ -152,7 +157,7 @@ class ResidualNetwork(Network):
         self.num_features = backbone.widths[-1]
         self.norm: nn.Module = nn.BatchNorm2d(self.num_features) if backbone.pre_activation else nn.Identity()
         self.reduction = backbone.reduction
-        self.head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
+        self.reset_classifier(num_classes)
         initialise(self)
         self.stochastic: StochasticDepth | None = None
         if stochastic_depth is not None:

@@ -64,7 +64,7 @@ class RevNet(Network):
         self.num_features = 2 * backbone.widths[-1]
         self.norm = nn.BatchNorm2d(self.num_features)
         self.reduction = backbone.reduction
-        self.head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
+        self.reset_classifier(num_classes)
         initialise(self)
 
     def forward_features(self, x: Tensor) -> Tensor:

@@ -122,7 +122,7 @@ class VeryDeepPolyNet(Network):
         self.stage_b = units(1152, INCEPTION_B, [poly3, two_way] * b)
         self.reduction_b = _reduction_b()
         self.stage_c = units(2048, INCEPTION_C, [poly3, two_way] * c)
-        self.head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
+        self.reset_classifier(num_classes)
         initialise(self)
 
     def forward_features(self, x: Tensor) -> Tensor:
