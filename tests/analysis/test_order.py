@@ -8,7 +8,7 @@ import sympy
 
 from stepnet import UserError, get_scheme, list_schemes, solve
 from stepnet.analysis import empirical_order, order
-from stepnet.schemes import Equation, RungeKutta, Tableau
+from stepnet.schemes import Equation, LinearMultistep, RungeKutta, Tableau
 
 half, quarter = Fraction(1, 2), Fraction(1, 4)
 
@@ -39,6 +39,27 @@ def test_a_scalar_equation_is_not_enough():
 
     exact = solve(lambda u: -np.sin(u) - u**2 / 2, np.array([1.5]), (0, 1), 4000, "rk4").u[-1][0]
     assert np.log2(error(40) / error(80)) == pytest.approx(4, abs=0.15)
+
+
+def test_classical_methods_have_their_classical_orders():
+    """Adams–Bashforth 4, Störmer's explicit formula of order 3 for u'' = f, and Dormand–Prince 5."""
+    adams = LinearMultistep((1, -1, 0, 0, 0), (0, *(Fraction(b, 24) for b in (55, -59, 37, -9))))
+    assert order(adams) == 4
+
+    class Stormer(LinearMultistep):
+        derivative = 2
+
+    assert order(Stormer((1, -2, 1, 0), (0, *(Fraction(b, 12) for b in (13, -2, 1))))) == 3
+    a = [
+        [],
+        ["1/5"],
+        ["3/40", "9/40"],
+        ["44/45", "-56/15", "32/9"],
+        ["19372/6561", "-25360/2187", "64448/6561", "-212/729"],
+        ["9017/3168", "-355/33", "46732/5247", "49/176", "-5103/18656"],
+    ]
+    b = ["35/384", "0", "500/1113", "125/192", "-2187/6784", "11/84"]
+    assert order(RungeKutta(Tableau([map(Fraction, row) for row in a], map(Fraction, b)))) == 5
 
 
 def test_time_counts():

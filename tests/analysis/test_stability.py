@@ -58,6 +58,7 @@ def test_polynet_allows_smaller_steps_than_euler_on_the_negative_axis():
     """
     assert stability_interval("neumann2") == 1 < stability_interval("neumann3") < stability_interval("euler") == 2
     assert float(stability_interval("neumann3")) == pytest.approx(1.3532, abs=1e-4)
+    assert float(imaginary_limit("neumann3")) == pytest.approx(1.2720, abs=1e-4)
     assert imaginary_limit("euler") == 0 < imaginary_limit("neumann2") == 1 < imaginary_limit("neumann3")
     assert stability_interval("backward_euler") == imaginary_limit("backward_euler") == sympy.oo
     # and no odd or even m does better on the negative axis than Euler

@@ -56,6 +56,11 @@ def test_an_end_that_is_not_stable_is_left_out(capsys):
     assert "stable for dt lambda = -x, 0 <= x <= 2\n" in shown(capsys, "euler")
 
 
+def test_evaluations_at_one_place_are_counted_apart(capsys):
+    assert "7 in a step, at 4 places; it reads 1 past state" in shown(capsys, "full_fractal3")
+    assert "4 in a step; it reads 1 past state" in shown(capsys, "rk4")
+
+
 def test_latex(capsys):
     text = shown(capsys, "lm", "--latex")
     assert text.startswith("\\begin{align*}\n") and text.endswith("\\end{align*}\n")

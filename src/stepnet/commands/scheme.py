@@ -102,12 +102,14 @@ def describe(scheme: schemes.Scheme) -> str:
     from stepnet import analysis
     from stepnet.schemes import Equation, aliases_of
 
-    equation = scheme.equation
+    equation, step = scheme.equation, analysis.step_lines(scheme)
+    places = sum(line.function != "" for line in step)  # where f is evaluated, told in lines of their own
+    repeated = f", at {places} places" if 0 < places < scheme.stages else ""
     facts: list[tuple[str, list[str]]] = [
-        ("step", [str(line) for line in analysis.step_lines(scheme)]),
+        ("step", [str(line) for line in step]),
         ("equation", [analysis.plain_equation(equation), *_rescaling(equation)]),
         ("order", [str(analysis.order(scheme))]),
-        ("evaluations of f", [f"{scheme.stages} in a step, which reads {_count(scheme.steps, 'past state')}"]),
+        ("evaluations of f", [f"{scheme.stages} in a step{repeated}; it reads {_count(scheme.steps, 'past state')}"]),
         ("growth factors", [str(analysis.amplification_line(scheme))]),
         ("zero-stable", [_verdict(analysis.zero_stable(scheme))]),
         ("negative axis", _told(lambda: _axis(scheme, "-x", analysis.stability_interval(scheme)))),

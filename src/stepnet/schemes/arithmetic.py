@@ -63,8 +63,7 @@ def mix(u: State, v: State, k: Coefficient) -> State:
         return u
     if isinstance(u, tuple):
         return tuple(mix(a, b, k) for a, b in zip(u, v, strict=True))
-    tensors = [part for part in (u, v, k) if isinstance(part, torch.Tensor)]
-    if isinstance(u, torch.Tensor) and len({part.dtype for part in tensors}) == 1:
+    if isinstance(u, torch.Tensor) and all(x.dtype == u.dtype for x in (v, k) if isinstance(x, torch.Tensor)):
         return torch.lerp(u, v, k if isinstance(k, torch.Tensor) else _as_float(k))
     return u + scale(k, v - u)
 

@@ -34,9 +34,10 @@ def solve(
 ) -> Trajectory:
     """March `scheme` from `u0` over `t_span` in `steps` equal steps.
 
-    `f` is `f(u)` or `f(t, u)`; for a partitioned system it is a pair `(f, g)` and `u0` a pair `(X, Y)`. States may be
-    numpy arrays or torch tensors of any shape, real or complex; with tensors the result is differentiable. The
-    equation that is solved is the one that the scheme states: `get_scheme("lm", k=-0.5).equation`.
+    `f` is `f(u)`, or `f(t, u)` when it has two parameters without a default; for a partitioned system it is a pair
+    `(f, g)` and `u0` a pair `(X, Y)`. States may be numpy arrays or torch tensors of any shape, real or complex; with
+    tensors the result is differentiable. The equation that is solved is the one that the scheme states:
+    `get_scheme("lm", k=-0.5).equation`.
     """
     method = get_scheme(scheme, **parameters)
     start, end = _check_span(t_span)
