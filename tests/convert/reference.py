@@ -29,6 +29,7 @@ FINAL_ACTIVATION = {
     "timm.models.byobnet.BasicBlock": ("act", 0),
     "timm.models.byobnet.BottleneckBlock": ("act", 0),
     "timm.models.byobnet.SelfAttnBlock": ("act", 0),
+    "transformers.models.regnet.modeling_regnet.RegNetYLayer": ("activation", 0),
     "transformers.models.resnet.modeling_resnet.ResNetBasicLayer": ("activation", 0),
     "transformers.models.resnet.modeling_resnet.ResNetBottleNeckLayer": ("activation", 0),
 }

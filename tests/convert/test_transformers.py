@@ -30,6 +30,9 @@ def build(name: str) -> tuple[nn.Module, dict[str, Any]]:
     made: dict[str, Any] = {
         "resnet": lambda: hf.ResNetForImageClassification(hf.ResNetConfig(**resnet, layer_type="basic")),
         "resnet_bottleneck": lambda: hf.ResNetForImageClassification(hf.ResNetConfig(**resnet)),
+        "regnet": lambda: hf.RegNetForImageClassification(
+            hf.RegNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[2, 3], groups_width=8)
+        ),
         "convnext": lambda: hf.ConvNextForImageClassification(
             hf.ConvNextConfig(hidden_sizes=[8, 16], depths=[2, 3], num_stages=2)
         ),
@@ -38,15 +41,15 @@ def build(name: str) -> tuple[nn.Module, dict[str, Any]]:
         "gpt2": lambda: hf.GPT2LMHeadModel(hf.GPT2Config(**gpt2, **EAGER, **ENDS)),
         "llama": lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**WIDTHS, **EAGER, **ENDS, num_key_value_heads=1)),
     }
-    images = name in ("resnet", "resnet_bottleneck", "convnext", "vit")
+    images = name in ("resnet", "resnet_bottleneck", "regnet", "convnext", "vit")
     return made[name]().eval(), {**IMAGES, "output_hidden_states": True} if images else TOKENS
 
 
 @pytest.mark.parametrize(
     ("name", "steps", "coefficients"),
     [
-        ("resnet", 5, 3), ("resnet_bottleneck", 5, 3), ("convnext", 5, 3), ("vit", 3, 2), ("bert", 3, 2),
-        ("gpt2", 3, 2), ("llama", 3, 2),
+        ("resnet", 5, 3), ("resnet_bottleneck", 5, 3), ("regnet", 5, 3), ("convnext", 5, 3), ("vit", 3, 2),
+        ("bert", 3, 2), ("gpt2", 3, 2), ("llama", 3, 2),
     ],
 )  # fmt: skip
 def test_agrees_with_the_original_and_with_the_reference(name: str, steps: int, coefficients: int) -> None:

@@ -87,6 +87,8 @@ KNOWN = {
     "timm.models.byobnet.SelfAttnBlock": _split(
         "conv1_1x1 conv2_kxk self_attn post_attn conv3_1x1 drop_path", "shortcut", "act"
     ),
+    "transformers.models.regnet.modeling_regnet.RegNetXLayer": _split("layer", "shortcut", "activation"),
+    "transformers.models.regnet.modeling_regnet.RegNetYLayer": _split("layer", "shortcut", "activation"),
     "transformers.models.resnet.modeling_resnet.ResNetBasicLayer": _split("layer", "shortcut", "activation"),
     "transformers.models.resnet.modeling_resnet.ResNetBottleNeckLayer": _split("layer", "shortcut", "activation"),
 }

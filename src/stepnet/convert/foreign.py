@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+import torch
 from torch import nn
 
 from stepnet.errors import UserError, unknown
@@ -47,8 +48,12 @@ def _import(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise UserError(f"{library} is not installed ({error}): pip install {library}") from None
-    except RuntimeError as error:  # torchvision built for another torch
-        raise UserError(f"{library} does not fit the installed torch: {str(error).splitlines()[0]}") from None
+    except RuntimeError as error:  # timm imports torchvision too
+        reason = next(iter(str(error).splitlines()), "no message")
+        raise UserError(
+            f"cannot import {library}: the installed torchvision does not fit torch {torch.__version__} ({reason}); "
+            "install the torchvision that was built for it"
+        ) from None
 
 
 def _with_channels(model: nn.Module, in_channels: int, name: str) -> nn.Module:
