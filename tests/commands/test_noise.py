@@ -57,6 +57,8 @@ def test_shake_shake(capsys):
     [
         (["stochastic_depth", "--p", "1.5"], "p = 1.5: expected 0 < p < 1"),
         (["stochastic_depth", "--k", "1"], "stochastic_depth is a noise"),
+        (["stochastic-depth"], "unknown noise 'stochastic-depth': did you mean 'stochastic_depth'"),
+        (["shakeshake", "--p", "0.5"], "did you mean 'shake_shake'"),
         (["shake_shake", "--p", "0.5"], "has no parameter p"),
         (["euler", "--p", "0.5"], "scheme 'euler' has no p"),
         (["--p", "0.5"], "need a scheme"),

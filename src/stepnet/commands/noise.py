@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,12 +34,20 @@ def describe_noise(name: str, p: float | None = None) -> str:
     lines = [name if p is None else f"{name}, p = {p:g}", *(f"  {label:<12}{text}" for label, text in facts), ""]
     lines.append(_row("weak order", "", [error.name for error in steps]))
     lines.append(_row("", "by symbols", [str(error.order - 1) for error in steps]))
-    for values in _numbers(noise.name, p):
+    for values in _numbers(name, p):
         label = ", ".join(f"{key} = {value:g}" for key, value in values.items())
         for way, cells in _measured(analysis.get_noise(name, **values)):
             lines.append(_row(label, way, cells))
             label = ""
     return "\n".join(lines)
+
+
+def draw_noise(name: str, p: float | None, path: Path) -> None:
+    """The weak errors of the noise, with the numbers of the text, as a figure."""
+    from stepnet.analysis import get_noise
+    from stepnet.report.noise import draw_noises
+
+    draw_noises([get_noise(name, **values) for values in _numbers(name, p)], path, SAMPLES)
 
 
 def _row(label: str, way: str, cells: list[str]) -> str:

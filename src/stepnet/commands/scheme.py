@@ -6,12 +6,13 @@ import re
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from stepnet.errors import UserError
+from stepnet.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from stepnet import schemes
@@ -31,7 +32,7 @@ class Scheme:
     p: Annotated[float | None, arg(metavar="P")] = None
     """The survival probability of stochastic_depth; without it, it stays a symbol."""
     plot: Annotated[Path | None, arg(metavar="FILE")] = None
-    """Write the stability region and the error-against-dt slope to this file (png, pdf, svg, …)."""
+    """Write the stability region and the error against dt (of a noise, its weak errors) to this file: png, pdf, svg."""
     latex: bool = False
     """Print the equations for a paper instead."""
 
@@ -42,9 +43,13 @@ class Scheme:
             print_all()
             return
         if self._names_noise(self.name):
-            from stepnet.commands.noise import describe_noise
+            from stepnet.commands.noise import describe_noise, draw_noise
 
+            if self.plot is not None:
+                draw_noise(self.name, self.p, self.plot)
             print(describe_noise(self.name, self.p))
+            if self.plot is not None:
+                print(f"\nwrote {self.plot}")
             return
         scheme = self._scheme(self.name)
         if self.plot is not None:  # first, so that a picture that cannot be had is all that is told
@@ -60,13 +65,16 @@ class Scheme:
     def _names_noise(self, name: str) -> bool:
         """Whether it is a noise of stochastic training; an option that its kind does not have is refused."""
         from stepnet.analysis import list_noises
+        from stepnet.schemes import list_schemes
 
         if name not in list_noises():
+            if name not in list_schemes() and get_close_matches(name, list_noises()):
+                raise unknown("noise", name, list_noises())
             if self.p is not None:
                 raise UserError(f"scheme {name!r} has no p: leave out --p {self.p:g}")
             return False
-        if self.k is not None or self.plot or self.latex:
-            raise UserError(f"{name} is a noise: it has no --k, --plot or --latex")
+        if self.k is not None or self.latex:
+            raise UserError(f"{name} is a noise: it has no --k or --latex")
         return True
 
     def _scheme(self, name: str) -> schemes.Scheme:

@@ -1,0 +1,42 @@
+"""The picture of a noise: the weak error of each moment against the step size, exact and sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from stepnet.analysis import one_step_error, weak_error
+from stepnet.analysis.noise import Noise
+from stepnet.analysis.weak import LARGE_STEPS
+from stepnet.report.figures import ACCENT, INK, QUIET, check_suffix, write_figure
+
+EXACT_STEPS = tuple(2**n for n in range(2, 11))
+COLOURS = (INK, QUIET, ACCENT)  # of the first, second and third moment
+
+
+def draw_noises(noises: Sequence[Noise], path: Path, samples: int) -> None:
+    """One panel for each noise; the suffix of `path` chooses the format."""
+    figure = Figure(figsize=(4.5 * len(noises), 4.2), layout="constrained")
+    check_suffix(figure, path)
+    for axes, noise in zip(figure.subplots(1, len(noises), squeeze=False, sharey=True)[0], noises, strict=True):
+        for moment, colour in enumerate(COLOURS, start=1):
+            _draw_moment(axes, noise, moment, colour, samples)
+        p = f", p = {float(noise.mean):g}" if noise.name == "stochastic_depth" else ""
+        axes.set(title=f"{noise}{p}", xlabel=r"$\Delta t$", xscale="log", yscale="log")
+        axes.legend(frameon=False)
+    figure.axes[0].set_ylabel(f"weak error: exact, and of {samples:,} paths (95 %)")
+    write_figure(figure, path)
+
+
+def _draw_moment(axes: Any, noise: Noise, moment: int, colour: str, samples: int) -> None:
+    exact = [weak_error(noise, n, moment) for n in EXACT_STEPS]
+    term = one_step_error(noise, moment)
+    label = f"{term.name}, order {term.order - 1}"
+    axes.plot([found.dt for found in exact], [abs(found.error) for found in exact], color=colour, label=label)
+    for index, n in enumerate(LARGE_STEPS):
+        found = weak_error(noise, n, moment, samples=samples, seed=index)
+        if abs(found.error) > found.interval:  # what sampling cannot tell from 0 has no place on this axis
+            axes.errorbar(found.dt, abs(found.error), found.interval, fmt="o", markersize=3, color=colour)
