@@ -11,6 +11,7 @@ import pytest
 import safetensors.torch
 import torch
 
+from stepnet.errors import UserError
 from stepnet.nets import Network, create_model, list_models, model_entry
 from stepnet.nets.densenet import DenseNet
 from stepnet.nets.fractalnet import cifar_fractalnet
@@ -99,12 +100,27 @@ def test_eval_is_deterministic_and_copies_agree(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", SMALL)
+def test_synchronised_norms_compute_the_same(family: str) -> None:
+    """In evaluation torch's SyncBatchNorm needs no processes. It is no BatchNorm2d: nothing may ask for that class."""
+    model = small(family)
+    converted = torch.nn.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(model)).eval()
+    x = images(model)
+    with torch.no_grad():
+        if family == "polynet":  # evaluates a block twice in a step
+            with pytest.raises(UserError, match="leave out sync_bn"):
+                converted(x)
+        else:
+            assert torch.equal(converted(x), model(x))
+
+
+@pytest.mark.parametrize("family", SMALL)
 def test_other_channels_classes_and_features(family: str) -> None:
     model = small(family)
     x = images(model)
     with torch.no_grad():
         features = model.forward_features(x)
         assert features.shape[:2] == (2, model.num_features)
+        assert (features >= 0).all()  # every family ends in a ReLU, or in a mean of ReLUs
         torch.testing.assert_close(model.forward_head(features), model(x))
         model.reset_classifier(7)
         assert model(x).shape == (2, 7)

@@ -155,6 +155,7 @@ class ResidualNetwork(Network):
             after = None if backbone.pre_activation else torch.relu
             self.stages.append(Stage(self.scheme, blocks, transition, dt, after, k, width if k_per_channel else None))
         self.num_features = backbone.widths[-1]
+        self.pre_activation = backbone.pre_activation
         self.norm: nn.Module = nn.BatchNorm2d(self.num_features) if backbone.pre_activation else nn.Identity()
         self.reduction = backbone.reduction
         self.reset_classifier(num_classes)
@@ -193,7 +194,7 @@ class ResidualNetwork(Network):
                 unused.extend(p for block in dropped for p in block.parameters())
             for state in stage.states(u, past, own, cost=cost):
                 past, u, entry = None if entry else u, state, False
-        return zero_gradient(F.relu(self.norm(u)) if isinstance(self.norm, nn.BatchNorm2d) else self.norm(u), unused)
+        return zero_gradient(F.relu(self.norm(u)) if self.pre_activation else self.norm(u), unused)
 
     def forward(self, x: Tensor, gates: Gates | None = None, *, cost: KineticCost | None = None) -> Tensor:
         return self.forward_head(self.forward_features(x, gates, cost=cost))
