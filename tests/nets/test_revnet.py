@@ -28,7 +28,8 @@ def test_parameters_of_the_cifar_nets(name: str, parameters: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "layers"), [("revnet38", 38), ("revnet164", 164), ("revnet56", 56), ("revnet104", 104)]
+    ("name", "layers"),
+    [("revnet38", 38), ("revnet110", 110), ("revnet164", 164), ("revnet56", 56), ("revnet104", 104)],
 )
 def test_layers_are_those_of_the_name(name: str, layers: int) -> None:
     with torch.device("meta"):
