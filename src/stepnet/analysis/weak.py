@@ -101,7 +101,7 @@ def weak_error(
 ) -> WeakError:
     """The error of one moment after `steps` steps: exact for a linear f, or by Monte Carlo with `samples` paths."""
     noise, problem = get_noise(noise, **parameters), problem or Problem()
-    _check(steps, moment, problem, samples)
+    _check(noise, steps, moment, problem, samples)
     dt = problem.time / steps
     if samples is None:
         if problem.f is not None:
@@ -302,14 +302,18 @@ def _kronecker(factors: dict[int, Array], m: int, size: int) -> Array:
     return product
 
 
-def _check(steps: int, moment: int, problem: Problem, samples: int | None) -> None:
+def _check(noise: Noise, steps: int, moment: int, problem: Problem, samples: int | None) -> None:
     check_whole("steps", steps)
     check_whole("moment", moment)
-    if not problem.time > 0:
-        raise UserError(f"time = {problem.time!r}: expected a positive number, so that dt > 0")
+    if not (math.isfinite(problem.time) and problem.time > 0):
+        raise UserError(f"time = {problem.time!r}: expected a positive finite number, so that dt > 0")
     if samples is not None and (not isinstance(samples, int) or samples < LEAST_SAMPLES):
         raise UserError(f"samples = {samples!r}: expected a whole number from {LEAST_SAMPLES} up")
-    if get_scheme(problem.scheme).steps > 1:
-        raise UserError(f"scheme {problem.scheme!r}: expected a one-step scheme; LM's process is Problem(damping=g)")
+    given, kind = (problem.rates, "rates") if problem.f is None else (problem.f, "f")
+    if not isinstance(given, tuple) or len(given) < noise.branches:
+        raise UserError(f"{kind} = {given!r}: expected a tuple of {noise.branches}, one for each branch of {noise}")
+    scheme = get_scheme(problem.scheme)
+    if scheme.steps > 1 or scheme.equation.partitioned:
+        raise UserError(f"scheme {scheme.name!r}: expected a one-step scheme of X; LM's process is Problem(damping=g)")
     if problem.damping is not None and problem.f is not None:
         raise UserError("damping with a function f of one's own: the process of section 3.2 is solved for a linear f")

@@ -17,7 +17,8 @@ from stepnet.schemes.core import RightHandSide
 class KineticCost:
     """`sum_n |f(X_n)|^2 dt`, the mean over the batch: `model(x, cost=cost)`, then `loss + weight * cost.total`.
 
-    One object for each forward pass. A dropped block is not computed and costs nothing.
+    One object for each forward pass. A dropped block is not computed and costs nothing; drop_path computes f for every
+    sample, and all of them pay.
     """
 
     def __init__(self) -> None:
