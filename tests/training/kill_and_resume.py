@@ -1,4 +1,4 @@
-"""Train in child processes that are killed with SIGKILL at random moments, until one reaches the end.
+"""Train in child processes that are killed with SIGKILL, at the worst moments and at random ones, until one ends.
 
 Run as a script: FOLDER KILLS SEED. One import serves all the children, which are forked before torch has made threads.
 """
@@ -17,13 +17,46 @@ import torch
 torch.set_num_threads(1)
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from stepnet.training import train  # noqa: E402
+from stepnet.training import Run, checkpoint, train  # noqa: E402
 from training.tiny import tiny_config  # noqa: E402
 
+save_file, append_metrics = checkpoint.save_file, Run.append_metrics
 
-def child(folder: Path) -> int:
+
+def die(*_: object, **__: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def half_a_checkpoint(tensors, partial, metadata):
+    save_file(tensors, partial, metadata=metadata)
+    os.truncate(partial, partial.stat().st_size // 2)
+    die()
+
+
+def half_a_line(self, line):
+    self.metrics_file.open("a").write('{"epoch": 0, "lo')
+    die()
+
+
+def line_without_checkpoint(self, line):
+    append_metrics(self, line)
+    die()
+
+
+WORST = {
+    "while the first checkpoint is written": (checkpoint, "save_file", half_a_checkpoint),
+    "after the best weights, before their line": (Run, "append_metrics", die),
+    "in the middle of the line": (Run, "append_metrics", half_a_line),
+    "after the line, before the checkpoint that counts it": (Run, "append_metrics", line_without_checkpoint),
+    "before the metrics are cut back": (Run, "record_environment", die),
+}
+
+
+def child(folder: Path, *worst: object) -> int:
     pid = os.fork()
     if pid == 0:
+        if worst:
+            setattr(*worst)
         train(tiny_config(folder, recipe={"epochs": 3}, checkpoint_steps=2))
         os._exit(0)
     return pid
@@ -33,8 +66,11 @@ def main(folder: Path, kills: int, seed: int) -> None:
     started = time.monotonic()
     os.waitpid(child(folder / "whole"), 0)
     whole = time.monotonic() - started
-    moments = random.Random(seed)
     killed = 0
+    for when, moment in WORST.items():
+        _, status = os.waitpid(child(folder / "killed", *moment), 0)
+        assert os.WIFSIGNALED(status), f"not killed {when}"
+    moments = random.Random(seed)
     while killed < kills:
         # A third of a run at most, so that ten kills fall in all of its parts; later children start further on.
         pid = child(folder / "killed")

@@ -1,4 +1,7 @@
-"""What a rank of a distributed test runs: FOLDER, then `key=value` changes; `die=STEP` kills rank 1 once."""
+"""What a rank of a distributed test runs: FOLDER, then `key=value` changes.
+
+`gates=MODE` is stochastic depth, `first=EPOCHS` trains another network before, `die=STEP` kills rank 1 once.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,9 @@ class DieOnce(Watcher):
 def main(folder: Path, *changes: str) -> None:
     options = dict(change.split("=") for change in changes)
     watcher = DieOnce(int(options["die"]), folder.parent / "died") if "die" in options else None
-    recipe = {"stochastic_depth": 0.5} if "gates" in options else {}
+    recipe = {"stochastic_depth": 0.5, "stochastic_mode": options["gates"]} if "gates" in options else {}
+    if "first" in options:
+        train(tiny_config(folder.with_name("first"), recipe={"epochs": int(options["first"])}))
     train(tiny_config(folder, freeze_bn=True, checkpoint_steps=2, recipe=recipe), watcher=watcher)
 
 

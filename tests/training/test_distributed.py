@@ -11,14 +11,25 @@ from stepnet.training import Run
 from training.test_loop import metrics_of
 from training.tiny import read_all
 
-SCRIPT = str(Path(__file__).parent / "launch.py")
+HERE = Path(__file__).parent
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+ACCELERATE = [str(HERE / "accelerate_launch.py"), "--cpu", "--num_processes=2", "--num_machines=1"]
+ACCELERATE += ["--mixed_precision=no", "--dynamo_backend=no", "--main_process_port=0"]
+PATIENCE = 240  # seconds; a launch takes ten on a quiet machine
 
 
-def launch(folder, *changes, processes=2, restarts=0):
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    command = [*torchrun, f"--max-restarts={restarts}", SCRIPT, str(folder), *changes]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr[-3000:]
+def launch(folder, *changes, launcher=()):
+    """Run `launch.py`; the launcher and its ranks are gone when this returns."""
+    command = [sys.executable, *launcher, str(HERE / "launch.py"), str(folder), *changes]
+    log = folder.with_suffix(".log")
+    with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
+        try:
+            code = process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            code = f"still running after {PATIENCE} s"
+            process.terminate()  # a launcher ends its ranks, which are sessions of their own, within half a minute
+            process.wait()
+    assert code == 0, f"{code}\n{log.read_text()[-4000:]}"
     return Run(folder)
 
 
@@ -33,17 +44,20 @@ def assert_close_runs(a, b, tolerance):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gates", [(), ("gates=1",)], ids=["plain", "stochastic_depth"])
-def test_two_processes_equal_one(tmp_path, gates):
-    one = launch(tmp_path / "one", *gates, processes=1)
-    two = launch(tmp_path / "two", *gates, processes=2)
+@pytest.mark.parametrize(
+    ("launcher", "gates"), [(TORCHRUN, "drop_path"), (ACCELERATE, "batch")], ids=["torchrun", "accelerate launch"]
+)
+def test_two_processes_equal_one(tmp_path, launcher, gates):
+    one = launch(tmp_path / "one", f"gates={gates}")
+    two = launch(tmp_path / "two", f"gates={gates}", launcher=launcher)
     assert_close_runs(one, two, 2e-4)
 
 
 @pytest.mark.slow
 def test_a_killed_rank_restarted_by_torchrun_goes_on(tmp_path):
-    whole = launch(tmp_path / "whole")
-    broken = launch(tmp_path / "broken", "die=3", restarts=2)
+    """The second network of a process that trains two: the group outlives a run, and a restart finds the first done."""
+    whole = launch(tmp_path / "whole", "first=1", launcher=TORCHRUN)
+    broken = launch(tmp_path / "broken", "first=1", "die=3", launcher=[*TORCHRUN, "--max-restarts=2"])
     assert (tmp_path / "died").exists()
     mine, theirs = read_all(whole.last), read_all(broken.last)
     assert all(torch.equal(mine[name], theirs[name]) for name in mine)
