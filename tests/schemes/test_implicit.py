@@ -50,6 +50,13 @@ def test_a_step_without_a_solution_is_told():
             solve(lambda u: u**2 + 1, u0, (0.0, 1.0), 1, "backward_euler")
 
 
+def test_a_step_at_the_pole_is_told():
+    """`u' = u` at dt = 1: `u_1 = u_0 + u_1` has no solution, and its Jacobian is 0."""
+    for u0 in (np.ones(2), torch.ones(2)):
+        with pytest.raises(UserError, match=r"the implicit step did not converge .*: take more steps"):
+            solve(lambda u: u, u0, (0.0, 1.0), 1, "backward_euler")
+
+
 @pytest.mark.parametrize("tolerance", [0, -1e-3, 1, float("nan")])
 def test_a_bad_tolerance_is_refused(tolerance):
     with pytest.raises(UserError, match="between 0 and 1"):
