@@ -84,11 +84,10 @@ def _(guess: torch.Tensor, phi: Map, tolerance: float) -> State:
 
     def correction(jacobian: torch.Tensor, defect: torch.Tensor) -> torch.Tensor:
         wide = torch.promote_types(defect.dtype, torch.float32)  # no factorisation in half precision
-        try:
-            solution: torch.Tensor = torch.linalg.solve(jacobian.to(wide), defect.to(wide))
-        except torch.linalg.LinAlgError:
-            raise UserError("the implicit step did not converge (its Jacobian is singular): take more steps") from None
-        return solution.to(defect.dtype)
+        solution, failed = torch.linalg.solve_ex(jacobian.to(wide), defect.to(wide))
+        if bool(failed):
+            raise UserError("the implicit step did not converge (its Jacobian is singular): take more steps")
+        return torch.as_tensor(solution, dtype=defect.dtype)
 
     x = pack(guess.detach().to(kept)).clone()
     tolerance = max(tolerance, 10 * torch.finfo(x.dtype).eps)
