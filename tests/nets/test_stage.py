@@ -188,6 +188,19 @@ def test_bad_step_size(dt: float) -> None:
         Stage(get_scheme("euler"), [], dt=dt)
 
 
+@pytest.mark.parametrize("k", [float("nan"), "0.1"])
+def test_bad_coefficient(k: float) -> None:
+    with pytest.raises(UserError, match=r"k = .*finite"):
+        Stage(get_scheme("lm"), blocks("lm", 2), initial_k=k)
+
+
+def test_a_coefficient_that_the_scheme_would_ignore_is_refused() -> None:
+    with pytest.raises(UserError, match=r"k = -0.5: scheme 'heun' learns no coefficients; .*'lm'"):
+        Stage(get_scheme("heun"), [], initial_k=-0.5)
+    with pytest.raises(UserError, match=r"k_per_channel: scheme 'euler'"):
+        Stage(get_scheme("euler"), [], k_channels=4)
+
+
 def test_schemes_that_make_no_network() -> None:
     with pytest.raises(UserError, match=r"backward_euler.*makes no network"):
         Stage(get_scheme("backward_euler"), [])

@@ -56,6 +56,7 @@ class Stage(nn.Module):
         super().__init__()
         check_makes_network(scheme)
         check_step_size(dt)
+        check_coefficients(scheme, initial_k, k_channels)
         self.scheme, self.dt, self.after = scheme, dt, after
         self.transition = transition
         self.blocks = nn.ModuleList(blocks)
@@ -168,8 +169,21 @@ def evaluations(scheme: Scheme, blocks: int, history: int) -> list[int]:
 
 def check_step_size(dt: float) -> None:
     """Refuse a step that leads nowhere."""
-    if not (isinstance(dt, int | float) and math.isfinite(dt) and dt > 0):
+    if not (_is_finite(dt) and dt > 0):
         raise UserError(f"dt = {dt!r}: expected a positive finite number")
+
+
+def check_coefficients(scheme: Scheme, k: float | None, channels: int | None) -> None:
+    """Refuse coefficients that would be ignored, or that are none."""
+    if k is not None and not _is_finite(k):
+        raise UserError(f"k = {k!r}: expected a finite number, from which all coefficients start")
+    if not scheme.trainable and (k is not None or channels is not None):
+        option = "k_per_channel" if k is None else f"k = {k!r}"
+        raise UserError(f"{option}: scheme {scheme.name!r} learns no coefficients; leave it out, or take scheme 'lm'")
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def check_makes_network(scheme: Scheme) -> None:
