@@ -17,6 +17,7 @@ def test_alone_it_lists_every_scheme(capsys):
     lines = shown(capsys).splitlines()
     listed = [line.split()[0] for line in lines if line]
     assert set(list_schemes()) <= set(listed)
+    assert listed.index("euler") < listed.index("picard3") < listed.index("lm") < listed.index("coupled")
     assert any("(1 + k) u' = f" in line and "LM-ResNet" in line for line in lines)
     assert max(map(len, lines)) <= 80
 

@@ -95,9 +95,11 @@ def print_all() -> None:
     from stepnet.schemes import list_schemes
 
     rows = [("scheme", "order", "stages", "equation", "network")]
-    for name in list_schemes():
-        scheme = subject(name)
-        rows.append((name, str(order(scheme)), str(scheme.stages), plain_equation(scheme.equation), scheme.network))
+    found = sorted(map(subject, list_schemes()), key=lambda scheme: (scheme.equation.partitioned, scheme.steps))
+    for scheme in found:  # one-step methods, multistep methods, pairs
+        rows.append(
+            (scheme.name, str(order(scheme)), str(scheme.stages), plain_equation(scheme.equation), scheme.network)
+        )
     widths = [max(len(row[j]) for row in rows) for j in range(5)]
     for row in rows:
         print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
