@@ -169,8 +169,8 @@ def test_initial_law_of_k_and_per_channel_k() -> None:
     assert channels.k is not None and channels.k.shape == (2, 4, 1, 1)
     channels(torch.randn(2, 4, 8, 8)).sum().backward()
     assert channels.k.grad is not None
-    given = Stage(scheme, blocks("lm", 3), initial_k=-0.5)
-    assert given.k is not None and torch.equal(given.k, torch.full((2,), -0.5))
+    for given in (Stage(scheme, blocks("lm", 3), initial_k=-0.5), Stage(get_scheme("lm", k=-0.5), blocks("lm", 3))):
+        assert given.k is not None and torch.equal(given.k, torch.full((2,), -0.5))
 
 
 def test_a_scheme_without_coefficients_has_no_parameter() -> None:

@@ -79,7 +79,7 @@ class Scheme:
     k: Coefficient = None  # the coefficient used when none is given for the step
     velocity: State = 0  # u'(0), for an equation of second order
     trainable: ClassVar[bool] = False  # a network learns one k for each step
-    initial_k: ClassVar[tuple[float, float]] = (0.0, 0.0)  # k ~ U[low, high] in a new network
+    initial_k: tuple[float, float] = (0.0, 0.0)  # k ~ U[low, high] in a new network
     makes_network: ClassVar[bool] = True
 
     def __init_subclass__(cls) -> None:

@@ -104,16 +104,19 @@ class LM(LinearMultistep):
     """`u_{n+1} = (1 - k) u_n + k u_{n-1} + dt f(u_n)`: the paper's LM-architecture, with trainable k.
 
     Consistent with `(1 + k) u' = f`; zero-stable for -1 < k <= 1; k = 0 is Euler. Without a given k it takes the
-    mean of the paper's initial law U[-0.1, 0].
+    mean of the paper's initial law U[-0.1, 0]; a network whose scheme was given a k starts from that.
     """
 
     reference = "paper, equation (1)"
     network: ClassVar[str] = "LM-ResNet, LM-ResNeXt"
     order = 1
     trainable: ClassVar[bool] = True
-    initial_k: ClassVar[tuple[float, float]] = (-0.1, 0.0)
+    initial_k = (-0.1, 0.0)
 
-    def __init__(self, k: Coefficient = Fraction(-1, 20)) -> None:
+    def __init__(self, k: Coefficient = None) -> None:
+        if isinstance(k, int | float | Fraction):
+            self.initial_k = (float(k), float(k))
+        k = Fraction(-1, 20) if k is None else k
         if not is_finite(k):
             raise UserError(f"lm with k = {k}: k must be a finite number (zero-stable for -1 < k <= 1)")
         self.k = k
