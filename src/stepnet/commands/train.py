@@ -43,7 +43,7 @@ class Training:
     data: str = "digits"
     """digits (embedded), cifar10, cifar100, imagenet."""
     recipe: str | None = None
-    """Name of the recipe; the paper's for this model and data unless given."""
+    """Name of the recipe; the paper's for this model (of several, the first) and data unless given."""
     scheme: str | None = None
     """March the blocks by this scheme instead of the model's own; puts it into a timm/ or torchvision/ network."""
     seed: int = 0
