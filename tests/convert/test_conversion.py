@@ -243,6 +243,13 @@ def test_the_network_is_left_as_it_was_by_the_search() -> None:
     assert not any(module._forward_hooks for module in network.modules())
 
 
+def test_a_network_that_cannot_be_copied_is_told() -> None:
+    network = nn.Sequential(*(Residual(4) for _ in range(3)))
+    network[1].cache = network[1].linear.weight * 2  # what a forward with gradients may leave
+    with pytest.raises(stepnet.UserError, match="Sequential cannot be copied"):
+        stepnet.convert(network, "lm", torch.randn(1, 4))
+
+
 class Residual(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()

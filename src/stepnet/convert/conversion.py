@@ -50,7 +50,7 @@ def convert(
     _check(model, method, init)
     planned = _plan(model, method, example, blocks)
     if not inplace:
-        model = copy.deepcopy(model)
+        model = _copy(model)
     conversion = Conversion.of(method, planned)
     modules = dict(model.named_modules())
     for run in planned.runs:
@@ -87,7 +87,7 @@ def describe(model: nn.Module, scheme: str | Scheme = "lm", example: Any = None)
 
 
 def _plan(model: nn.Module, scheme: Scheme, example: Any, blocks: Blocks | None) -> Plan:
-    model = copy.deepcopy(model)  # running it with autograd on may fill caches in its modules
+    model = _copy(model)  # running it with autograd on may fill caches in its modules
     watched = candidates(model) if blocks is None else _named(model, blocks)
     calls = trace(model, example, watched)
     planned = plan(calls, scheme, named=blocks is not None)
@@ -100,6 +100,17 @@ def _plan(model: nn.Module, scheme: Scheme, example: Any, blocks: Blocks | None)
             f"shape, {found}{'; name blocks yourself with blocks=' if blocks is None else ''}"
         )
     return planned
+
+
+def _copy(model: Model) -> Model:
+    try:
+        return copy.deepcopy(model)
+    except (RuntimeError, TypeError) as error:
+        reason = next(iter(str(error).splitlines()), "no message")
+        raise UserError(
+            f"{type(model).__name__} cannot be copied, and convert tries it on a copy: {reason}; convert it before it "
+            "has run with gradients, which may leave tensors of autograd in its modules"
+        ) from error
 
 
 def _named(model: nn.Module, blocks: Blocks) -> Mapping[str, nn.Module]:
