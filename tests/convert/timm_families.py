@@ -28,6 +28,13 @@ SMALLEST = Path(__file__).with_name("timm_smallest.json")
 TABLE = Path(__file__).parents[2] / "docs" / "convert_support.md"
 MEMBERS = 24  # tried from the smallest up: the very smallest often has one block at each shape
 IMAGE_SIZES = (64, 96, 128, 192, 224, 256)
+OPTIONS: tuple[dict[str, int], ...] = (  # how a builder may be asked for less, smallest first
+    {"depth": 3, "img_size": 64, "embed_dim": 96},
+    {"depth": 3, "img_size": 64},
+    {"depth": 3},
+    {"img_size": 64},
+    {},
+)
 
 
 @dataclass
@@ -71,9 +78,9 @@ def table(families: list[Family]) -> str:
         "# Which timm families convert",
         "",
         f"Written by `python -m tests.convert.timm_families` with timm {timm.__version__}. One member of each family,",
-        "the smallest in which `lm` finds a stage, is converted, compared bit for bit with the original at k = 0, and",
-        "in float64 with a reference that clones its states at k = -0.5. A family is residual if a block holds its",
-        "input plus something.",
+        "the smallest in which `lm` finds a stage, is built as small as it allows, converted, compared bit for bit",
+        "with the original at k = 0, and in float64 with a reference that clones its states at k = -0.5. A family is",
+        "residual if a block holds its input plus something.",
         "",
         f"{exact} of {residual} residual families convert exactly ({exact / residual:.0%}).",
         "",
@@ -92,7 +99,7 @@ def _family(name: str, members: list[str]) -> Family:
     start = time.perf_counter()
     best: Family | None = None
     for member in members:
-        for options in ({"depth": 3, "img_size": 64}, {"depth": 3}, {"img_size": 64}, {}):
+        for options in OPTIONS:
             built = _build(member, options)
             if built is None:
                 continue
@@ -146,14 +153,16 @@ def _reason(model: nn.Module, example: torch.Tensor) -> str:
 
 
 def _smallest(name: str) -> list[str]:
-    """A family's members by parameters, smallest first."""
+    """A family's members by parameters times the pixels that they cannot do without, smallest first."""
     import timm
 
     sizes = {}
     for member in timm.list_models(module=name):
         with torch.device("meta"):
             try:
-                sizes[member] = sum(p.numel() for p in timm.create_model(member).parameters())
+                model = timm.create_model(member)
+                *_, side = model.pretrained_cfg.get("min_input_size") or IMAGE_SIZES[:1]
+                sizes[member] = side**2 * sum(p.numel() for p in model.parameters())
             except (RuntimeError, NotImplementedError):  # builds with values, which a meta tensor has not
                 continue
     return sorted(sizes, key=sizes.__getitem__)[:MEMBERS]
