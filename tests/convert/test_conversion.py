@@ -107,6 +107,8 @@ def test_coefficients_are_told_by_layer() -> None:
     assert list(found) == [f"layer{n}.1.step_k" for n in (1, 2, 3, 4)]
     assert all(-0.1 <= k <= 0 for k in found.values())  # type: ignore[operator]
     assert len(set(map(str, found.values()))) == 4
+    given = stepnet.coefficients(stepnet.convert(resnet18(), stepnet.get_scheme("lm", k=-0.5), IMAGE))
+    assert set(given.values()) == {-0.5}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
