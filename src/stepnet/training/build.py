@@ -25,22 +25,35 @@ def build_network(config: TrainConfig, data: Data) -> nn.Module:
 
 
 def _seeded(name: str, config: TrainConfig, data: Data) -> nn.Module:
-    options: dict[str, Any] = {"num_classes": data.num_classes, "in_channels": data.in_channels}
-    depth = config.recipe.stochastic_depth
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        if "/" in name:
-            if depth is not None:
-                raise UserError(f"stochastic depth is for stepnet's own networks, not {name!r}")
-            from stepnet.convert import convert, load_foreign
+        return _foreign(name, config, data) if "/" in name else _own(name, config, data)
 
-            network = load_foreign(name, **options)
-            if config.scheme is None:
-                return network
-            example = torch.zeros(2, data.in_channels, data.image_size, data.image_size)
-            return convert(network, config.scheme, example, inplace=True)
-        if config.scheme is not None:
-            options["scheme"] = config.scheme
-        if depth is not None:
-            options["stochastic_depth"] = {"survival": depth, "mode": config.recipe.stochastic_mode}
-        return create_model(name, **options)
+
+def _own(name: str, config: TrainConfig, data: Data) -> nn.Module:
+    options: dict[str, Any] = {"num_classes": data.num_classes, "in_channels": data.in_channels}
+    recipe = config.recipe
+    if config.scheme is not None:
+        options["scheme"] = config.scheme
+    if recipe.stochastic_depth is not None:
+        options["stochastic_depth"] = {"survival": recipe.stochastic_depth, "mode": recipe.stochastic_mode}
+    return _synchronised(create_model(name, **options), config)
+
+
+def _foreign(name: str, config: TrainConfig, data: Data) -> nn.Module:
+    if config.recipe.stochastic_depth is not None:
+        raise UserError(f"stochastic depth is for stepnet's own networks, not {name!r}")
+    from stepnet.convert import convert, load_foreign
+
+    # Layers are replaced before the scheme comes in, which gives them statistics for each of its evaluations.
+    network = _synchronised(load_foreign(name, num_classes=data.num_classes, in_channels=data.in_channels), config)
+    if config.scheme is None:
+        return network
+    example = torch.zeros(2, data.in_channels, data.image_size, data.image_size)
+    return convert(network, config.scheme, example, inplace=True)
+
+
+def _synchronised(network: nn.Module, config: TrainConfig) -> nn.Module:
+    if not config.sync_bn:
+        return network
+    return nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call, no-any-return]

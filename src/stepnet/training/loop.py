@@ -248,10 +248,8 @@ class Trainer:
     # -- the parts of a run
 
     def _network(self, network: nn.Module) -> nn.Module:
-        if self.config.sync_bn:
-            if self.accelerator.device.type == "cpu":
-                raise UserError("--sync-bn: torch's synchronised batch norm is for GPUs, and this run is on a CPU")
-            network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
+        if self.config.sync_bn and self.accelerator.device.type == "cpu":
+            raise UserError("--sync-bn: torch's synchronised batch norm is for GPUs, and this run is on a CPU")
         layout = torch.channels_last if self.config.channels_last else torch.contiguous_format
         return network.to(self.accelerator.device).to(memory_format=layout)  # type: ignore[call-overload, no-any-return]
 

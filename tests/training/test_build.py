@@ -1,0 +1,34 @@
+"""A config becomes a network."""
+
+import torch
+from torch import nn
+
+from stepnet.data import get_data
+from stepnet.training.build import build_network
+from training.tiny import tiny_config
+
+
+def test_synchronised_layers_of_a_converted_network_keep_statistics_for_each_evaluation(tmp_path):
+    config = tiny_config(tmp_path, model="timm/resnet18", scheme="heun", sync_bn=True)
+    network = build_network(config, get_data("digits", None))
+    layers = [m for m in network.modules() if isinstance(m, nn.SyncBatchNorm)]
+    assert layers and not any(isinstance(m, nn.BatchNorm2d) for m in network.modules())
+    assert any("step_running_mean_1" in dict(layer.named_buffers()) for layer in layers)
+    network.eval()
+    assert torch.isfinite(network(torch.randn(2, 1, 8, 8))).all()
+
+
+def test_weights_are_a_function_of_model_and_seed(tmp_path):
+    data = get_data("digits", None)
+    one, two = (build_network(tiny_config(tmp_path, seed=3), data).state_dict() for _ in range(2))
+    other = build_network(tiny_config(tmp_path, seed=4), data).state_dict()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert not torch.equal(one["stem.weight"], other["stem.weight"])
+
+
+def test_a_network_starts_like_another_where_they_agree(tmp_path):
+    data = get_data("digits", None)
+    like = build_network(tiny_config(tmp_path, model="preact_resnet20"), data).state_dict()
+    network = build_network(tiny_config(tmp_path, model="lm_resnet20", start_like="preact_resnet20"), data).state_dict()
+    assert set(network) - set(like) == {f"stages.{n}.k" for n in range(3)}
+    assert all(torch.equal(network[name], like[name]) for name in like)
