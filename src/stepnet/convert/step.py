@@ -92,7 +92,8 @@ class Step(Graft):
         else:
             past = _past(role, u)
             point = Point(u, rhs)
-            new = _advance(role.scheme, (point, *past), self._k)
+            k = self._k if role.scheme.trainable else role.scheme.k
+            new = advance(role.scheme, (point, *past), 1, k)
         new = _laid_out_like(state_in(outputs[0]), new)
         if split is not None:
             output = new = split.after(self, new)
@@ -207,13 +208,6 @@ def _past(role: Role, u: Tensor) -> tuple[Point, ...]:
             "gradient checkpointing, choose use_reentrant=False"
         )
     return past.points
-
-
-def _advance(scheme: Scheme, history: tuple[Point, ...], k: Tensor | None) -> Tensor:
-    starting = len(history) < scheme.steps
-    method = scheme.starter() if starting else scheme
-    new: Tensor = advance(method, history, 1, k if scheme.trainable else scheme.k)
-    return new
 
 
 def _laid_out_like(own: Tensor, new: Tensor) -> Tensor:

@@ -4,7 +4,7 @@
 
 `carry` combines states that are already known; `increment` evaluates `f`, and is not called when a gate drops
 the step. The three callers are a network stage (blocks as right-hand sides), `stepnet.solve` (any right-hand
-side) and `stepnet.analysis` (symbols): they all go through `march`.
+side) and `stepnet.analysis` (symbols): they all go through `advance`, one step, which `march` repeats.
 """
 
 from __future__ import annotations
@@ -107,12 +107,16 @@ class Scheme:
 
 
 def advance(scheme: Scheme, past: Past, dt: Coefficient = 1, k: Coefficient = None, gate: Coefficient = 1) -> State:
-    """One step: `carry + gate * increment`. With gate 0 the increment is not computed."""
-    carry = scheme.carry(past, dt, k)
+    """One step: `carry + gate * increment`. With gate 0 the increment is not computed.
+
+    With too few past points it is a step of the scheme's starter.
+    """
+    method = scheme if len(past) >= scheme.steps else scheme.starter()
+    carry = method.carry(past, dt, k)
     if is_number(gate, 0):
         past[0].gate(0)
         return carry
-    increment = scheme.increment(past, dt, k)
+    increment = method.increment(past, dt, k)
     if not is_number(gate, 1):
         past[0].gate(gate)
     return combine((1, carry), (gate, increment))
@@ -139,9 +143,7 @@ def march(
     u = u0
     for n, f in enumerate(fs):
         history = (Point(u, f), *history)[: scheme.steps]
-        starting = len(history) < scheme.steps
-        method = scheme.starter() if starting else scheme
-        k = scheme.k if owned is None else None if starting else next(owned)
-        u = advance(method, history, dt, k, 1 if gates is None else gates[n])
+        k = scheme.k if owned is None else next(owned) if len(history) == scheme.steps else None
+        u = advance(scheme, history, dt, k, 1 if gates is None else gates[n])
         u = u if after is None else after(u)
         yield u
