@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
@@ -187,13 +188,12 @@ class ResidualNetwork(Network):
             assert isinstance(stage, Stage)
             own = None if gates is None else gates[first : first + stage.depth]
             first += stage.depth
-            entry = True
             if own is not None:
                 own = [gate.to(u) if isinstance(gate, Tensor) else gate for gate in own]
                 dropped = (block for block, gate in zip(stage.steps, own, strict=True) if is_number(gate, 0))
                 unused.extend(p for block in dropped for p in block.parameters())
-            for state in stage.states(u, past, own, cost=cost):
-                past, u, entry = None if entry else u, state, False
+            for before, new in pairwise(stage.states(u, past, own, cost=cost)):
+                past, u = before, new
         return zero_gradient(F.relu(self.norm(u)) if self.pre_activation else self.norm(u), unused)
 
     def forward(self, x: Tensor, gates: Gates | None = None, *, cost: KineticCost | None = None) -> Tensor:

@@ -105,29 +105,26 @@ class Stage(nn.Module):
         coefficients of a scheme that does not learn them (FractalNet's join weights). A running `cost` watches
         the right-hand sides.
         """
-        ks = iter(given) if given is not None else None if self.k is None else iter(self.k.unbind())
+        ks = given if given is not None else None if self.k is None else self.k.unbind()
+        fs = [right_hand_side(block) for block in self.blocks]
         history: tuple[Point, ...] = ()
         u = x
         if self.transition is not None:
-            point = self.transition.point(x)
-            if cost is not None:
-                point = Point(point.u, cost.watch(point.rhs, self.dt))
-            yield point.u
-            gate = 1 if gates is None else gates[0]
-            if self.transition.project_past is not None:
-                if past is None:
-                    raise UserError("this stage also projects the state before x: call it with (x, past)")
-                history = (point, Point(self.transition.project_past(past)))
-                u = advance(self.scheme, history, self.dt, None if ks is None else next(ks), gate)
-            else:
-                u = advance(EULER, (point,), self.dt, None, gate)
-            u = u if self.after is None else self.after(u)
-            history = (point,)
-            gates = None if gates is None else gates[1:]
-        yield u
-        fs = [right_hand_side(block) for block in self.blocks]
+            start = self.transition.point(x)
+            u, fs = start.u, [start.rhs, *fs]
         if cost is not None:
             fs = [cost.watch(f, self.dt) for f in fs]
+        yield u
+        if self.transition is not None and self.transition.project_past is not None:
+            if past is None:
+                raise UserError("this stage also projects the state before x: call it with (x, past)")
+            history = (Point(self.transition.project_past(past)),)
+        elif self.transition is not None:
+            history = (Point(u, fs.pop(0)),)
+            u = advance(EULER, history, self.dt, None, 1 if gates is None else gates[0])
+            u = u if self.after is None else self.after(u)
+            gates = None if gates is None else gates[1:]
+            yield u
         yield from march(self.scheme, fs, u, self.dt, ks, gates, self.after, history)
 
     def forward(
