@@ -1,8 +1,9 @@
 """A mistake told in one line."""
 
+import numpy as np
 import pytest
 
-from stepnet.errors import UserError, unknown
+from stepnet.errors import UserError, check_count, unknown
 
 
 @pytest.mark.parametrize(
@@ -22,3 +23,16 @@ def test_an_unknown_name_comes_with_the_nearest(name, told):
 
 def test_of_many_known_names_a_dozen_are_told():
     assert str(unknown("word", "?", [f"name{n:02}" for n in range(40)])).endswith("name10, name11")
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.0, "3", None, True, float("nan")])
+def test_what_is_no_count_is_refused(value):
+    with pytest.raises(UserError, match=f"^steps = {value!r}: expected a whole number from 1 up$"):
+        check_count("steps", value)
+
+
+@pytest.mark.parametrize("value", [2, 10**30, np.int64(3)])
+def test_a_count_is_a_whole_number_from_the_least_up(value):
+    check_count("width", value, least=2)
+    with pytest.raises(UserError, match=f"from {10**31} up"):
+        check_count("width", value, least=10**31)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from numbers import Integral
 
 
 class UserError(ValueError):
@@ -20,3 +21,9 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:
     near = [lowered[match] for match in difflib.get_close_matches(str(name).lower(), lowered, n=3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known: {', '.join(names[:12])}"
     return UserError(f"unknown {kind} {name!r}: {hint}")
+
+
+def check_count(what: str, value: object, least: int = 1) -> None:
+    """Refuse what is no whole number from `least` up."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
+        raise UserError(f"{what} = {value!r}: expected a whole number from {least} up")

@@ -20,7 +20,7 @@ from stepnet.analysis.amplification import NEW, amplification
 from stepnet.analysis.power_series import divide, of_shifts
 from stepnet.analysis.symbols import dt, subject, z, zeta
 from stepnet.analysis.trees import Series, System, Terms, Vector, grade, step, vanishes
-from stepnet.errors import UserError
+from stepnet.errors import UserError, check_count
 from stepnet.schemes import Equation, Point, Scheme, advance
 
 t = sympy.Symbol("t")
@@ -41,8 +41,7 @@ def modified_equation(
     (`between_states`), the derivatives are those for linear f.
     """
     method = subject(scheme)
-    if terms < 1:
-        raise UserError(f"terms = {terms}: expected 1 or more")
+    check_count("terms", terms)
     multistep = not method.equation.partitioned and amplification(method).degree(z) == 1
     form = form or ("derivatives" if multistep else "differentials")
     if form == "derivatives":

@@ -24,7 +24,7 @@ from scipy.special import ndtri
 
 from stepnet.analysis.notation import plain
 from stepnet.analysis.symbols import dt, exact
-from stepnet.errors import UserError, unknown
+from stepnet.errors import UserError, check_count, unknown
 from stepnet.schemes import Point, Scheme, advance, combine
 from stepnet.schemes.gates import stochastic_gate
 from stepnet.schemes.runge_kutta import Euler
@@ -281,7 +281,7 @@ def one_step_error(noise: str | Noise, moment: int = 1, **parameters: Any) -> Te
     moment, whatever the rates are.
     """
     noise = get_noise(noise, **parameters)
-    check_whole("moment", moment)
+    check_count("moment", moment)
     a, b = sympy.symbols("a b")
     fs: tuple[Function, ...] = (lambda x: a * x, lambda x: b * x)
     power = sympy.expand(stochastic_step(noise, fs, sympy.S.One, xi, dt) ** moment)
@@ -295,12 +295,6 @@ def one_step_error(noise: str | Noise, moment: int = 1, **parameters: Any) -> Te
     terms = ((_factored(sympy.simplify(c)), sympy.Rational(n, 2)) for (n,), c in reversed(error.terms()))
     coefficient, order = next(term for term in terms if term[0] != 0)
     return Term("E X" if moment == 1 else f"E X^{moment}", coefficient * dt**order, order, coefficient)
-
-
-def check_whole(what: str, value: object) -> None:
-    """Refuse what is no whole number from 1 up."""
-    if not isinstance(value, int) or value < 1:
-        raise UserError(f"{what} = {value!r}: expected a whole number from 1 up")
 
 
 def number(value: sympy.Expr) -> float:

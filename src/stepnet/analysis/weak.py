@@ -26,7 +26,6 @@ from stepnet.analysis.noise import (
     Array,
     Function,
     Noise,
-    check_whole,
     gated,
     get_noise,
     number,
@@ -34,7 +33,7 @@ from stepnet.analysis.noise import (
     stochastic_equation,
     stochastic_step,
 )
-from stepnet.errors import UserError
+from stepnet.errors import UserError, check_count
 from stepnet.schemes import LM, Point, Scheme, advance, get_scheme
 
 # Powers of the summed noise that serve as control variates. A fourth would leave to rare sums most of the variance that
@@ -303,12 +302,12 @@ def _kronecker(factors: dict[int, Array], m: int, size: int) -> Array:
 
 
 def _check(noise: Noise, steps: int, moment: int, problem: Problem, samples: int | None) -> None:
-    check_whole("steps", steps)
-    check_whole("moment", moment)
+    check_count("steps", steps)
+    check_count("moment", moment)
     if not (math.isfinite(problem.time) and problem.time > 0):
         raise UserError(f"time = {problem.time!r}: expected a positive finite number, so that dt > 0")
-    if samples is not None and (not isinstance(samples, int) or samples < LEAST_SAMPLES):
-        raise UserError(f"samples = {samples!r}: expected a whole number from {LEAST_SAMPLES} up")
+    if samples is not None:
+        check_count("samples", samples, LEAST_SAMPLES)
     given, kind = (problem.rates, "rates") if problem.f is None else (problem.f, "f")
     if not isinstance(given, tuple) or len(given) < noise.branches:
         raise UserError(f"{kind} = {given!r}: expected a tuple of {noise.branches}, one for each branch of {noise}")

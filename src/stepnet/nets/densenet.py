@@ -13,9 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from stepnet.errors import check_count
 from stepnet.nets.blocks import PreActivation, conv, initialise
 from stepnet.nets.registry import register_model
-from stepnet.nets.residual import Network, check_count
+from stepnet.nets.residual import Network
 from stepnet.nets.resnet import blocks_per_stage
 
 
@@ -52,7 +53,7 @@ class DenseNet(Network):
         self, depth: int, growth: int, bottleneck: bool = False, num_classes: int = 10, in_channels: int = 3
     ) -> None:
         super().__init__(num_classes, in_channels)
-        check_count("growth", growth, least=1)
+        check_count("growth", growth)
         layers = blocks_per_stage(depth, 6 if bottleneck else 3, outside=4)
         channels = 2 * growth if bottleneck else 16
         self.stem = conv(in_channels, channels, 3)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stepnet.errors import UserError
+from stepnet.errors import UserError, check_count
 from stepnet.nets.blocks import PostActivation, PreActivation, Subsample, conv, initialise, projection
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.stage import Gates, Stage, Transition, check_makes_network, evaluations
@@ -88,7 +88,7 @@ class Network(nn.Module):
     def __init__(self, num_classes: int, in_channels: int) -> None:
         super().__init__()
         check_count("num_classes", num_classes, least=0)
-        check_count("in_channels", in_channels, least=1)
+        check_count("in_channels", in_channels)
         self.in_channels = in_channels
 
     def forward_features(self, x: Tensor) -> Tensor:
@@ -203,9 +203,3 @@ class ResidualNetwork(Network):
 def vectors(model: nn.Module) -> set[str]:
     """The names of the parameters that are no weights: norms, biases and coefficients, per channel too."""
     return {name for name, p in model.named_parameters() if p.ndim <= 1 or name.endswith(".k")}
-
-
-def check_count(what: str, value: object, least: int) -> None:
-    """Refuse a count that is no whole number from `least` up."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise UserError(f"{what} = {value!r}: expected a whole number from {least} up")

@@ -12,9 +12,10 @@ from typing import Any
 
 from torch import nn
 
+from stepnet.errors import check_count
 from stepnet.nets.blocks import bottleneck
 from stepnet.nets.registry import register_model
-from stepnet.nets.residual import Backbone, ResidualNetwork, check_count
+from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.nets.resnet import blocks_per_stage
 
 WIDTHS = (256, 512, 1024)
@@ -30,8 +31,8 @@ def cifar_resnext(
 ) -> ResidualNetwork:
     """A CIFAR ResNeXt of `9n + 2` layers with `cardinality` groups of `group_width` channels, marched by any scheme."""
     n = blocks_per_stage(depth, 9)
-    check_count("cardinality", cardinality, least=1)
-    check_count("group_width", group_width, least=1)
+    check_count("cardinality", cardinality)
+    check_count("group_width", group_width)
 
     def grouped(inputs: int, outputs: int, stride: int) -> list[nn.Conv2d]:
         width = cardinality * group_width * outputs // WIDTHS[0]

@@ -18,11 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stepnet.errors import UserError, unknown
+from stepnet.errors import UserError, check_count, unknown
 from stepnet.nets.blocks import basic, conv, norm, normalise
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.registry import register_model
-from stepnet.nets.residual import Backbone, ResidualNetwork, check_count
+from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.nets.resnet import blocks_per_stage
 from stepnet.nets.stage import Gates, check_step_size
 from stepnet.schemes.gates import stochastic_gate

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from stepnet.errors import UserError, unknown
+from stepnet.errors import UserError, check_count, unknown
 from stepnet.nets.stage import check_step_size
 from stepnet.randomness import Stream, random_words, uniform
 from stepnet.schemes.gates import stochastic_gate
@@ -57,8 +57,7 @@ class StochasticDepth:
     def __post_init__(self) -> None:
         if not (isinstance(self.survival, int | float) and 0 <= self.survival <= 1):
             raise UserError(f"survival probability p_L = {self.survival!r}: expected a number from 0 to 1")
-        if not isinstance(self.seed, int) or self.seed < 0:
-            raise UserError(f"seed of stochastic depth = {self.seed!r}: expected a whole number from 0 up")
+        check_count("seed of stochastic depth", self.seed, least=0)
         check_step_size(self.dt)
         if self.mode not in get_args(Mode):
             raise unknown("mode of stochastic depth", self.mode, get_args(Mode))

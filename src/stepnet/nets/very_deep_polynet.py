@@ -17,9 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from stepnet.errors import check_count
 from stepnet.nets.blocks import OwnWeights, Sum, initialise
 from stepnet.nets.registry import register_model
-from stepnet.nets.residual import Network, check_count
+from stepnet.nets.residual import Network
 from stepnet.nets.stage import Stage
 from stepnet.schemes import get_scheme
 
@@ -107,7 +108,7 @@ class VeryDeepPolyNet(Network):
     ) -> None:
         super().__init__(num_classes, in_channels)
         for name, count in (("a", a), ("b", b), ("c", c)):
-            check_count(f"units of stage {name}", count, least=1)
+            check_count(f"units of stage {name}", count)
         self.num_features = 2048
         total = a + 2 * b + 2 * c
         steps = iter([1 - (1 - LAST_STEP) * n / max(total - 1, 1) for n in range(total)])

@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import partial
 from typing import ClassVar
 
-from stepnet.errors import UserError
+from stepnet.errors import check_count
 from stepnet.schemes.arithmetic import Coefficient, Difference, State, combine, is_number, mix
 from stepnet.schemes.core import Equation, Past, Point, Scheme
 from stepnet.schemes.registry import register_family, register_scheme
@@ -31,8 +31,7 @@ class Fractal(Scheme):
     network: ClassVar[str] = "FractalNet"
 
     def __init__(self, columns: int = 2) -> None:
-        if not isinstance(columns, int) or columns < 1:
-            raise UserError(f"fractal of order {columns!r}: the order is a whole number from 1 up")
+        check_count("columns of a fractal", columns)
         self.columns = columns
         self.stages = self.evaluations(columns)
         self.order = 2 if columns == 2 else 1

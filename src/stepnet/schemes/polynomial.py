@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import ClassVar
 
-from stepnet.errors import UserError
+from stepnet.errors import check_count
 from stepnet.schemes.arithmetic import Coefficient, State, combine
 from stepnet.schemes.core import Equation, Past, Scheme
 from stepnet.schemes.registry import register_family, register_scheme
@@ -22,10 +22,10 @@ class _Truncation(Scheme):
     order = 1
 
     def __init__(self, m: int = 2) -> None:
-        if not isinstance(m, int) or m < 1:
-            raise UserError(f"{type(self).__name__.lower()} of order {m!r}: the order is a whole number from 1 up")
+        family = type(self).__name__.lower()
+        check_count(f"order of {family}", m)
         self.m = self.stages = m
-        self.name = f"{type(self).__name__.lower()}{m}"
+        self.name = f"{family}{m}"
 
 
 class Neumann(_Truncation):

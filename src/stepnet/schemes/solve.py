@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from stepnet.errors import UserError
+from stepnet.errors import UserError, check_count
 from stepnet.schemes.arithmetic import State, is_finite
 from stepnet.schemes.core import RightHandSide, Scheme, march
 from stepnet.schemes.registry import get_scheme
@@ -41,8 +41,7 @@ def solve(
     """
     method = get_scheme(scheme, **parameters)
     start, end = _check_span(t_span)
-    if not isinstance(steps, int | np.integer) or isinstance(steps, bool) or steps <= 0:
-        raise UserError(f"steps = {steps!r}: expected a whole number from 1 up")
+    check_count("steps", steps)
     u0 = _as_state(u0)
     _check_equation(method, f, u0)
     dt = (end - start) / int(steps)
