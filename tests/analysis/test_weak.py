@@ -7,7 +7,8 @@ import pytest
 import sympy
 
 from stepnet import UserError
-from stepnet.analysis.noise import get_noise, xi
+from stepnet.analysis.noise import get_noise
+from stepnet.analysis.stochastic import xi
 from stepnet.analysis.weak import (
     Problem,
     damped_step,

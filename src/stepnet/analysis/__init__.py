@@ -2,14 +2,9 @@
 
 from stepnet.analysis.acceleration import Descent, best_euler, best_lm, convergence_rate, descend
 from stepnet.analysis.amplification import amplification, companion
+from stepnet.analysis.condition import one_step_error, weak_condition
 from stepnet.analysis.modified import between_states, modified_equation
-from stepnet.analysis.noise import (
-    get_noise,
-    list_noises,
-    one_step_error,
-    stochastic_equation,
-    weak_condition,
-)
+from stepnet.analysis.noise import get_noise, list_noises
 from stepnet.analysis.notation import amplification_line, modified_lines, plain, plain_equation, step_lines
 from stepnet.analysis.order import Convergence, convergence, empirical_order, order
 from stepnet.analysis.stability import (
@@ -21,6 +16,7 @@ from stepnet.analysis.stability import (
     stable,
     zero_stable,
 )
+from stepnet.analysis.stochastic import stochastic_equation
 from stepnet.analysis.symbols import is_symbolic, subject
 from stepnet.analysis.transport import LAX_FRIEDRICHS, LAX_WENDROFF, Stencil, modified_transport
 from stepnet.analysis.weak import Problem, WeakError, WeakOrder, weak_error, weak_order

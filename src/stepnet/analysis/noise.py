@@ -1,20 +1,10 @@
-"""The noises of stochastic training, and whether they are those of a stochastic equation (section 3.1, appendix B).
+"""The noises of stochastic training: what stands in front of `f` is a random eta (paper, section 3.1).
 
-A random eta in front of `f` is a step of the weak Euler scheme,
-
-    X_{n+1} = X_n + E(eta) f(X_n) dt + s f(X_n) dW_n,    dW = sqrt(dt) xi,    xi = (eta - E eta) / s,    s^2 = Var eta,
-
-which converges weakly to `dX = E(eta) f dt + s f dB` where
-
-    |E dW| + |E dW^3| + |E dW^2 - dt| <= K dt^2.
-
-Every noise states its law once; moments, condition and equation follow by symbols.
+Every noise states its law once; moments, condition and equation follow by symbols (`stochastic`, `condition`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,16 +12,10 @@ import sympy
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from stepnet.analysis.notation import plain
-from stepnet.analysis.symbols import dt, exact
-from stepnet.errors import UserError, check_count, unknown
-from stepnet.schemes import Point, Scheme, advance, combine
-from stepnet.schemes.gates import stochastic_gate
-from stepnet.schemes.runge_kutta import Euler
+from stepnet.analysis.symbols import exact
+from stepnet.errors import UserError, unknown
 
 Array = NDArray[np.float64]
-Function = Callable[[Any], Any]
-xi = sympy.Symbol("xi", real=True)
 p = sympy.Symbol("p", real=True)
 sigma = sympy.Symbol("sigma", positive=True)
 
@@ -108,6 +92,8 @@ class ShakeShake(Noise):
 
 
 class _Multiplicative(Noise):
+    """`eta = 1 + sigma xi`."""
+
     def __init__(self, sigma: Any = sigma) -> None:
         self.mean = sympy.S.One
         self.deviation = _parameter("sigma", sigma)
@@ -157,6 +143,8 @@ def list_noises() -> list[str]:
 def get_noise(noise: str | Noise, **parameters: Any) -> Noise:
     """By name, with its parameter: `get_noise("stochastic_depth", p=0.2)`."""
     if isinstance(noise, Noise):
+        if parameters:
+            raise UserError(f"noise {noise} is built already and takes no {', '.join(parameters)}: give its name")
         return noise
     if noise not in NOISES:
         raise unknown("noise", noise, NOISES)
@@ -166,171 +154,11 @@ def get_noise(noise: str | Noise, **parameters: Any) -> Noise:
         raise UserError(f"noise {noise!r} has no parameter {', '.join(parameters)}: {NOISES[noise].about}") from None
 
 
-def increment_moment(noise: Noise, m: int) -> sympy.Expr:
-    """`E dW^m = dt^(m/2) E xi^m`."""
-    return dt ** sympy.Rational(m, 2) * noise.moment(m)
-
-
-def stochastic_step(
-    noise: Noise, fs: tuple[Function, ...], u: Any, xi: Any, dt: Any, scheme: Scheme | None = None
-) -> Any:
-    """One step of the gated scheme, forward Euler unless told, for symbols and arrays alike."""
-    rhs, gate = gated(noise, fs, xi, dt)
-    return advance(scheme or Euler(), (Point(u, rhs),), dt, None, gate)
-
-
-def gated(noise: Noise, fs: tuple[Function, ...], xi: Any, dt: Any) -> tuple[Callable[[Any, Any, int], Any], Any]:
-    """The right-hand side and the gate of one step: shake-shake's gates stand within its right-hand side."""
-    symbolic = isinstance(dt, sympy.Expr)
-    mean, deviation = (noise.mean, noise.deviation) if symbolic else (number(noise.mean), number(noise.deviation))
-    eta = mean + deviation * xi
-    if noise.branches == 1:
-        return (lambda u, c, i: fs[0](u)), stochastic_gate(eta, mean, dt)
-    first, second = stochastic_gate(eta, mean, dt), stochastic_gate(1 - eta, 1 - mean, dt)
-    return (lambda u, c, i: combine((first, fs[0](u)), (second, fs[1](u)))), 1
-
-
-@dataclass(frozen=True)
-class StochasticEquation:
-    """`dX = drift dt + diffusion dB`, in the symbols f, or f1 and f2."""
-
-    drift: sympy.Expr
-    diffusion: sympy.Expr
-
-    def __str__(self) -> str:
-        return f"dX = {_product(self.drift)} dt + {_product(self.diffusion)} dB"
-
-
-def right_hand_sides(noise: Noise) -> tuple[sympy.Symbol, ...]:
-    """The symbols of f, or of f1 and f2."""
-    return (sympy.Symbol("f"),) if noise.branches == 1 else sympy.symbols("f1 f2")
-
-
-def stochastic_equation(noise: str | Noise, **parameters: Any) -> StochasticEquation:
-    """Found by one step with symbols: what stands without xi is `drift dt`, what stands with it is `diffusion dW`."""
-    noise = get_noise(noise, **parameters)
-    u = sympy.Symbol("X")
-    fs = tuple((lambda u, f=f: f) for f in right_hand_sides(noise))
-    change = sympy.expand(stochastic_step(noise, fs, u, xi, dt) - u)
-    drift, diffusion = change.coeff(xi, 0) / dt, change.coeff(xi, 1) / sympy.sqrt(dt)
-    return StochasticEquation(*(sympy.factor_terms(sympy.expand(part)) for part in (drift, diffusion)))
-
-
-@dataclass(frozen=True)
-class Term:
-    """`coefficient dt^order`, or 0, whose order is infinite."""
-
-    name: str
-    value: sympy.Expr
-    order: sympy.Expr
-    coefficient: sympy.Expr
-
-
-@dataclass(frozen=True)
-class Smallness:
-    """The assumption `expression = O(dt^power)`."""
-
-    expression: sympy.Expr
-    power: sympy.Expr
-
-    def __str__(self) -> str:
-        return f"{plain(self.expression)} = O({plain(dt**self.power)})"
-
-
-@dataclass(frozen=True)
-class WeakCondition:
-    """Whether `|E dW| + |E dW^3| + |E dW^2 - dt| <= K dt^2`; where it fails, what would make it hold."""
-
-    terms: tuple[Term, ...]
-    assumptions: tuple[Smallness, ...]
-
-    @property
-    def holds(self) -> bool:
-        """For the noise as it is, without an assumption."""
-        return all(term.order >= REQUIRED for term in self.terms)
-
-    def __str__(self) -> str:
-        if self.holds:
-            return "holds"
-        reason = ", ".join(f"{term.name} is of order {term.order}" for term in self.terms if term.order < REQUIRED)
-        return f"fails: {reason}" + (
-            f"; holds if {' and '.join(map(str, self.assumptions))}" if self.assumptions else ""
-        )
-
-
-REQUIRED = 2  # the power of dt that the condition asks of each term
-
-
-def weak_condition(noise: str | Noise, **parameters: Any) -> WeakCondition:
-    """Decide the condition of appendix B by symbols. An assumption is stated only if it makes the term small enough."""
-    noise = get_noise(noise, **parameters)
-    moments = {m: increment_moment(noise, m) for m in (1, 2, 3)}
-    terms = (
-        _term("E dW", moments[1]),
-        _term("E dW^2 - dt", moments[2] - dt),
-        _term("E dW^3", moments[3]),
-    )
-    failing = [term for term in terms if term.order < REQUIRED and term.coefficient.free_symbols]
-    return WeakCondition(terms, tuple(small for term in failing if (small := _assumption(term)) is not None))
-
-
-def one_step_error(noise: str | Noise, moment: int = 1, **parameters: Any) -> Term:
-    """The leading term of `E X_1^m - E X(dt)^m` from X = 1, with `f = a X`, or `f1 = a X` and `f2 = b X`.
-
-    An error of order dt^q in each of T/dt steps adds up to one of order dt^(q - 1): that is the weak order of the m-th
-    moment, whatever the rates are.
-    """
-    noise = get_noise(noise, **parameters)
-    check_count("moment", moment)
-    a, b = sympy.symbols("a b")
-    fs: tuple[Function, ...] = (lambda x: a * x, lambda x: b * x)
-    power = sympy.expand(stochastic_step(noise, fs, sympy.S.One, xi, dt) ** moment)
-    found = sum(power.coeff(xi, j) * noise.moment(j) for j in range(moment + 1))
-    equation, rates = stochastic_equation(noise), dict(zip(right_hand_sides(noise), (a, b), strict=False))
-    drift, diffusion = equation.drift.subs(rates), equation.diffusion.subs(rates)
-    growth = dt * (moment * drift + moment * (moment - 1) * diffusion**2 / 2)
-    wanted = 1 + growth + growth**2 / 2  # of exp(growth): Euler's error is no smaller than dt^2
-    root = sympy.Symbol("root", positive=True)  # of dt
-    error = sympy.Poly(sympy.expand((found - wanted).subs(dt, root**2)), root)
-    terms = ((_factored(sympy.simplify(c)), sympy.Rational(n, 2)) for (n,), c in reversed(error.terms()))
-    coefficient, order = next(term for term in terms if term[0] != 0)
-    return Term("E X" if moment == 1 else f"E X^{moment}", coefficient * dt**order, order, coefficient)
-
-
 def number(value: sympy.Expr) -> float:
     """A parameter as a float; one that was left a symbol cannot be sampled."""
     if value.free_symbols:
         raise UserError(f"{value} is a symbol: sampling needs a number, such as p=0.5 or sigma=0.5")
     return float(value)
-
-
-def _term(name: str, value: sympy.Expr) -> Term:
-    value = sympy.simplify(value)
-    if value == 0:
-        return Term(name, value, sympy.oo, sympy.S.Zero)
-    coefficient, order = value.as_leading_term(dt).as_coeff_exponent(dt)
-    return Term(name, value, order, _factored(coefficient))
-
-
-def _factored(coefficient: sympy.Expr) -> sympy.Expr:
-    """In factors such as `1 - 2 p`, whose number is positive."""
-    factors = sympy.Mul.make_args(sympy.factor(coefficient))
-    turned = [factor for factor in factors if factor.is_Add and factor.as_coeff_Add()[0].is_negative]
-    return (-1) ** len(turned) * sympy.Mul(*(-factor if factor in turned else factor for factor in factors))
-
-
-def _assumption(term: Term) -> Smallness | None:
-    """The coefficient's numerator, small enough; verified with the parameter that solves it as an equation."""
-    numerator, _ = sympy.fraction(sympy.together(term.coefficient))
-    power = REQUIRED - term.order
-    (symbol,) = numerator.free_symbols
-    if numerator.subs(symbol, 0).is_negative:
-        numerator = sympy.expand(-numerator)
-    bound = sympy.Symbol("c", positive=True) * dt**power
-    for root in sympy.solve(numerator - bound, symbol):
-        if _term(term.name, term.value.subs(symbol, root)).order >= REQUIRED:
-            return Smallness(numerator, power)
-    return None
 
 
 def _parameter(name: str, value: Any, upper: float = float("inf")) -> sympy.Expr:
@@ -340,12 +168,3 @@ def _parameter(name: str, value: Any, upper: float = float("inf")) -> sympy.Expr
         between = f"0 < {name} < {upper}" if np.isfinite(upper) else f"{name} > 0 and finite"
         raise UserError(f"{name} = {value}: expected {between} (a noise without variance is none)")
     return sympy.nsimplify(exact(value), rational=True)
-
-
-def _product(expression: sympy.Expr) -> str:
-    """`p f`: the coefficient stands before what it multiplies."""
-    f = sympy.Symbol("f")
-    coefficient = expression.coeff(f)
-    if coefficient == 0:  # of two branches
-        return str(expression).replace("*", " ")
-    return "f" if coefficient == 1 else f"{plain(coefficient)} f"

@@ -22,17 +22,8 @@ import numpy as np
 import sympy
 from scipy.linalg import expm
 
-from stepnet.analysis.noise import (
-    Array,
-    Function,
-    Noise,
-    gated,
-    get_noise,
-    number,
-    right_hand_sides,
-    stochastic_equation,
-    stochastic_step,
-)
+from stepnet.analysis.noise import Array, Noise, get_noise, number
+from stepnet.analysis.stochastic import Function, gated, right_hand_sides, stochastic_equation, stochastic_step
 from stepnet.errors import UserError, check_count
 from stepnet.schemes import LM, Point, Scheme, advance, get_scheme
 

@@ -15,7 +15,7 @@ MOMENTS = (1, 2, 3)
 def describe_noise(name: str, p: float | None = None) -> str:
     """The noise's analysis as text. Weak orders are measured for numbers: p = 1/2 and 0.2 unless one is given."""
     from stepnet import analysis
-    from stepnet.analysis.noise import REQUIRED, increment_moment
+    from stepnet.analysis.condition import REQUIRED, increment_moment
 
     noise = analysis.get_noise(name, **({} if p is None else {"p": p}))
     steps = [analysis.one_step_error(noise, m) for m in MOMENTS]

@@ -1,0 +1,135 @@
+"""Whether a noise is that of its stochastic equation, decided by symbols (appendix B).
+
+The step `X_{n+1} = X_n + E(eta) f dt + s f dW_n` converges weakly to `dX = E(eta) f dt + s f dB` where
+
+    |E dW| + |E dW^3| + |E dW^2 - dt| <= K dt^2.
+
+Beside the condition stands what it is for: the error that one step leaves in the moments of X.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+
+from stepnet.analysis.noise import Noise, get_noise
+from stepnet.analysis.notation import plain
+from stepnet.analysis.stochastic import Function, right_hand_sides, stochastic_equation, stochastic_step, xi
+from stepnet.analysis.symbols import dt
+from stepnet.errors import check_count
+
+REQUIRED = 2  # the power of dt that the condition asks of each term
+
+
+@dataclass(frozen=True)
+class Term:
+    """`coefficient dt^order`, or 0, whose order is infinite."""
+
+    name: str
+    value: sympy.Expr
+    order: sympy.Expr
+    coefficient: sympy.Expr
+
+
+@dataclass(frozen=True)
+class Smallness:
+    """The assumption `expression = O(dt^power)`."""
+
+    expression: sympy.Expr
+    power: sympy.Expr
+
+    def __str__(self) -> str:
+        return f"{plain(self.expression)} = O({plain(dt**self.power)})"
+
+
+@dataclass(frozen=True)
+class WeakCondition:
+    """Whether `|E dW| + |E dW^3| + |E dW^2 - dt| <= K dt^2`; where it fails, what would make it hold."""
+
+    terms: tuple[Term, ...]
+    assumptions: tuple[Smallness, ...]
+
+    @property
+    def holds(self) -> bool:
+        """For the noise as it is, without an assumption."""
+        return all(term.order >= REQUIRED for term in self.terms)
+
+    def __str__(self) -> str:
+        if self.holds:
+            return "holds"
+        reason = ", ".join(f"{term.name} is of order {term.order}" for term in self.terms if term.order < REQUIRED)
+        return f"fails: {reason}" + (
+            f"; holds if {' and '.join(map(str, self.assumptions))}" if self.assumptions else ""
+        )
+
+
+def increment_moment(noise: Noise, m: int) -> sympy.Expr:
+    """`E dW^m = dt^(m/2) E xi^m`."""
+    return dt ** sympy.Rational(m, 2) * noise.moment(m)
+
+
+def weak_condition(noise: str | Noise, **parameters: Any) -> WeakCondition:
+    """Decide the condition of appendix B by symbols. An assumption is stated only if it makes the term small enough."""
+    noise = get_noise(noise, **parameters)
+    moments = {m: increment_moment(noise, m) for m in (1, 2, 3)}
+    terms = (
+        _term("E dW", moments[1]),
+        _term("E dW^2 - dt", moments[2] - dt),
+        _term("E dW^3", moments[3]),
+    )
+    failing = [term for term in terms if term.order < REQUIRED and term.coefficient.free_symbols]
+    return WeakCondition(terms, tuple(small for term in failing if (small := _assumption(term)) is not None))
+
+
+def one_step_error(noise: str | Noise, moment: int = 1, **parameters: Any) -> Term:
+    """The leading term of `E X_1^m - E X(dt)^m` from X = 1, with `f = a X`, or `f1 = a X` and `f2 = b X`.
+
+    An error of order dt^q in each of T/dt steps adds up to one of order dt^(q - 1): that is the weak order of the m-th
+    moment, whatever the rates are.
+    """
+    noise = get_noise(noise, **parameters)
+    check_count("moment", moment)
+    a, b = sympy.symbols("a b")
+    fs: tuple[Function, ...] = (lambda x: a * x, lambda x: b * x)
+    power = sympy.expand(stochastic_step(noise, fs, sympy.S.One, xi, dt) ** moment)
+    found = sum(power.coeff(xi, j) * noise.moment(j) for j in range(moment + 1))
+    equation, rates = stochastic_equation(noise), dict(zip(right_hand_sides(noise), (a, b), strict=False))
+    drift, diffusion = equation.drift.subs(rates), equation.diffusion.subs(rates)
+    growth = dt * (moment * drift + moment * (moment - 1) * diffusion**2 / 2)
+    wanted = 1 + growth + growth**2 / 2  # of exp(growth): Euler's error is no smaller than dt^2
+    root = sympy.Symbol("root", positive=True)  # of dt
+    error = sympy.Poly(sympy.expand((found - wanted).subs(dt, root**2)), root)
+    terms = ((_factored(sympy.simplify(c)), sympy.Rational(n, 2)) for (n,), c in reversed(error.terms()))
+    coefficient, order = next(term for term in terms if term[0] != 0)
+    return Term("E X" if moment == 1 else f"E X^{moment}", coefficient * dt**order, order, coefficient)
+
+
+def _term(name: str, value: sympy.Expr) -> Term:
+    value = sympy.simplify(value)
+    if value == 0:
+        return Term(name, value, sympy.oo, sympy.S.Zero)
+    coefficient, order = value.as_leading_term(dt).as_coeff_exponent(dt)
+    return Term(name, value, order, _factored(coefficient))
+
+
+def _factored(coefficient: sympy.Expr) -> sympy.Expr:
+    """In factors such as `1 - 2 p`, whose number is positive."""
+    factors = sympy.Mul.make_args(sympy.factor(coefficient))
+    turned = [factor for factor in factors if factor.is_Add and factor.as_coeff_Add()[0].is_negative]
+    return (-1) ** len(turned) * sympy.Mul(*(-factor if factor in turned else factor for factor in factors))
+
+
+def _assumption(term: Term) -> Smallness | None:
+    """The coefficient's numerator, small enough; verified with the parameter that solves it as an equation."""
+    numerator, _ = sympy.fraction(sympy.together(term.coefficient))
+    power = REQUIRED - term.order
+    (symbol,) = numerator.free_symbols
+    if numerator.subs(symbol, 0).is_negative:
+        numerator = sympy.expand(-numerator)
+    bound = sympy.Symbol("c", positive=True) * dt**power
+    for root in sympy.solve(numerator - bound, symbol):
+        if _term(term.name, term.value.subs(symbol, root)).order >= REQUIRED:
+            return Smallness(numerator, power)
+    return None
