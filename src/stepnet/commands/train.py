@@ -45,7 +45,7 @@ class Training:
     recipe: str | None = None
     """Name of the recipe; the paper's for this model (of several, the first) and data unless given."""
     scheme: str | None = None
-    """March the blocks by this scheme instead of the model's own; puts it into a timm/ or torchvision/ network."""
+    """March the blocks of each model by this scheme, not by its own; puts it into timm/ and torchvision/ networks."""
     seed: int = 0
     """Of initial weights, data order, augmentation, gates."""
     data_root: str | None = None
@@ -53,7 +53,7 @@ class Training:
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """bf16 and fp16 by autocast, where the machine can."""
     compile: bool | None = None
-    """torch.compile; where it pays unless given."""
+    """torch.compile; for long runs only, unless given."""
     channels_last: bool = True
     """The memory layout that convolutions like."""
     sync_bn: bool = False
@@ -65,7 +65,7 @@ class Training:
     checkpoint_minutes: float = 5.0
     """… and every so many minutes."""
     log: Literal["none", "tensorboard"] = "none"
-    """Beside metrics.jsonl."""
+    """Where else the lines of metrics.jsonl go."""
     overrides: OmitArgPrefixes[Overrides] = field(default_factory=Overrides)
 
     def config(self, model: str, out: Path | None = None) -> TrainConfig:
@@ -119,9 +119,9 @@ class Compare(Training):
     """Train several networks on the same data order, from the same initial weights where shapes agree."""
 
     models: Positional[list[str]]
-    """Two or more names from `stepnet models`."""
+    """Names from `stepnet models`, or timm/NAME, torchvision/NAME; the first one gives recipe and weights."""
     seeds: int = 1
-    """Runs of each model."""
+    """Runs of each model, with seeds from --seed up; the table has their mean and standard deviation."""
     out: Path = Path("runs/compare")
     """The folder of all the runs."""
 
@@ -161,7 +161,7 @@ class Evaluate:
     run: Positional[Path]
     """The run's folder."""
     which: Literal["best", "last"] = "last"
-    """Which checkpoint."""
+    """Which checkpoint; the best one was chosen on the test set."""
     data_root: str | None = None
     """The folder of all data sets, if not the one of the run."""
     record: Path | None = None

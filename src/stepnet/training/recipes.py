@@ -33,7 +33,9 @@ class Recipe:
     stochastic_mode: Literal["batch", "drop_path"] = _help(
         "one gate for each block, or for each block and image", "batch"
     )
-    running_cost: Literal["weight_decay", "kinetic"] = _help("R in min E L(X(T)) + integral of R", "weight_decay")
+    running_cost: Literal["weight_decay", "kinetic"] = _help(
+        "what is added to the loss (section 3): weight decay, or the kinetic cost in its place", "weight_decay"
+    )
     kinetic: float = _help("weight of the kinetic running cost sum |f(X_n)|^2 dt", 1e-4)
 
     def __post_init__(self) -> None:
