@@ -15,6 +15,7 @@ import sympy
 
 from stepnet.analysis.symbols import zeta
 
+_REAL = sympy.Symbol("x", real=True)
 DIGITS = 50
 ON_CIRCLE = mpmath.mpf(10) ** -20  # far above the rounding of DIGITS digits, far below any root that is meant apart
 
@@ -92,6 +93,3 @@ def _real_roots(condition: sympy.Expr, x: sympy.Symbol) -> list[Any]:
         return list(dict.fromkeys(sympy.real_roots(polynomial)))
     simple = polynomial.sqf_part()  # its roots are single, so that their digits converge
     return [sympy.re(root) for root in simple.nroots(n=DIGITS, maxsteps=500) if abs(sympy.im(root)) < ON_CIRCLE]
-
-
-_REAL = sympy.Symbol("x", real=True)

@@ -90,17 +90,15 @@ def _in_derivatives(method: Scheme, terms: int) -> sympy.Eq:
 
 
 def _in_differentials(method: Scheme, terms: int) -> Any:
-    found: list[Terms] = []
     for limit in range(terms, terms + _DEEPEST):
         found = _backward_error(method, limit)
-        grades = {grade(v, 1) for part in found for v in part}
+        grades = sorted({grade(v, 1) for part in found for v in part})
         if len(grades) >= terms:
             break
-    kept = sorted({grade(v, 1) for part in found for v in part})[:terms]
     equations = []
     for name, part in zip(("X", "Y") if len(found) == 2 else ("u",), found, strict=True):
         field = sympy.Integer(0)
-        for q in kept:
+        for q in grades[:terms]:
             group = [c * sympy.Symbol(differential_name(v)) for v, c in part.items() if grade(v, 1) == q]
             field += dt ** (q - 1) * sympy.Add(*group)
         equations.append(sympy.Eq(sympy.Function(name)(t).diff(t), field))
@@ -137,7 +135,7 @@ def _flow(field: list[Terms], part: int, limit: int, equation: Equation) -> Term
     power, n = dict(field[part]), 1
     while power:
         n += 1
-        power = {v: c / n for v, c in _lie_derivative(power, field, limit, equation).items()}
+        power = {v: Fraction(1, n) * c for v, c in _lie_derivative(power, field, limit, equation).items()}
         for vector, c in power.items():
             total[vector] = total.get(vector, 0) + c
     return total
@@ -150,7 +148,7 @@ def _lie_derivative(terms: Terms, field: list[Terms], limit: int, equation: Equa
         for branch, weight in ((v, w) for part in field for v, w in part.items()):
             if grade(vector, 1) + grade(branch, 1) <= limit:
                 for grafted in _grafts(vector, branch, equation):
-                    result[grafted] = result.get(grafted, 0) + Fraction(1) * c * weight
+                    result[grafted] = result.get(grafted, 0) + c * weight
     return result
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -30,11 +29,10 @@ def order(scheme: str | Scheme, against: Equation | None = None) -> int:
         raise UserError(f"{method.name} solves {method.equation}: its order against {equation} is not defined")
     if vanishes(exact(equation.mass)):  # lm at k = -1: consistent with no equation of first order
         return 0
-    for limit in count(equation.derivative):
-        wrong = defect(method, equation, limit)
-        if wrong is not None:
-            return max(0, wrong - equation.derivative)
-    raise AssertionError("unreachable")
+    limit = equation.derivative
+    while (wrong := defect(method, equation, limit)) is None:
+        limit += 1
+    return max(0, wrong - equation.derivative)
 
 
 @dataclass(frozen=True)

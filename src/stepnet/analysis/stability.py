@@ -66,28 +66,30 @@ def stable(scheme: str | Scheme, at: Any) -> bool:
 
     Leapfrog is stable to 4 but not at 4, where the root -1 is double and a run grows linearly.
     """
-    domain = zero_stable(scheme)
     if at == 0:
-        return domain if isinstance(domain, bool) else bool(_samples(domain))
+        return bool(_samples(zero_stable(scheme)))
     q = sympy.expand(amplification(subject(scheme)).as_expr().subs(z, at))
     k = _parameter(q)
-    return bounded(q) if k is None else all(bounded(q.subs(k, value)) for value in _samples(domain))
+    return bounded(q) if k is None else all(bounded(q.subs(k, value)) for value in _samples(zero_stable(scheme)))
 
 
 def stability_region(
     scheme: str | Scheme, extent: tuple[float, float, float, float] = (-4.0, 1.0, -3.5, 3.5), n: int = 201
 ) -> Region:
     """The largest |root| on an n by n grid over `extent = (left, right, bottom, top)`, for plotting."""
-    method = _numeric(scheme)
     if n < 2:
         raise UserError(f"n = {n}: a grid needs at least 2 points a side")
     re, im = np.meshgrid(np.linspace(*extent[:2], n), np.linspace(*extent[2:], n))
-    return Region(re, im, growth(method, re + 1j * im))
+    return Region(re, im, growth(scheme, re + 1j * im))
 
 
 def growth(scheme: str | Scheme, values: Any) -> Any:
     """The largest |root| of the amplification polynomial at each z: the asymptotic growth factor of one step."""
-    polynomial = sympy.Poly(amplification(_numeric(scheme)).as_expr(), zeta)
+    method = subject(scheme)
+    polynomial = sympy.Poly(amplification(method).as_expr(), zeta)
+    symbol = _parameter(polynomial.as_expr())
+    if symbol is not None:
+        raise UserError(f"scheme {method.name!r} has a {symbol}: give a number, as in get_scheme('lm', k=-0.5)")
     at = np.asarray(values, dtype=complex)
     columns = [np.broadcast_to(sympy.lambdify(z, c, "numpy")(at), at.shape) for c in polynomial.all_coeffs()]
     degree = len(columns) - 1
@@ -100,14 +102,6 @@ def growth(scheme: str | Scheme, values: Any) -> Any:
     matrix[pole] = 0
     radius = np.abs(np.linalg.eigvals(matrix)).max(axis=-1)
     return np.where(pole, np.inf, radius)
-
-
-def _numeric(scheme: str | Scheme) -> Scheme:
-    method = subject(scheme)
-    symbol = _parameter(amplification(method).as_expr())
-    if symbol is not None:
-        raise UserError(f"scheme {method.name!r} has a {symbol}: give a number, as in get_scheme('lm', k=-0.5)")
-    return method
 
 
 def _parameter(q: sympy.Expr) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from fractions import Fraction
-from typing import Any
 
 import sympy
 import torch
@@ -19,18 +18,15 @@ zeta = sympy.Symbol("zeta")  # the root variable: u_n = zeta^n
 z = sympy.Symbol("z")  # dt^m lambda, for mass u^(m) = lambda u
 
 
-def subject(scheme: str | Scheme, **parameters: Any) -> Scheme:
+def subject(scheme: str | Scheme) -> Scheme:
     """The scheme to analyse, with exact coefficients.
 
-    A name stands for the whole family: a trainable `k` that was not given is the symbol `k`. A scheme that was
-    built with a number is analysed at that number, as a rational.
+    A name stands for the whole family: a trainable `k` is the symbol `k`. A scheme that was built with a number is
+    analysed at that number, as a rational.
     """
-    if isinstance(scheme, str):
-        method = get_scheme(scheme, **parameters)
-        if method.trainable and "k" not in parameters:
-            return get_scheme(scheme, k=k, **parameters)
-    else:
-        method = scheme
+    method = get_scheme(scheme)
+    if isinstance(scheme, str) and method.trainable:
+        return get_scheme(scheme, k=k)
     method = method.converted(exact) if isinstance(method, LinearMultistep) else copy.copy(method)
     method.k = None if method.k is None else exact(method.k)
     return method

@@ -148,9 +148,7 @@ def _exact_solution(system: System) -> tuple[Series, ...]:
     for _ in range(system.limit // m + 1):
         arguments = reversed(parts) if system.equation.partitioned else parts  # X' = f(Y), Y' = g(X)
         slopes = [system.evaluate(label, u, 1) for label, u in zip(system.labels, arguments, strict=True)]
-        parts = tuple(
-            start + _integrate(f, m) * (1 / Fraction(mass) if isinstance(mass, int) else 1 / mass) for f in slopes
-        )
+        parts = tuple(start + _integrate(f, m) * (Fraction(1) / mass) for f in slopes)
     return parts
 
 
