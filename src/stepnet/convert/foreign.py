@@ -65,7 +65,7 @@ def _with_channels(model: nn.Module, in_channels: int, name: str) -> nn.Module:
             first: nn.Conv2d = type(module)(
                 in_channels,
                 module.out_channels,
-                **{name: getattr(module, name) for name in _GEOMETRY},
+                **{option: getattr(module, option) for option in _GEOMETRY},
                 bias=module.bias is not None,
             )
             parent, _, child = path.rpartition(".")

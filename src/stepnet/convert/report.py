@@ -66,8 +66,7 @@ def _stage(run: Run, scheme: Scheme) -> Stage:
     notes = []
     if run.transition:
         notes.append("the first changes the shape; its projected input is the past")
-    split = sum(call.split is not None for call in calls)
-    if split:
+    if any(call.split is not None for call in calls):
         notes.append("split: the scheme acts before the activation")
     overwriting = [call.name for call in calls if call.overwrites]
     if overwriting:

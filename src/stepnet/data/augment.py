@@ -61,11 +61,11 @@ def take_views(images: Pixels, views: Views, pad: int) -> Pixels:
     columns = padded.view(pixel)[..., 0][:, pad : pad + height, pad : pad + width]
     columns[views.mirrored] = columns[views.mirrored][:, :, ::-1]
     # All windows as one strided view with rows of W*C adjacent bytes; indexing it copies one window for each image.
-    image, row, _, byte = padded.strides[0], padded.strides[1], padded.strides[2], 1
+    image, row, column, byte = padded.strides
     windows = np.lib.stride_tricks.as_strided(
         padded,
         (count, 2 * pad + 1, 2 * pad + 1, height, width * channels),
-        (image, row, channels * byte, row, byte),
+        (image, row, column, row, byte),
         writeable=False,
     )
     return windows[np.arange(count), views.top, views.left].reshape(images.shape)

@@ -10,7 +10,6 @@ Convolutions are padded where the original's stem and reductions are not, so tha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import cast
 
 import torch
@@ -178,5 +177,5 @@ def _pool() -> nn.Module:
 
 
 register_model("very_deep_polynet", family="polynet", scheme="neumann3", image_size=331, num_classes=1000)(
-    partial(VeryDeepPolyNet)
+    VeryDeepPolyNet
 )
