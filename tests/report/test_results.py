@@ -6,7 +6,8 @@ import pytest
 
 from stepnet.errors import UserError
 from stepnet.report.paper import CIFAR
-from stepnet.report.results import Measurement, measured, read_measurements
+from stepnet.report.results import Measurement, measured, read_measurements, record
+from stepnet.training import Evaluation, Run, TrainConfig
 
 LM20 = next(row for row in CIFAR if row.name == "lm_resnet20")
 
@@ -34,3 +35,37 @@ def test_a_broken_file_is_named(tmp_path) -> None:
     with pytest.raises(UserError, match=r"bad\.json.*expected runs with model, data, recipe"):
         read_measurements(tmp_path)
     assert read_measurements(tmp_path / "nowhere") == []
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(UserError, match=r"bad\.json is no results file"):
+        read_measurements(tmp_path)
+
+
+def finished_run(folder) -> Run:
+    here = Run(folder)
+    TrainConfig("lm_resnet20", data="cifar10").write(here.config_file)
+    here.append_metrics({"epoch": 0, "loss": 0.5, "test_error": 8.0, "images_per_second": 100.0, "k": {}})
+    here.record_environment()
+    return here
+
+
+def test_a_run_is_recorded_once_and_leaves_the_rest_of_the_file_as_it_is(tmp_path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({"command": "…", "runs": [run("cifar10", 1, 9.0)]}))
+    here = finished_run(tmp_path / "run")
+    for error in (8.5, 8.25):
+        record(here, Evaluation(0.4, error, 10_000, 1), path)
+    content = json.loads(path.read_text())
+    assert content["command"] == "…"
+    assert [(one["seed"], one["test_error"]) for one in content["runs"]] == [(1, 9.0), (0, 8.25)]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [('{"median": 1}', "something else than runs"), ("[1]", "something else than runs"), ("{", "no results file")],
+)
+def test_a_file_of_another_kind_is_not_written_over(tmp_path, content: str, message: str) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match=message):
+        record(finished_run(tmp_path / "run"), Evaluation(0.4, 8.0, 10_000, 1), path)
+    assert path.read_text() == content

@@ -42,6 +42,15 @@ def test_the_environment_of_earlier_parts_is_kept_where_it_differs(tmp_path, mon
     assert known == {"torch": "3", "earlier": [{"torch": "1"}, {"torch": "2"}]}
 
 
+@pytest.mark.parametrize("content", [None, "", "- 1", "a: [", "words"])
+def test_an_environment_that_is_none_is_told_in_one_line(tmp_path, content):
+    here = Run(tmp_path)
+    if content is not None:
+        here.environment_file.write_text(content)
+    with pytest.raises(UserError, match="^.*environment.yaml: not the environment of a stepnet run .*$"):
+        here.recorded_environment()
+
+
 def test_the_environment_names_command_revision_and_processes(monkeypatch):
     monkeypatch.setattr(run.sys, "argv", ["/some/where/stepnet", "train", "a model"])
     monkeypatch.setenv("WORLD_SIZE", "2")

@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
-from typing import TYPE_CHECKING
-
-import yaml
+from typing import TYPE_CHECKING, Any
 
 from stepnet.errors import UserError
 from stepnet.files import whole_file
@@ -39,11 +37,11 @@ def read_measurements(folder: Path) -> list[Measurement]:
     """All runs in the files of a folder; none if there is no such folder."""
     found = []
     for path in sorted(folder.glob("*.json")):
+        content = _read(path)
+        runs = content.get("runs", []) if isinstance(content, dict) else []
         try:
-            content = json.loads(path.read_text())
-            runs = content.get("runs", []) if isinstance(content, dict) else []
             found += [Measurement(**{name: run[name] for name in Measurement.__dataclass_fields__}) for run in runs]
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+        except (KeyError, TypeError) as error:
             raise UserError(
                 f"{path}: {error!r}; expected runs with {', '.join(Measurement.__dataclass_fields__)}"
             ) from None
@@ -52,8 +50,12 @@ def read_measurements(folder: Path) -> list[Measurement]:
 
 def record(run: Run, found: Evaluation, path: Path) -> None:
     """Write a run's figures into a results file, in the place of an earlier one of the same run."""
-    config, epochs = run.config, run.metrics()
-    environment = yaml.safe_load((run.folder / "environment.yaml").read_text())
+    content = _read(path) if path.exists() else {"runs": []}
+    if not isinstance(content, dict) or not isinstance(content.get("runs"), list):
+        raise UserError(
+            f"{path} tells of something else than runs: record into another file, such as results/NAME.json"
+        )
+    config, epochs, environment = run.config, run.metrics(), run.recorded_environment()
     entry = {
         "model": config.model,
         "data": config.data,
@@ -68,11 +70,10 @@ def record(run: Run, found: Evaluation, path: Path) -> None:
         "k": epochs[-1]["k"],
         **{key: environment[key] for key in ("command", "revision", "torch", "machine", "device")},
     }
-    before = json.loads(path.read_text())["runs"] if path.exists() else []
     same = ("model", "data", "recipe", "scheme", "seed")
-    others = [old for old in before if any(old[key] != entry[key] for key in same)]
+    others = [old for old in content["runs"] if any(old.get(key) != entry[key] for key in same)]
     with whole_file(path) as partial:
-        partial.write_text(json.dumps({"runs": [*others, entry]}, indent=1) + "\n")
+        partial.write_text(json.dumps(content | {"runs": [*others, entry]}, indent=1) + "\n")
 
 
 def measured(row: Row, measurements: Sequence[Measurement]) -> str:
@@ -84,3 +85,10 @@ def measured(row: Row, measurements: Sequence[Measurement]) -> str:
     if row.recipe in errors:
         return f"{fmean(errors[row.recipe]):.2f}"
     return ", ".join(f"{fmean(values):.2f} ({recipe})" for recipe, values in errors.items())
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is no results file: {error}") from None

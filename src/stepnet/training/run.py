@@ -87,11 +87,20 @@ class Run:
         here = environment()
         earlier: list[Any] = []
         if self.environment_file.exists():
-            before = yaml.safe_load(self.environment_file.read_text())
+            before = self.recorded_environment()
             earlier = before.pop("earlier", [])
             earlier += [] if before == here else [before]
         with whole_file(self.environment_file) as partial:
             partial.write_text(yaml.safe_dump(here | ({"earlier": earlier} if earlier else {}), sort_keys=False))
+
+    def recorded_environment(self) -> dict[str, Any]:
+        """What `record_environment` wrote."""
+        try:
+            return dict(yaml.safe_load(self.environment_file.read_text()))
+        except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
+            raise UserError(
+                f"{self.environment_file}: not the environment of a stepnet run ({type(error).__name__})"
+            ) from None
 
     def metrics(self) -> list[dict[str, Any]]:
         """The epochs so far. A last line that was cut off while it was written is left out."""
