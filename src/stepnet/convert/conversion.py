@@ -40,8 +40,9 @@ def convert(
     Returns a converted copy, or with `inplace` the network itself. `example` is what the network is run on once to
     find its residual blocks (a tensor, a tuple of arguments, a dict of keyword arguments); without one it is guessed.
 
-    `init` is how trainable coefficients start: "paper" draws them from the scheme's own law (`lm`: U[-0.1, 0]),
-    "identity" sets them to 0, which leaves the network's outputs as they were, a number sets them all to it.
+    `init` is how trainable coefficients start: "paper" draws them from the scheme's own law (`lm`: U[-0.1, 0], or the
+    `k` that it was made with), "identity" sets them to 0, which leaves the network's outputs as they were, a number
+    sets them all to it.
     `blocks` names the blocks instead of finding them: a class, a pattern for module or class names, or several.
     `checkpoint` recomputes each block, but not the scheme's own terms, in the backward pass. `verbose` prints what
     became a step, what stayed, and why.

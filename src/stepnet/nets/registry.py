@@ -44,7 +44,10 @@ def register_model(
 
 
 def create_model(name: str, **options: Any) -> Network:
-    """Build a network: `create_model("resnet20", scheme="lm", num_classes=10, in_channels=3)`."""
+    """Build a network: `create_model("resnet20", scheme="lm", num_classes=10, in_channels=3)`.
+
+    Options that only some families have, such as `stochastic_depth`, stand in docs/networks.md.
+    """
     entry = model_entry(name)
     try:
         return entry.build(**{"num_classes": entry.num_classes, **options})
