@@ -89,7 +89,7 @@ class Train(Training):
     Under `torchrun` or `accelerate launch` the same command trains on many processes or machines.
     """
 
-    model: Positional[str]
+    model: Annotated[Positional[str], tyro.conf.arg(metavar="MODEL")]
     """A name from `stepnet models`, or timm/NAME, torchvision/NAME."""
     out: Path | None = None
     """The run's folder; runs/DATA/MODEL-… unless given."""
@@ -118,7 +118,7 @@ class Train(Training):
 class Compare(Training):
     """Train several networks on the same data order, from the same initial weights where shapes agree."""
 
-    models: Positional[list[str]]
+    models: Annotated[Positional[list[str]], tyro.conf.arg(metavar="MODEL [MODEL ...]")]
     """Names from `stepnet models`, or timm/NAME, torchvision/NAME; the first one gives recipe and weights."""
     seeds: int = 1
     """Runs of each model, with seeds from --seed up; the table has their mean and standard deviation."""
@@ -158,7 +158,7 @@ class Compare(Training):
 class Evaluate:
     """The test error of a run."""
 
-    run: Positional[Path]
+    run: Annotated[Positional[Path], tyro.conf.arg(metavar="RUN")]
     """The run's folder."""
     which: Literal["best", "last"] = "last"
     """Which checkpoint; the best one was chosen on the test set."""
