@@ -259,7 +259,8 @@ def test_ranks_take_their_slices_of_shake_shakes_noise(tmp_path, level):
 
     def drawn(rank, world):
         trainer.batches = dataclasses.replace(trainer.batches, rank=rank, world_size=world)
-        with trainer._noise(serial=5, step=5):  # the last batch, which is short
+        here = trainer.batches.positions(5)  # of the last batch, which is short
+        with trainer._noise(serial=5, step=5, places=trainer._places(5, here.stop - here.start)):
             return [block.given for block in trainer.net.shaken]
 
     whole, parts = drawn(0, 1), (drawn(0, 2), drawn(1, 2))
@@ -269,3 +270,19 @@ def test_ranks_take_their_slices_of_shake_shakes_noise(tmp_path, level):
             joined = torch.cat(mine) if level == "image" else mine[0]
             assert torch.equal(getattr(one, direction), joined)
             assert level == "image" or torch.equal(*mine)
+
+
+@pytest.mark.parametrize(
+    ("model", "recipe"),
+    [("tiniest", {"stochastic_depth": 0.5, "stochastic_mode": "drop_path"}), ("tiny_shake", {})],
+)
+def test_an_image_that_cannot_be_read_leaves_noise_for_the_others(tmp_path, monkeypatch, model, recipe):
+    read = ImageSet.read
+
+    def read_but_one(self, requests, normalise):
+        for images, labels in read(self, requests, normalise):
+            yield images[1:], labels[1:]
+
+    monkeypatch.setattr(ImageSet, "read", read_but_one)
+    run = train(tiny_config(tmp_path / "a", model=model, recipe={"epochs": 1, "milestones": (), **recipe}))
+    assert len(run.metrics()) == 1

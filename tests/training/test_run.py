@@ -47,7 +47,7 @@ def test_an_environment_that_is_none_is_told_in_one_line(tmp_path, content):
     here = Run(tmp_path)
     if content is not None:
         here.environment_file.write_text(content)
-    with pytest.raises(UserError, match="^.*environment.yaml: not the environment of a stepnet run .*$"):
+    with pytest.raises(UserError, match=r"^.*environment\.yaml: not the environment of a stepnet run .*$"):
         here.recorded_environment()
 
 

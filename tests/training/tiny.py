@@ -1,4 +1,4 @@
-"""Networks small enough that a test can train or compile them: LM-ResNet-14 and -8, on the digits."""
+"""Networks small enough that a test can train or compile them: LM-ResNet-14 and -8, Shake-Shake-8, on the digits."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import torch
 
 from stepnet.nets import list_models, register_model
 from stepnet.nets.resnet import cifar_resnet
+from stepnet.nets.shakeshake import cifar_shakeshake
 from stepnet.training import Recipe, TrainConfig
 
 for name, depth in {"tiny": 14, "tiniest": 8}.items():
     if name not in list_models():
         network = partial(cifar_resnet, depth, pre_activation=True, scheme="lm")
         register_model(name, family="lm_resnet", scheme="lm")(network)
+if "tiny_shake" not in list_models():
+    register_model("tiny_shake", family="shakeshake")(partial(cifar_shakeshake, 8, 4))
 
 RECIPE = Recipe(epochs=2, batch_size=256, lr=0.05, milestones=(1,))
 

@@ -163,8 +163,9 @@ class Trainer:
         device = self.accelerator.device
         images, labels = images.to(device), labels.to(device)
         kinetic = KineticCost() if self.recipe.running_cost == "kinetic" else None
-        with self._noise(serial, step):
-            logits = self.model(images, **self._forward_options(serial, step, kinetic))
+        places = self._places(step, len(images))
+        with self._noise(serial, step, places):
+            logits = self.model(images, **self._forward_options(serial, places, kinetic))
         losses = F.cross_entropy(logits.float(), labels, reduction="sum", label_smoothing=self.recipe.label_smoothing)
         loss, wrong, count = self._reduce(_sums(losses.detach(), logits, labels))
         self._check_finite("the loss", loss)
@@ -287,29 +288,25 @@ class Trainer:
     def _learning_rate(self, epoch: int, step: int) -> float:
         return self.recipe.learning_rate(epoch + step / len(self.batches))
 
-    def _forward_options(self, serial: int, step: int, kinetic: KineticCost | None) -> dict[str, Any]:
+    def _forward_options(self, serial: int, places: range, kinetic: KineticCost | None) -> dict[str, Any]:
         """Gates, drawn before the forward pass as a function of (seed, step), and the cost that is to be summed."""
         stochastic = getattr(self.net, "stochastic", None)
-        options: dict[str, Any] = {}
-        if stochastic is not None:
-            gates = stochastic.draw(self.config.seed, serial, self._slice(step))
-            options["gates"] = [g.to(self.accelerator.device) if isinstance(g, Tensor) else g for g in gates]
+        options = {} if stochastic is None else {"gates": stochastic.draw(self.config.seed, serial, places)}
         return options if kinetic is None else options | {"cost": kinetic}
 
-    def _noise(self, serial: int, step: int) -> AbstractContextManager[None]:
+    def _noise(self, serial: int, step: int, places: range) -> AbstractContextManager[None]:
         """Shake-shake's coefficients: drawn for the global batch, of which this process takes its slice."""
         if not isinstance(self.net, ShakeShake):
             return nullcontext()
         generator = torch.Generator()
         generator.manual_seed(int(random_words(1, self.config.seed, serial, Stream.NOISE)[0]))
         noise = self.net.draw_noise(self.batches.size(step), generator)
-        here = self._slice(step)
-        return self.net.with_noise([c.of(slice(here.start, here.stop)) for c in noise])
+        return self.net.with_noise([c.of(slice(places.start, places.stop)) for c in noise])
 
-    def _slice(self, step: int) -> range:
-        """This process's places in the global batch."""
-        start, here = step * self.batches.batch_size, self.batches.positions(step)
-        return range(here.start - start, here.stop - start)
+    def _places(self, step: int, count: int) -> range:
+        """This process's places in the global batch, as many as images of it could be read."""
+        first = self.batches.positions(step).start - step * self.batches.batch_size
+        return range(first, first + count)
 
     # -- processes
 
