@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 from tyro.conf import OmitSubcommandPrefixes, Positional, subcommand
 
+from stepnet.commands.tables import RIGHT, print_table
+
 
 @dataclass
 class Fetch:
@@ -33,15 +35,11 @@ class List:
     """The folder of all data sets; $STEPNET_DATA or ~/.cache/stepnet unless told."""
 
     def __call__(self) -> None:
-        from rich.console import Console
-        from rich.table import Table
-
         from stepnet.data import data_root, get_data, list_data
         from stepnet.errors import UserError
 
         root = data_root(self.root)
-        table = Table("data", "training", "test", "classes", "image", title=f"data sets in {root}")
-        missing = []
+        rows, missing = [], []
         for name in list_data():
             try:
                 data = get_data(name, root)
@@ -49,11 +47,11 @@ class List:
                 missing.append(str(error))
             else:
                 counts = (len(data.train), len(data.test), data.num_classes)
-                table.add_row(name, *map("{:,}".format, counts), "x".join(map(str, data.train.shape)))
-        console = Console()
-        console.print(table)
+                rows.append([name, *map("{:,}".format, counts), "x".join(map(str, data.train.shape))])
+        numbers = [RIGHT + heading for heading in ("training", "test", "classes", "image")]
+        print_table(["data", *numbers], rows, f"data sets in {root}")
         for reason in missing:
-            console.print(reason, markup=False, highlight=False, soft_wrap=True)
+            print(reason)
 
 
 @dataclass

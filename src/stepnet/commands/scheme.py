@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
+from stepnet.commands.tables import print_table
 from stepnet.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -42,23 +43,8 @@ class Scheme:
                 raise UserError("--k, --p, --plot and --latex need a scheme: stepnet scheme lm --k -0.5")
             print_all()
             return
-        if self._names_noise(self.name):
-            from stepnet.commands.noise import describe_noise, draw_noise
-
-            if self.plot is not None:
-                draw_noise(self.name, self.p, self.plot)
-            print(describe_noise(self.name, self.p))
-            if self.plot is not None:
-                print(f"\nwrote {self.plot}")
-            return
-        scheme = self._scheme(self.name)
-        if self.plot is not None:  # first, so that a picture that cannot be had is all that is told
-            from stepnet.analysis import is_symbolic
-            from stepnet.report.scheme import draw_scheme
-            from stepnet.schemes import get_scheme
-
-            draw_scheme(get_scheme(self.name) if is_symbolic(scheme) else scheme, self.plot)
-        print(latex(scheme) if self.latex else describe(scheme))
+        # the picture first, so that one that cannot be had is all that is told
+        print(self._drawn_noise(self.name) if self._names_noise(self.name) else self._drawn_scheme(self.name))
         if self.plot is not None:
             print(f"\nwrote {self.plot}")
 
@@ -77,16 +63,26 @@ class Scheme:
             raise UserError(f"{name} is a noise: it has no --k or --latex")
         return True
 
-    def _scheme(self, name: str) -> schemes.Scheme:
+    def _drawn_noise(self, name: str) -> str:
+        from stepnet.commands.noise import describe_noise, draw_noise
+
+        if self.plot is not None:
+            draw_noise(name, self.p, self.plot)
+        return describe_noise(name, self.p)
+
+    def _drawn_scheme(self, name: str) -> str:
         from stepnet.analysis import subject
         from stepnet.schemes import get_scheme
 
-        if self.k is None:
-            return subject(name)
-        if get_scheme(name).k is None:
+        if self.k is not None and get_scheme(name).k is None:
             raise UserError(f"scheme {name!r} has no k: leave out --k {self.k:g}")
-        get_scheme(name, k=self.k)  # refuses a k that is not finite, before it is made a rational
-        return subject(get_scheme(name, k=self.k))
+        numeric = get_scheme(name) if self.k is None else get_scheme(name, k=self.k)
+        if self.plot is not None:
+            from stepnet.report.scheme import draw_scheme
+
+            draw_scheme(numeric, self.plot)
+        scheme = subject(name if self.k is None else numeric)
+        return latex(scheme) if self.latex else describe(scheme)
 
 
 def print_all() -> None:
@@ -94,15 +90,12 @@ def print_all() -> None:
     from stepnet.analysis import list_noises, order, plain_equation, subject
     from stepnet.schemes import list_schemes
 
-    rows = [("scheme", "order", "stages", "equation", "network")]
     found = sorted(map(subject, list_schemes()), key=lambda scheme: (scheme.equation.partitioned, scheme.steps))
-    for scheme in found:  # one-step methods, multistep methods, pairs
-        rows.append(
-            (scheme.name, str(order(scheme)), str(scheme.stages), plain_equation(scheme.equation), scheme.network)
-        )
-    widths = [max(len(row[j]) for row in rows) for j in range(5)]
-    for row in rows:
-        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+    rows = [  # one-step methods, multistep methods, pairs
+        (scheme.name, str(order(scheme)), str(scheme.stages), plain_equation(scheme.equation), scheme.network)
+        for scheme in found
+    ]
+    print_table(["scheme", "order", "stages", "equation", "network"], rows)
     print(f"\nnoises: {', '.join(list_noises())}")
     print("stepnet scheme NAME tells more of one.")
 
@@ -112,13 +105,16 @@ def describe(scheme: schemes.Scheme) -> str:
     from stepnet import analysis
     from stepnet.schemes import Equation, aliases_of
 
-    equation, step = scheme.equation, analysis.step_lines(scheme)
+    equation, step, orders = scheme.equation, analysis.step_lines(scheme), [str(analysis.order(scheme))]
+    if not equation.partitioned and (equation.linear or equation.mass != 1):
+        against = analysis.order(scheme, against=Equation())
+        orders.append(f"{against} against u' = f" + (" for nonlinear f" if equation.linear else ""))
     places = sum(line.function != "" for line in step)  # where f is evaluated, told in lines of their own
     repeated = f", at {places} places" if 0 < places < scheme.stages else ""
     facts: list[tuple[str, list[str]]] = [
         ("step", [str(line) for line in step]),
         ("equation", [analysis.plain_equation(equation), *_rescaling(equation)]),
-        ("order", [str(analysis.order(scheme))]),
+        ("order", orders),
         ("evaluations of f", [f"{scheme.stages} in a step{repeated}; it reads {_count(scheme.steps, 'past state')}"]),
         ("growth factors", [str(analysis.amplification_line(scheme))]),
         ("zero-stable", [_verdict(analysis.zero_stable(scheme))]),
@@ -126,13 +122,11 @@ def describe(scheme: schemes.Scheme) -> str:
         ("imaginary axis", _told(lambda: _axis(scheme, "i x", analysis.imaginary_limit(scheme)))),
         ("modified equation", _told(lambda: _modified(scheme))),
     ]
-    if not equation.partitioned and (equation.linear or equation.mass != 1):
-        against = analysis.order(scheme, against=Equation())
-        facts[2][1].append(f"{against} against u' = f" + (" for nonlinear f" if equation.linear else ""))
     heading = scheme.name if scheme.k is None or analysis.is_symbolic(scheme) else f"{scheme.name}, k = {scheme.k}"
     about = [f"network: {scheme.network}"] if scheme.network else []
     about += [f"reference: {scheme.reference}"] if scheme.reference else []
-    about += [f"aliases: {', '.join(aliases_of(scheme.name))}"] if aliases_of(scheme.name) else []
+    aliases = aliases_of(scheme.name)
+    about += [f"aliases: {', '.join(aliases)}"] if aliases else []
     lines = [heading, *(f"  {text}" for text in about), ""]
     for label, texts in facts:
         for i, text in enumerate(texts):

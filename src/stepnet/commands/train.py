@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional
 
+from stepnet.commands.tables import RIGHT, print_table
 from stepnet.errors import UserError
 from stepnet.training.recipes import Recipe, default_recipe, get_recipe
 
@@ -74,8 +75,8 @@ class Training:
 
         changes = {k: v for k, v in dataclasses.asdict(self.overrides).items() if v is not None}
         recipe = get_recipe(self.recipe or default_recipe(model, self.data)).override(changes)
-        shared = {f.name for f in dataclasses.fields(TrainConfig)} - {"recipe", "compile"}
-        options = {name: getattr(self, name) for name in shared if hasattr(self, name) and name not in {"model", "out"}}
+        shared = {f.name for f in dataclasses.fields(TrainConfig)} & {f.name for f in dataclasses.fields(Training)}
+        options = {name: getattr(self, name) for name in shared - {"recipe", "compile"}}
         images = 0 if self.data == "digits" else 50_000 * recipe.epochs
         compiled = images >= COMPILE_FROM if self.compile is None else self.compile
         config = TrainConfig(model=model, recipe=recipe, compile=compiled, **options)
@@ -126,9 +127,6 @@ class Compare(Training):
     """The folder of all the runs."""
 
     def __call__(self) -> None:
-        from rich.console import Console
-        from rich.table import Table
-
         from stepnet.training import compare
         from stepnet.training.comparison import mean_and_deviation
         from stepnet.training.display import Display
@@ -143,12 +141,11 @@ class Compare(Training):
             rows = compare(self.models, base, self.seeds, self.out, display.titled)
         if display.quiet:
             return
-        table = Table(title=f"test error in % on {self.data}, {self.seeds} seed(s), {base.recipe.epochs} epochs")
-        for heading in ("model", "parameters", "last epoch", "best epoch"):
-            table.add_column(heading, justify="left" if heading == "model" else "right")
-        for row in rows:
-            table.add_row(row.model, f"{row.parameters:,}", mean_and_deviation(row.last), mean_and_deviation(row.best))
-        Console().print(table)
+        print_table(
+            ["model", *(RIGHT + heading for heading in ("parameters", "last epoch", "best epoch"))],
+            [[r.model, f"{r.parameters:,}", mean_and_deviation(r.last), mean_and_deviation(r.best)] for r in rows],
+            f"test error in % on {self.data}, {self.seeds} seed(s), {base.recipe.epochs} epochs",
+        )
         print("The best epoch is chosen on the test set: compare by the last one.")
         for row in rows:
             print_coefficients(row.runs[0].metrics()[-1]["k"], f"{row.model}, seed {base.seed}: ")
@@ -204,6 +201,6 @@ def print_coefficients(ks: dict[str, Any], title: str = "") -> None:
     if not ks:
         return
     values = [k for k in ks.values() if isinstance(k, float)]
-    print(f"{title}k_n by layer, U[-0.1, 0] at the start:")
+    print(f"{title}k_n by layer:")
     for start in range(0, len(values), 8):
         print("  " + " ".join(f"{k:+.3f}" for k in values[start : start + 8]))
