@@ -2,7 +2,10 @@
 
 recipes     the paper's recipes and a fast one          loop         the training loop
 config      what a run is made of                       checkpoint   one safetensors file
-run         the run's folder                            signals, precision, build, display
+build       from a config to a network                  run          the run's folder
+evaluation  the test error of a run                     comparison   several models and seeds
+display     what a person sees of it                    precision    what the machine can compute in
+signals     how it is asked to stop                     rendezvous   where its processes meet
 """
 
 from __future__ import annotations

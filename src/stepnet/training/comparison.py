@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stepnet.training.config import TrainConfig
+from stepnet.training.evaluation import load_network
 from stepnet.training.loop import Watcher, train
 from stepnet.training.run import Run
 
@@ -52,8 +53,6 @@ def mean_and_deviation(values: Sequence[float]) -> str:
 
 
 def _summary(model: str, runs: Sequence[Run]) -> Comparison:
-    from stepnet.training.evaluation import load_network
-
     network, _ = load_network(runs[0], "last")
     errors = [[line["test_error"] for line in run.metrics()] for run in runs]
     return Comparison(

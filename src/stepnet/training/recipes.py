@@ -67,7 +67,11 @@ class Recipe:
         return dataclasses.replace(self, **changes)
 
     def learning_rate(self, epoch: float) -> float:
-        """The learning rate at a time measured in epochs: a function, so that a resumed run needs no state."""
+        """The learning rate at a time t measured in epochs: a function, so that a resumed run needs no state.
+
+        steps: `lr / 10^j` after j milestones. one_cycle: up to lr in the first `w` epochs, w the warm-up's share of
+        all T, and down to 0 at the end: `lr min(1, (t + 0.01) / w, (T - t) / (T - w))`; the 0.01 moves the first step.
+        """
         if self.schedule == "steps":
             return self.lr * 0.1 ** sum(epoch >= milestone for milestone in self.milestones)
         rise = self.warmup * self.epochs
@@ -109,7 +113,7 @@ def recipe_name(recipe: Recipe) -> str:
 
 def default_recipe(model: str, data: str) -> str:
     """The recipe that the paper uses for a model on a data set; `digits` has one of its own."""
-    if data == "digits" or data == "imagenet":
+    if data in ("digits", "imagenet"):
         return data
     if "resnext" in model:
         return "resnext_cifar"
