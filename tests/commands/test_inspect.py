@@ -24,14 +24,14 @@ def test_another_scheme(capsys) -> None:
     assert "stage 3, 3 steps, heun, u' = f, 64 channels, relu after each step" in capsys.readouterr().out
 
 
-def test_a_run_shows_the_coefficients_of_its_best_checkpoint(capsys, tmp_path) -> None:
+def test_a_run_shows_the_coefficients_of_its_last_checkpoint(capsys, tmp_path) -> None:
     run = Run(tmp_path)
     config = TrainConfig("lm_resnet20", "digits")
     config.write(run.config_file)
     network = build_network(config, get_data("digits"))
     with torch.no_grad():
         network.stages[0].k.copy_(torch.tensor([-0.75, 0.5]))
-    checkpoint.save(run.best, network, None, checkpoint.Progress(), "best")
+    checkpoint.save(run.last, network, None, checkpoint.Progress(), "last")
     assert main(["inspect", str(tmp_path)]) == 0
     assert "\n  k = -0.750, 0.500\n" in capsys.readouterr().out
     assert main(["inspect", str(tmp_path), "--scheme", "heun"]) == 2

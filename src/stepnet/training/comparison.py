@@ -53,7 +53,7 @@ def mean_and_deviation(values: Sequence[float]) -> str:
 
 
 def _summary(model: str, runs: Sequence[Run]) -> Comparison:
-    network, _ = load_network(runs[0], "last")
+    network, _ = load_network(runs[0])
     errors = [[line["test_error"] for line in run.metrics()] for run in runs]
     return Comparison(
         model,

@@ -23,7 +23,7 @@ class Evaluation(NamedTuple):
 
 
 def load_network(
-    run: Run, which: Literal["best", "last"] = "best", data: Data | None = None
+    run: Run, which: Literal["best", "last"] = "last", data: Data | None = None
 ) -> tuple[torch.nn.Module, checkpoint.Progress]:
     """The network of a run with the weights of a checkpoint; `data` spares reading the run's data set again."""
     config = run.config
@@ -31,7 +31,7 @@ def load_network(
     return network, checkpoint.load(getattr(run, which), network)
 
 
-def evaluate(run: Run, which: Literal["best", "last"] = "best", data_root: str | None = None) -> Evaluation:
+def evaluate(run: Run, which: Literal["best", "last"] = "last", data_root: str | None = None) -> Evaluation:
     """Evaluate a checkpoint on the whole test set."""
     config = run.config
     data = get_data(config.data, data_root or config.data_root)
