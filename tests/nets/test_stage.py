@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from stepnet.errors import UserError
 from stepnet.nets.blocks import PostActivation, PreActivation, Subsample, basic, conv
+from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.nets.stage import Stage, Transition, evaluations, right_hand_side
-from stepnet.schemes import Point, advance, get_scheme, march
+from stepnet.schemes import LinearMultistep, Point, Scheme, advance, combine, get_scheme, march
 
 NETWORK_SCHEMES = ["heun", "rk4", "neumann2", "picard2", "leapfrog", "ab2", "ab3", "midpoint2", "fractal2", "lm"]
 
@@ -206,3 +207,37 @@ def test_schemes_that_make_no_network() -> None:
         Stage(get_scheme("backward_euler"), [])
     with pytest.raises(UserError, match=r"coupled.*revnet"):
         Stage(get_scheme("coupled"), [])
+
+
+class Relaxed(Scheme):
+    """`u + k dt f`: one step, and a coefficient for it."""
+
+    name, trainable, k, initial_k = "relaxed", True, 1, (0.5, 1.0)
+
+    def increment(self, past, dt, k):
+        return combine((dt, combine((k, past[0].f))))
+
+
+class Lagging(LinearMultistep):
+    """`(1 - k) u_n + k u_{n-2} + dt f(u_n)`: three steps."""
+
+    name, trainable, k, initial_k = "lagging", True, 0, (-0.1, 0.0)
+
+    def __init__(self) -> None:
+        super().__init__(*self.coefficients(self.k), start=get_scheme("euler"))
+
+    def coefficients(self, k):
+        return (1, k - 1, 0, -k), (0, 1, 0, 0)
+
+
+@pytest.mark.parametrize("project_past", [False, True])
+@pytest.mark.parametrize(("scheme", "owned"), [(Relaxed(), [3, 2]), (Lagging(), [1, 1])])
+def test_a_trainable_scheme_of_any_number_of_steps_uses_every_parameter(
+    scheme: Scheme, owned: list[int], project_past: bool
+) -> None:
+    backbone = Backbone(basic, (4, 8), (3, 3), stem_width=4, pre_activation=True, project_past=project_past)
+    network = ResidualNetwork(backbone, scheme)
+    found = [len(stage.k) for stage in network.stages]
+    assert found == [owned[0], owned[1] + (project_past and scheme.steps > 1)]
+    network(torch.randn(2, 3, 8, 8)).square().sum().backward()
+    assert [name for name, p in network.named_parameters() if p.grad is None or not p.grad.any()] == []

@@ -42,7 +42,8 @@ class Backbone:
         transition = None
         if stride > 1 or inputs != width:
             depth -= 1
-            past = conv(inputs, width, 1, stride) if self.project_past and scheme.trainable and index else None
+            reads_past = index > 0 and scheme.trainable and scheme.steps > 1
+            past = conv(inputs, width, 1, stride) if self.project_past and reads_past else None
             transition = Transition(
                 self.make_block(inputs, width, stride), self.make_shortcut(inputs, width, stride), past
             )

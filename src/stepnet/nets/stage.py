@@ -78,9 +78,10 @@ class Stage(nn.Module):
 
     @property
     def owners(self) -> list[int]:
-        """The steps that own a coefficient: those with a full past."""
+        """The steps that own a coefficient: those of the scheme itself, with a full past."""
         given = self.transition is not None and self.transition.project_past is not None
-        return list(range(self.depth))[self.scheme.steps - 1 - given :]
+        by_euler = self.transition is not None and not given
+        return list(range(self.depth))[max(by_euler, self.scheme.steps - 1 - given) :]
 
     def named_coefficients(self) -> Iterator[tuple[str, Tensor]]:
         """`k_n` with the name of the block whose step owns it."""
