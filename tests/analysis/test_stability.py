@@ -101,6 +101,10 @@ def test_at_k_minus_1_lm_is_stable_between_0_and_4_and_at_neither_end():
     assert stable("leapfrog", 0) is True  # for u'' = f the same double root at 0 is no fault
 
 
+def test_a_pole_is_not_stable():
+    assert [stable("backward_euler", x) for x in (-1, 0, 1, 2, 3)] == [True, True, False, True, True]
+
+
 def test_a_symbol_of_any_name_in_the_coefficients():
     a, b = sympy.symbols("a b")
     scheme = LinearMultistep((1, a - 1, -a), (0, 1 + a, 0))  # lm with the step that solves u' = f

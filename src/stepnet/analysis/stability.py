@@ -68,7 +68,10 @@ def stable(scheme: str | Scheme, at: Any) -> bool:
     """
     if at == 0:
         return bool(_samples(zero_stable(scheme)))
-    q = sympy.expand(amplification(subject(scheme)).as_expr().subs(z, at))
+    polynomial = amplification(subject(scheme))
+    q = sympy.expand(polynomial.as_expr().subs(z, at))
+    if sympy.degree(q, zeta) < polynomial.degree(zeta):  # a root at infinity: backward Euler at z = 1
+        return False
     k = _parameter(q)
     return bounded(q) if k is None else all(bounded(q.subs(k, value)) for value in _samples(zero_stable(scheme)))
 
