@@ -63,7 +63,7 @@ class Recipe:
         """The recipe with some fields replaced; new `epochs` move the milestones in proportion."""
         if "epochs" in changes and "milestones" not in changes and changes["epochs"] >= 1:
             share = changes["epochs"] / self.epochs
-            changes = {**changes, "milestones": tuple(sorted({round(m * share) for m in self.milestones}))}
+            changes = {**changes, "milestones": tuple(sorted({max(1, round(m * share)) for m in self.milestones}))}
         return dataclasses.replace(self, **changes)
 
     def learning_rate(self, epoch: float) -> float:
