@@ -5,9 +5,10 @@ import json
 import pytest
 
 from stepnet.errors import UserError
-from stepnet.report.paper import CIFAR
+from stepnet.report.paper import CIFAR, STOCHASTIC
 from stepnet.report.results import Measurement, measured, read_measurements, record
 from stepnet.training import Evaluation, Run, TrainConfig
+from stepnet.training.recipes import RECIPES, recipe_name
 
 LM20 = next(row for row in CIFAR if row.name == "lm_resnet20")
 
@@ -28,6 +29,14 @@ def test_the_mean_over_seeds_of_the_rows_own_recipe(tmp_path) -> None:
 def test_another_recipe_is_named_and_no_run_is_blank() -> None:
     assert measured(LM20, [Measurement("lm_resnet20", "cifar10", "fast", 0, 9.1)]) == "9.10 (fast)"
     assert measured(LM20, [Measurement("lm_resnet20", "cifar100", "fast", 0, 9.1)]) == ""
+
+
+def test_a_recipe_with_two_names_is_one_recipe() -> None:
+    row = next(row for row in STOCHASTIC if row.recipe == "stochastic_depth_huang" and row.name == "resnet56")
+    known_as = recipe_name(RECIPES[row.recipe])
+    assert known_as != row.recipe
+    for name in (known_as, row.recipe):
+        assert measured(row, [Measurement("resnet56", "cifar10", name, 0, 5.7)]) == "5.70"
 
 
 def test_a_broken_file_is_named(tmp_path) -> None:
