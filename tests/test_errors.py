@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from stepnet.errors import UserError, check_count, unknown
+from stepnet.errors import UserError, check_count, first_line, unknown
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,11 @@ def test_a_count_is_a_whole_number_from_the_least_up(value):
     check_count("width", value, least=2)
     with pytest.raises(UserError, match=f"from {10**31} up"):
         check_count("width", value, least=10**31)
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [("one\ntwo", "one"), ("\n  \nthree", "three"), ("", "KeyboardInterrupt"), (" ", "KeyboardInterrupt")],
+)
+def test_the_first_line_of_an_exception(message, told):
+    assert first_line(KeyboardInterrupt(message)) == told

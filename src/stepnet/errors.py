@@ -27,3 +27,8 @@ def check_count(what: str, value: object, least: int = 1) -> None:
     """Refuse what is no whole number from `least` up."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
         raise UserError(f"{what} = {value!r}: expected a whole number from {least} up")
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an exception says; its kind where it says nothing."""
+    return next(filter(str.strip, str(error).splitlines()), type(error).__name__)

@@ -15,7 +15,7 @@ from stepnet.convert.plan import Plan, Run, candidates, is_transition, plan, run
 from stepnet.convert.report import Conversion
 from stepnet.convert.step import Role, Step, become_block, become_step, reads_old_f
 from stepnet.convert.trace import trace
-from stepnet.errors import UserError
+from stepnet.errors import UserError, first_line
 from stepnet.nets.stage import Stage, check_makes_network
 from stepnet.schemes import Scheme, get_scheme
 
@@ -107,10 +107,9 @@ def _copy(model: Model) -> Model:
     try:
         return copy.deepcopy(model)
     except (RuntimeError, TypeError) as error:
-        reason = next(iter(str(error).splitlines()), "no message")
         raise UserError(
-            f"{type(model).__name__} cannot be copied, and convert tries it on a copy: {reason}; convert it before it "
-            "has run with gradients, which may leave tensors of autograd in its modules"
+            f"{type(model).__name__} cannot be copied, and convert tries it on a copy: {first_line(error)}; "
+            "convert it before it has run with gradients, which may leave tensors of autograd in its modules"
         ) from error
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from stepnet.errors import UserError, unknown
+from stepnet.errors import UserError, first_line, unknown
 
 LIBRARIES = ("timm", "torchvision")
 _GEOMETRY = ("kernel_size", "stride", "padding", "dilation", "padding_mode")
@@ -49,10 +49,9 @@ def _import(module: str) -> Any:
     except ImportError as error:
         raise UserError(f"{library} is not installed ({error}): pip install {library}") from None
     except RuntimeError as error:  # timm imports torchvision too
-        reason = next(iter(str(error).splitlines()), "no message")
         raise UserError(
-            f"cannot import {library}: the installed torchvision does not fit torch {torch.__version__} ({reason}); "
-            "install the torchvision that was built for it"
+            f"cannot import {library}: the installed torchvision does not fit torch {torch.__version__} "
+            f"({first_line(error)}); install the torchvision that was built for it"
         ) from None
 
 

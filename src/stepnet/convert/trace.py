@@ -15,7 +15,7 @@ from stepnet.convert.adapters import Split, split_of
 from stepnet.convert.example import Example, as_example, guesses
 from stepnet.convert.residual import Place, is_residual, place_of
 from stepnet.convert.step import state_in
-from stepnet.errors import UserError
+from stepnet.errors import UserError, first_line
 
 
 @dataclass
@@ -73,9 +73,9 @@ def _trace(model: nn.Module, example: Example, blocks: Mapping[str, nn.Module]) 
         try:
             model(*example.args, **example.kwargs)
         except Exception as error:
-            reason = next(iter(str(error).splitlines()), "no message")
+            kind = type(error).__name__
             raise UserError(
-                f"the network cannot run on the example ({_shown(example)}): {type(error).__name__}: {reason}"
+                f"the network cannot run on the example ({_shown(example)}): {kind}: {first_line(error)}"
             ) from error
         finally:
             watch.end()
@@ -113,21 +113,21 @@ class _Watch:
             versions = (version, new._version)
             residual, overwrites = is_residual(new, place), u._version != version
             call = Call(name, block, u, new, versions, residual, overwrites, _first_parameter(module))
-            call.split = self.checked_split(call, u)
+            call.split = self.checked_split(call)
             self.calls[name] = call
 
         self.hooks.append(block.register_forward_pre_hook(before, with_kwargs=True))
         self.hooks.append(block.register_forward_hook(after, with_kwargs=True))
 
-    def checked_split(self, call: Call, u: Tensor) -> Split | None:
+    def checked_split(self, call: Call) -> Split | None:
         """The adapter for this block, if it gives what the block gave: a library may have changed the block."""
         split = split_of(call.block)
         if split is None or call.overwrites:
             return None
         self.paused = True  # the submodules now run for us, not for the network
         try:
-            whole = split.whole(call.block, u)
-            same = whole.shape == call.after.shape if u.is_meta else torch.equal(whole, call.after)
+            whole = split.whole(call.block, call.before)
+            same = whole.shape == call.after.shape if whole.is_meta else torch.equal(whole, call.after)
         except (AttributeError, RuntimeError, TypeError):
             same = False
         finally:

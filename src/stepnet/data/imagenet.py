@@ -21,7 +21,7 @@ from PIL import Image
 
 from stepnet.data.datasets import Batch, Data, Request, register_data
 from stepnet.data.normalise import Normalisation
-from stepnet.errors import UserError
+from stepnet.errors import UserError, first_line
 
 SIZE = 224
 SUFFIXES = frozenset({".jpeg", ".jpg", ".png", ".webp", ".bmp"})
@@ -129,7 +129,7 @@ class _Decoder(torch.utils.data.Dataset[Decoded | _Unreadable]):
             with Image.open(path) as file:
                 image = file.convert("RGB")  # grey, CMYK and palettes too
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            return _Unreadable(path, str(error).splitlines()[0] if str(error) else type(error).__name__)
+            return _Unreadable(path, first_line(error))
         label = int(self.labels[index])
         if word is None:
             return self.evaluation(image), label
@@ -158,6 +158,6 @@ def _torchvision_transforms() -> Any:
         raise UserError("ImageNet needs torchvision: pip install 'stepnet[imagenet]'") from None
     except RuntimeError as error:  # compiled for another build of torch
         raise UserError(
-            f"torchvision does not fit this torch ({str(error).splitlines()[0]}): install builds of the same kind"
+            f"torchvision does not fit this torch ({first_line(error)}): install builds of the same kind"
         ) from None
     return v2
