@@ -75,8 +75,8 @@ def differential_name(vector: Vector) -> str:
     """How an elementary differential is written: f, f'f, f''(f, f), f'f'f, f''(f, f'f)."""
     label, *children = vector
     names = [differential_name(child) for child in children]
-    inside = f"({', '.join(names)})" if len(names) > 1 else "".join(names)
-    return f"{label}{chr(39) * len(names)}{inside}"
+    primes, inside = "'" * len(names), ", ".join(names)
+    return f"{label}{primes}({inside})" if len(names) > 1 else f"{label}{primes}{inside}"
 
 
 def _in_derivatives(method: Scheme, terms: int) -> sympy.Eq:

@@ -96,7 +96,8 @@ def _modified_line(equation: sympy.Eq) -> Line:
 
 def _prime(derivative: sympy.Derivative) -> sympy.Symbol:
     n = derivative.derivative_count
-    return sympy.Symbol(f"{derivative.expr.func}{chr(39) * n if n < 4 else f'^{{({n})}}'}")
+    primes = "'" * n if n < 4 else f"^{{({n})}}"
+    return sympy.Symbol(f"{derivative.expr.func}{primes}")
 
 
 class _Recorder:

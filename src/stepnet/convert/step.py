@@ -182,6 +182,21 @@ def become_block(step: Step) -> None:
         del step._parameters[K]
 
 
+def reads_old_f(scheme: Scheme) -> bool:
+    """Whether a step reads `f` at older points, found by taking one over numbers."""
+    read: list[int] = []
+
+    def rhs(age: int) -> Callable[[Any, Any, int], float]:
+        def evaluate(v: Any, c: Any, i: int) -> float:
+            read.append(age)
+            return 0.0
+
+        return evaluate
+
+    advance(scheme, tuple(Point(0.0, rhs(age)) for age in range(scheme.steps)), 1, scheme.k)
+    return any(age > 0 for age in read)
+
+
 def state_in(output: Any) -> Any:
     """The state among a block's outputs: the tensor itself, or the first of a tuple."""
     return output[0] if isinstance(output, tuple | list) and output else output
@@ -241,18 +256,3 @@ def _rewritten(u: Tensor, version: int | None) -> bool:
 def _is_cache(value: object) -> bool:
     """Whether an argument is transformers' store of keys and values, into which a block writes."""
     return type(value).__name__.endswith("Cache")
-
-
-def reads_old_f(scheme: Scheme) -> bool:
-    """Whether a step reads `f` at older points, found by taking one over numbers."""
-    read: list[int] = []
-
-    def rhs(age: int) -> Callable[[Any, Any, int], float]:
-        def evaluate(v: Any, c: Any, i: int) -> float:
-            read.append(age)
-            return 0.0
-
-        return evaluate
-
-    advance(scheme, tuple(Point(0.0, rhs(age)) for age in range(scheme.steps)), 1, scheme.k)
-    return any(age > 0 for age in read)

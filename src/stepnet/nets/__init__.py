@@ -1,6 +1,6 @@
 """The networks: blocks (f), stages (a scheme marching blocks), one file per family, the registry."""
 
-from stepnet.nets import (  # each registers its family
+from stepnet.nets import (  # noqa: F401  (each registers its family)
     densenet,
     fractalnet,
     polynet,
@@ -29,15 +29,7 @@ __all__ = [
     "coefficients",
     "compile_blocks",
     "create_model",
-    "densenet",
-    "fractalnet",
     "list_models",
     "model_entry",
-    "polynet",
     "register_model",
-    "resnet",
-    "resnext",
-    "revnet",
-    "shakeshake",
-    "very_deep_polynet",
 ]

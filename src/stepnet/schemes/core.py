@@ -63,8 +63,8 @@ class Equation:
     def __str__(self) -> str:
         if self.partitioned:
             return "X' = f(Y), Y' = g(X)"
-        mass = "" if is_number(self.mass, 1) else f"({self.mass}) "
-        return f"{mass}u{chr(39) * self.derivative} = f" + (", f linear" if self.linear else "")
+        mass, primes = "" if is_number(self.mass, 1) else f"({self.mass}) ", "'" * self.derivative
+        return f"{mass}u{primes} = f" + (", f linear" if self.linear else "")
 
 
 class Scheme:

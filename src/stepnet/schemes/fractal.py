@@ -17,7 +17,6 @@ from stepnet.errors import check_count
 from stepnet.schemes.arithmetic import Coefficient, Difference, State, combine, is_number, mix
 from stepnet.schemes.core import Equation, Past, Point, Scheme
 from stepnet.schemes.registry import register_family, register_scheme
-from stepnet.schemes.runge_kutta import half
 
 
 class Fractal(Scheme):
@@ -44,7 +43,7 @@ class Fractal(Scheme):
             """`f_c(v)`, whose first evaluation and first join have these numbers."""
             if c == 1:
                 return _step(point, v, time, evaluation, dt)
-            weight = half if k is None else k[join]
+            weight = Fraction(1, 2) if k is None else k[join]
             short = v if is_number(weight, 1) else self.short_path(point, v, time, evaluation, dt)
             if is_number(weight, 0):
                 return short
