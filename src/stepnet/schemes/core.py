@@ -24,31 +24,24 @@ Past: TypeAlias = "tuple[Point, ...]"  # newest first: past[0] is u_n, past[1] i
 class Point:
     """A state `u_n` with its right-hand side; `f = rhs(u_n)` is evaluated once, when first asked for, and kept."""
 
-    __slots__ = ("_f", "_known", "rhs", "u")
+    __slots__ = ("_f", "_known", "gate", "rhs", "u")
 
     def __init__(self, u: State, rhs: RightHandSide = None) -> None:
         self.u = u
         self.rhs = rhs
+        self.gate: Coefficient = 1  # set when the step is taken: later ones read `gate f`
         self._f: State = 0  # what a point without a right-hand side contributes: nothing
         self._known = rhs is None
 
     @property
     def f(self) -> State:
-        """`f(t_n, u_n)`."""
+        """`gate f(t_n, u_n)`: a multistep method remembers 0 for an `f` that was dropped, and never computes it."""
+        if is_number(self.gate, 0):
+            return 0
         if not self._known:
             self._f = self.rhs(self.u, 0, 0)
             self._known = True
-        return self._f
-
-    def gate(self, gate: Coefficient) -> None:
-        """Keep `gate f` for later steps: a multistep method remembers 0 for an `f` that was dropped."""
-        if is_number(gate, 0):
-            self._f, self._known = 0, True
-        elif self._known:
-            self._f = combine((gate, self._f))
-        else:  # only a later step asks for it
-            rhs = self.rhs
-            self.rhs = lambda u, c, i: combine((gate, rhs(u, c, i)))
+        return self._f if is_number(self.gate, 1) else combine((self.gate, self._f))
 
 
 @dataclass(frozen=True)
@@ -113,12 +106,8 @@ def advance(scheme: Scheme, past: Past, dt: Coefficient = 1, k: Coefficient = No
     """
     method = scheme if len(past) >= scheme.steps else scheme.starter()
     carry = method.carry(past, dt, k)
-    if is_number(gate, 0):
-        past[0].gate(0)
-        return carry
-    increment = method.increment(past, dt, k)
-    if not is_number(gate, 1):
-        past[0].gate(gate)
+    increment = 0 if is_number(gate, 0) else method.increment(past, dt, k)
+    past[0].gate = gate
     return combine((1, carry), (gate, increment))
 
 
