@@ -26,6 +26,8 @@ def test_classes_and_channels_are_as_asked(name: str, channels: int) -> None:
 def test_names() -> None:
     assert is_foreign("timm/resnet18") and not is_foreign("resnet18") and not is_foreign("runs/resnet18")
     assert "resnet18" in list_foreign("timm") and "vit_b_16" in list_foreign("torchvision")
+    with pytest.raises(stepnet.UserError, match="unknown library 'timn': did you mean 'timm'"):
+        list_foreign("timn")
 
 
 @pytest.mark.parametrize(
@@ -34,6 +36,7 @@ def test_names() -> None:
         ("timm/resnet19", "unknown timm model 'resnet19': did you mean .*resnet1"),
         ("torchvision/resnet19", "unknown torchvision model 'resnet19'"),
         ("keras/resnet18", "unknown library 'keras'"),
+        ("timm", "unknown timm model ''"),
     ],
 )
 def test_unknown_names_are_told_with_the_nearest(name: str, message: str) -> None:

@@ -22,8 +22,6 @@ def is_foreign(name: str) -> bool:
 def load_foreign(name: str, num_classes: int = 1000, in_channels: int = 3, **options: Any) -> nn.Module:
     """Build `timm/NAME` or `torchvision/NAME`, untrained unless an option of that library says otherwise."""
     library, _, model = name.partition("/")
-    if not is_foreign(name):
-        raise unknown("library", library, LIBRARIES)
     known = list_foreign(library)
     if model not in known:
         raise unknown(f"{library} model", model, known)
@@ -36,6 +34,8 @@ def load_foreign(name: str, num_classes: int = 1000, in_channels: int = 3, **opt
 
 def list_foreign(library: str) -> list[str]:
     """The names of a library's image classifiers, without the library."""
+    if library not in LIBRARIES:
+        raise unknown("library", library, LIBRARIES)
     if library == "timm":
         return list(_import("timm").list_models())
     models = _import("torchvision.models")
