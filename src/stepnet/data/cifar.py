@@ -142,10 +142,13 @@ def read(kind: Cifar, root: Path) -> Split:
     for (images, labels), expected in zip(splits, (kind.train_images, kind.test_images), strict=True):
         if not len(images) == len(labels) == expected:
             raise UserError(
-                f"{layout} holds {len(images)} images and {len(labels)} labels where {expected} are expected"
+                f"{layout} holds {len(images)} images and {len(labels)} labels where {expected} are expected: "
+                f"delete it, and fetch {kind.name} again"
             )
         if not 0 <= labels.min() <= labels.max() < len(kind.classes):
-            raise UserError(f"{layout} holds a label that is not one of 0 to {len(kind.classes) - 1}")
+            raise UserError(
+                f"{layout} holds labels from {labels.min()} to {labels.max()}: expected 0 to {len(kind.classes) - 1}"
+            )
     return _concatenate(splits)
 
 
@@ -197,7 +200,9 @@ def _read_pickles(kind: Cifar, folder: Path) -> tuple[Split, Split]:
     def batch(name: str) -> Split:
         path = folder / name
         if not path.is_file():
-            raise UserError(f"{path} is missing")
+            raise UserError(
+                f"{path} is missing: unpack the whole archive, or delete {folder} and fetch {kind.name} again"
+            )
         content = load_arrays(path)
         try:
             images, labels = content[b"data"], np.asarray(content[kind.label_key], np.int64)

@@ -197,7 +197,9 @@ class ShakeShake(ResidualNetwork):
         """Forward passes within take these coefficients, one pair for each block; others draw their own."""
         blocks = self.shaken
         if len(noise) != len(blocks):
-            raise UserError(f"noise for {len(noise)} blocks: the network has {len(blocks)}")
+            raise UserError(
+                f"noise for {len(noise)} blocks: the network has {len(blocks)}; draw_noise makes one for each"
+            )
         for block, drawn in zip(blocks, noise, strict=True):
             block.given = drawn
         try:

@@ -72,9 +72,13 @@ def _right_hand_side(f: Any, clock: _Clock) -> RightHandSide:
         value = f(clock.t + float(c) * clock.dt, u) if timed else f(u)
         value = value if isinstance(value, torch.Tensor) else np.asarray(value)
         if isinstance(value, torch.Tensor) != isinstance(u, torch.Tensor):
-            raise UserError(f"f returned a {type(value).__name__} for a state that is a {type(u).__name__}")
+            raise UserError(
+                f"f returned a {type(value).__name__} for a state that is a {type(u).__name__}: expected the same"
+            )
         if tuple(value.shape) != tuple(u.shape):
-            raise UserError(f"f returned shape {tuple(value.shape)} for a state of shape {tuple(u.shape)}")
+            raise UserError(
+                f"f returned shape {tuple(value.shape)} for a state of shape {tuple(u.shape)}: expected the same"
+            )
         return value
 
     return rhs

@@ -42,7 +42,7 @@ def _own(name: str, config: TrainConfig, data: Data) -> nn.Module:
 
 def _foreign(name: str, config: TrainConfig, data: Data) -> nn.Module:
     if config.recipe.stochastic_depth is not None:
-        raise UserError(f"stochastic depth is for stepnet's own networks, not {name!r}")
+        raise UserError(f"stochastic depth is for stepnet's own networks, not {name!r}: leave it out of the recipe")
     from stepnet.convert import convert, load_foreign
 
     # Layers are replaced before the scheme comes in, which gives them statistics for each of its evaluations.

@@ -95,7 +95,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             header: dict[str, str] = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
-        raise UserError(f"{path}: no such checkpoint") from None
+        raise UserError(f"{path}: no such checkpoint; a run has written it by the end of its first epoch") from None
     except (SafetensorError, OSError) as error:
         raise UserError(f"{path} is damaged or no checkpoint: {error}") from None
     if header.get("format") != FORMAT:

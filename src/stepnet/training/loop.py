@@ -81,7 +81,10 @@ class Trainer:
         data = get_data(config.data, config.data_root)
         self.net = self._network(build_network(config, data))
         if self.recipe.running_cost == "kinetic" and not isinstance(self.net, ResidualNetwork):
-            raise UserError(f"running_cost = 'kinetic': {config.model} has no stages whose f(X_n) could be summed")
+            raise UserError(
+                f"running_cost = 'kinetic': {config.model} has no stages whose f(X_n) could be summed; "
+                "take 'weight_decay'"
+            )
         self.optimizer = self._optimizer()
         rank = self.accelerator.process_index
         self.batches = training_batches(
