@@ -56,13 +56,13 @@ def trace(model: nn.Module, example: Any, blocks: Mapping[str, nn.Module]) -> li
     """
     if example is not None:
         return _trace(model, as_example(example), blocks)
-    tried = []
+    refused: list[UserError] = []
     for guess in guesses(model):
         try:
             return _trace(model, guess, blocks)
         except UserError as error:
-            tried.append(f"{_shown(guess)}: {error.__cause__}")
-    raise UserError(f"could not guess what the network runs on (tried {tried[0]}): give an example=")
+            refused.append(error)
+    raise UserError(f"no example was given, and none could be guessed ({refused[0]}): give an example=")
 
 
 def _trace(model: nn.Module, example: Example, blocks: Mapping[str, nn.Module]) -> list[Call]:
