@@ -1,17 +1,42 @@
-"""Every Python block of the documentation runs: a page from top to bottom; console blocks are for reading."""
+"""The documentation holds: Python runs, commands exist and print what is shown of them, links lead somewhere."""
 
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import tyro
 
+from stepnet.cli import COMMANDS, main
+from stepnet.commands.train import Compare, Train
+from stepnet.convert.foreign import is_foreign
 from stepnet.data import datasets
+from stepnet.nets import model_entry
 from stepnet.nets import registry as models
 from stepnet.schemes import registry as schemes
 
 ROOT = Path(__file__).parent.parent
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-PAGES = [page for page in sorted([*ROOT.glob("docs/*.md"), ROOT / "README.md"]) if BLOCK.search(page.read_text())]
+PAGES = sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("*.md")])
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#:]*)#?([^)]*)\)")
+
+
+def blocks(page: Path, language: str) -> list[re.Match[str]]:
+    return [block for block in FENCED.finditer(page.read_text()) if block[1] == language]
+
+
+def commands(page: Path) -> Iterator[tuple[list[str], str]]:
+    """The arguments of each `$ stepnet …` of a page, and the output that is shown of it, if any."""
+    for block in blocks(page, "console"):
+        for typed in re.split(r"^\$ ", block[2], flags=re.MULTILINE)[1:]:
+            line, _, shown = typed.partition("\n")
+            words = shlex.split(line, comments=True)
+            program = next(i for i, word in enumerate(words) if "stepnet" in word)  # after torchrun, perhaps
+            yield words[program + 1 :], shown
+
+
+TYPED = [pytest.param(*each, id=f"{page.stem}-{shlex.join(each[0])}") for page in PAGES for each in commands(page)]
 
 
 @pytest.fixture
@@ -22,15 +47,42 @@ def own_names(monkeypatch) -> None:
 
 
 @pytest.mark.usefixtures("own_names")
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.stem)
 def test_a_page_runs_from_top_to_bottom(page: Path, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)  # for what an example writes
-    text = page.read_text()
     names: dict = {"__name__": "__main__"}
-    for block in BLOCK.finditer(text):
-        above = "\n" * text[: block.start(1)].count("\n")  # so that a failure names the line of the page
-        exec(compile(above + block[1], str(page), "exec"), names)
+    for block in blocks(page, "python"):
+        above = "\n" * block.string[: block.start(2)].count("\n")  # so that a failure names the line of the page
+        exec(compile(above + block[2], str(page), "exec"), names)
+
+
+@pytest.mark.parametrize(("arguments", "shown"), TYPED)
+def test_a_command_has_these_flags_and_names(arguments: list[str], shown: str) -> None:
+    command = tyro.extras.subcommand_cli_from_dict(COMMANDS, args=arguments)  # exits where one is unknown
+    if isinstance(command, Train | Compare):
+        for name in command.models if isinstance(command, Compare) else [command.model]:
+            assert is_foreign(name) or model_entry(name)
+            command.config(name)
+            assert command.data in datasets.list_data()
+
+
+@pytest.mark.parametrize(("arguments", "shown"), [typed for typed in TYPED if typed.values[1].strip()])
+def test_a_command_prints_what_is_shown(arguments: list[str], shown: str, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.rstrip() == shown.rstrip()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    for path, heading in LINK.findall(page.read_text()):
+        target = (page.parent / path).resolve() if path else page
+        assert target.is_relative_to(ROOT) and target.is_file(), path
+        if heading:
+            headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
+            assert heading in {re.sub(r"[^\w -]", "", text).lower().replace(" ", "-") for text in headings}, heading
 
 
 def test_there_are_pages_to_run() -> None:
     assert {"networks.md", "add_a_data_set.md", "README.md"} <= {page.name for page in PAGES}
+    assert sum(bool(typed.values[1].strip()) for typed in TYPED) >= 4
