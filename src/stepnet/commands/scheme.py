@@ -76,12 +76,11 @@ class Scheme:
 
         if self.k is not None and get_scheme(name).k is None:
             raise UserError(f"scheme {name!r} has no k: leave out --k {self.k:g}")
-        numeric = get_scheme(name) if self.k is None else get_scheme(name, k=self.k)
+        scheme = subject(name if self.k is None else get_scheme(name, k=self.k))
         if self.plot is not None:
             from stepnet.report.scheme import draw_scheme
 
-            draw_scheme(numeric, self.plot)
-        scheme = subject(name if self.k is None else numeric)
+            draw_scheme(get_scheme(name) if self.k is None else scheme, self.plot)
         return latex(scheme) if self.latex else describe(scheme)
 
 
