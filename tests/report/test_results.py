@@ -14,7 +14,8 @@ LM20 = next(row for row in CIFAR if row.name == "lm_resnet20")
 
 
 def run(recipe: str, seed: int, error: float) -> dict:
-    return {"model": "lm_resnet20", "data": "cifar10", "recipe": recipe, "seed": seed, "test_error": error, "more": 1}
+    what = {"model": "lm_resnet20", "data": "cifar10", "recipe": recipe, "scheme": None}
+    return {**what, "seed": seed, "test_error": error, "more": 1}
 
 
 def test_the_mean_over_seeds_of_the_rows_own_recipe(tmp_path) -> None:
@@ -29,6 +30,10 @@ def test_the_mean_over_seeds_of_the_rows_own_recipe(tmp_path) -> None:
 def test_another_recipe_is_named_and_no_run_is_blank() -> None:
     assert measured(LM20, [Measurement("lm_resnet20", "cifar10", "fast", 0, 9.1)]) == "9.10 (fast)"
     assert measured(LM20, [Measurement("lm_resnet20", "cifar100", "fast", 0, 9.1)]) == ""
+
+
+def test_another_scheme_is_another_network() -> None:
+    assert measured(LM20, [Measurement("lm_resnet20", "cifar10", "fast", 0, 9.1, scheme="heun")]) == ""
 
 
 def test_a_recipe_with_two_names_is_one_recipe() -> None:

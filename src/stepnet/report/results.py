@@ -31,6 +31,7 @@ class Measurement:
     recipe: str
     seed: int
     test_error: float
+    scheme: str | None = None  # another than the model's own
 
 
 def read_measurements(folder: Path) -> list[Measurement]:
@@ -77,10 +78,13 @@ def record(run: Run, found: Evaluation, path: Path) -> None:
 
 
 def measured(row: Row, measurements: Sequence[Measurement]) -> str:
-    """The mean error of the runs of a row's network on its data; under another recipe, that is said. '' if none."""
+    """The mean error of the runs of a row's network on its data; under another recipe, that is said. '' if none.
+
+    A run in which another scheme marched the blocks is of another network.
+    """
     errors: dict[str, list[float]] = {}
     for one in measurements:
-        if (one.model, one.data) == (row.name, row.dataset):
+        if (one.model, one.data, one.scheme) == (row.name, row.dataset, None):
             errors.setdefault(_first_name(one.recipe), []).append(one.test_error)
     own = _first_name(row.recipe)
     if own in errors:
