@@ -15,6 +15,7 @@ from stepnet.data import datasets
 from stepnet.nets import model_entry
 from stepnet.nets import registry as models
 from stepnet.schemes import registry as schemes
+from stepnet.training.config import name_and_scheme
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("*.md")])
@@ -61,7 +62,7 @@ def test_a_command_has_these_flags_and_names(arguments: list[str], shown: str) -
     command = tyro.extras.subcommand_cli_from_dict(COMMANDS, args=arguments)  # exits where one is unknown
     if isinstance(command, Train | Compare):
         for name in command.models if isinstance(command, Compare) else [command.model]:
-            assert is_foreign(name) or model_entry(name)
+            assert is_foreign(name) or model_entry(name_and_scheme(name)[0])
             command.config(name)
             assert command.data in datasets.list_data()
 

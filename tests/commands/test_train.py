@@ -6,6 +6,7 @@ import pytest
 
 from stepnet.cli import main
 from stepnet.report.results import read_measurements
+from stepnet.training import Run
 from training import tiny  # registers the model `tiny`
 
 assert tiny.RECIPE
@@ -49,6 +50,15 @@ def test_compare_prints_last_and_best_and_says_which(tmp_path, capsys):
     assert {path.name for path in tmp_path.iterdir()} == {
         f"{model}-seed{seed}" for model in ("tiny", "lm_resnet20") for seed in (0, 1)
     }
+
+
+def test_compare_sets_schemes_side_by_side(tmp_path, capsys):
+    assert main(["compare", "tiny", "tiny:euler", *SMALL, "--out", str(tmp_path)]) == 0
+    words = [line.split() for line in capsys.readouterr().out.splitlines()]
+    parameters = {line[0]: line[1] for line in words if line and line[0] in ("tiny", "tiny:euler")}
+    assert parameters["tiny"] != parameters["tiny:euler"]  # Euler has no k
+    assert Run(tmp_path / "tiny-euler-seed0").config.scheme == "euler"
+    assert Run(tmp_path / "tiny-euler-seed0").config.start_like == "tiny"
 
 
 @pytest.mark.parametrize(

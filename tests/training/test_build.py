@@ -32,3 +32,13 @@ def test_a_network_starts_like_another_where_they_agree(tmp_path):
     network = build_network(tiny_config(tmp_path, model="lm_resnet20", start_like="preact_resnet20"), data).state_dict()
     assert set(network) - set(like) == {f"stages.{n}.k" for n in range(3)}
     assert all(torch.equal(network[name], like[name]) for name in like)
+
+
+def test_a_scheme_changes_no_weight_of_those_that_a_comparison_shares(tmp_path):
+    data = get_data("digits", None)
+    like = build_network(tiny_config(tmp_path, model="preact_resnet20"), data).state_dict()
+    for scheme in ("lm", "heun"):
+        config = tiny_config(tmp_path, model="preact_resnet20", scheme=scheme, start_like="preact_resnet20")
+        network = build_network(config, data).state_dict()
+        assert all(torch.equal(network[name], like[name]) for name in like if name in network)
+        assert len(set(like) & set(network)) > 40

@@ -120,7 +120,8 @@ class Compare(Training):
     """Train several networks on the same data order, from the same initial weights where shapes agree."""
 
     models: Annotated[Positional[list[str]], tyro.conf.arg(metavar="MODEL [MODEL ...]")]
-    """Names from `stepnet models`, or timm/NAME, torchvision/NAME; the first one gives recipe and weights."""
+    """Names from `stepnet models`, or timm/NAME, torchvision/NAME; NAME:SCHEME marches the blocks by that scheme. The
+    first one gives recipe and weights."""
     seeds: int = 1
     """Runs of each model, with seeds from --seed up; the table has their mean and standard deviation."""
     out: Path = Path("runs/compare")

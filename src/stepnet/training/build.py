@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
@@ -10,43 +11,47 @@ from torch import nn
 from stepnet.data import Data
 from stepnet.errors import UserError
 from stepnet.nets import create_model
-from stepnet.training.config import TrainConfig
+from stepnet.training.config import TrainConfig, name_and_scheme
 
 
 def build_network(config: TrainConfig, data: Data) -> nn.Module:
     """The network with the weights that (model, seed) fix; with `start_like`, that model's where they agree."""
-    network = _seeded(config.model, config, data)
-    if config.start_like and config.start_like != config.model:
-        reference = _seeded(config.start_like, config, data).state_dict()
+    network = _seeded(config, data)
+    if config.start_like:
+        name, scheme = name_and_scheme(config.start_like)
+        reference = _seeded(dataclasses.replace(config, model=name, scheme=scheme), data).state_dict()
         own = network.state_dict()
         shared = {n: t for n, t in reference.items() if n in own and own[n].shape == t.shape}
         network.load_state_dict(own | shared)
     return network
 
 
-def _seeded(name: str, config: TrainConfig, data: Data) -> nn.Module:
+def _seeded(config: TrainConfig, data: Data) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        return _foreign(name, config, data) if "/" in name else _own(name, config, data)
+        return _foreign(config, data) if "/" in config.model else _own(config, data)
 
 
-def _own(name: str, config: TrainConfig, data: Data) -> nn.Module:
+def _own(config: TrainConfig, data: Data) -> nn.Module:
     options: dict[str, Any] = {"num_classes": data.num_classes, "in_channels": data.in_channels}
     recipe = config.recipe
     if config.scheme is not None:
         options["scheme"] = config.scheme
     if recipe.stochastic_depth is not None:
         options["stochastic_depth"] = {"survival": recipe.stochastic_depth, "mode": recipe.stochastic_mode}
-    return _synchronised(create_model(name, **options), config)
+    return _synchronised(create_model(config.model, **options), config)
 
 
-def _foreign(name: str, config: TrainConfig, data: Data) -> nn.Module:
+def _foreign(config: TrainConfig, data: Data) -> nn.Module:
     if config.recipe.stochastic_depth is not None:
-        raise UserError(f"stochastic depth is for stepnet's own networks, not {name!r}: leave it out of the recipe")
+        raise UserError(
+            f"stochastic depth is for stepnet's own networks, not {config.model!r}: leave it out of the recipe"
+        )
     from stepnet.convert import convert, load_foreign
 
     # Layers are replaced before the scheme comes in, which gives them statistics for each of its evaluations.
-    network = _synchronised(load_foreign(name, num_classes=data.num_classes, in_channels=data.in_channels), config)
+    network = load_foreign(config.model, num_classes=data.num_classes, in_channels=data.in_channels)
+    network = _synchronised(network, config)
     if config.scheme is None:
         return network
     example = torch.zeros(2, data.in_channels, data.image_size, data.image_size)

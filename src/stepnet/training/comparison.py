@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stepnet.training.config import TrainConfig
+from stepnet.training.config import TrainConfig, name_and_scheme
 from stepnet.training.evaluation import load_network
 from stepnet.training.loop import Watcher, train
 from stepnet.training.run import Run
@@ -32,15 +32,21 @@ def compare(
     out: Path,
     watcher: Callable[[str], Watcher] = lambda title: Watcher(),
 ) -> list[Comparison]:
-    """Train each model with each seed. Seeds come first, so that an interrupted comparison is even.
+    """Train each model, a `NAME` or `NAME:SCHEME`, with each seed. Seeds come first: interrupted, it is even.
 
     Every model starts, where names and shapes agree, from the weights of the first one.
     """
+    first = models[0]
+    if base.scheme is not None and name_and_scheme(first)[1] is None:
+        first = f"{first}:{base.scheme}"
     runs: dict[str, list[Run]] = {model: [] for model in models}
     for seed in range(base.seed, base.seed + seeds):
         for model in models:
-            folder = out / f"{model.replace('/', '-')}-seed{seed}"
-            config = dataclasses.replace(base, model=model, seed=seed, start_like=models[0], out=str(folder))
+            folder = out / f"{model.replace('/', '-').replace(':', '-')}-seed{seed}"
+            name, scheme = name_and_scheme(model)
+            config = dataclasses.replace(
+                base, model=name, scheme=scheme or base.scheme, seed=seed, start_like=first, out=str(folder)
+            )
             runs[model].append(train(config, watcher=watcher(f"{model} seed {seed}")))
     return [_summary(model, runs[model]) for model in models]
 

@@ -26,7 +26,7 @@ class TrainConfig:
     scheme: str | None = None
     recipe: Recipe = field(default_factory=Recipe)
     seed: int = 0
-    start_like: str | None = None  # initial weights of this model where names and shapes agree, for `compare`
+    start_like: str | None = None  # NAME or NAME:SCHEME: its initial weights where names and shapes agree
     out: str = ""
     data_root: str | None = None
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -71,6 +71,12 @@ class TrainConfig:
             for name in mine
             if name.split(".")[0] not in INCIDENTAL and mine[name] != theirs[name]
         ]
+
+
+def name_and_scheme(label: str) -> tuple[str, str | None]:
+    """The parts of `NAME:SCHEME`; a NAME alone has the scheme that it has."""
+    name, _, scheme = label.rpartition(":")
+    return (label, None) if not name or "/" in scheme else (name, scheme)
 
 
 def default_folder(config: TrainConfig) -> Path:
