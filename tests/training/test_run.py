@@ -30,7 +30,10 @@ def test_a_folder_in_the_hands_of_another_process_is_refused(tmp_path):
 
 def test_a_folder_that_another_process_has_just_made_is_not_a_strangers(tmp_path):
     (tmp_path / ".lock").touch()
-    Run(tmp_path).open(tiny_config(tmp_path), resume=True)
+    here = Run(tmp_path)
+    held = here.open(tiny_config(tmp_path), resume=True)
+    assert here.config == tiny_config(tmp_path)
+    held.close()
 
 
 def test_the_environment_of_earlier_parts_is_kept_where_it_differs(tmp_path, monkeypatch):

@@ -17,8 +17,9 @@ from stepnet.training.config import TrainConfig, name_and_scheme
 def build_network(config: TrainConfig, data: Data) -> nn.Module:
     """The network with the weights that (model, seed) fix; with `start_like`, that model's where they agree."""
     network = _seeded(config, data)
-    if config.start_like:
-        name, scheme = name_and_scheme(config.start_like)
+    first = None if config.start_like is None else name_and_scheme(config.start_like)
+    if first is not None and first != (config.model, config.scheme):
+        name, scheme = first
         reference = _seeded(dataclasses.replace(config, model=name, scheme=scheme), data).state_dict()
         own = network.state_dict()
         shared = {n: t for n, t in reference.items() if n in own and own[n].shape == t.shape}

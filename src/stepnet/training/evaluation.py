@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Literal, NamedTuple
 
 import torch
@@ -26,7 +27,7 @@ def load_network(
     run: Run, which: Literal["best", "last"] = "last", data: Data | None = None
 ) -> tuple[torch.nn.Module, checkpoint.Progress]:
     """The network of a run with the weights of a checkpoint; `data` spares reading the run's data set again."""
-    config = run.config
+    config = dataclasses.replace(run.config, start_like=None)  # the checkpoint has the weights
     network = build_network(config, data or get_data(config.data, config.data_root))
     return network, checkpoint.load(getattr(run, which), network)
 
