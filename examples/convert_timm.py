@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import stepnet
-from stepnet.convert import load_foreign
+from stepnet.conversion import load_foreign
 
 EPOCHS, BATCH, TEST = 4, 64, 300
 

@@ -10,7 +10,7 @@ import tyro
 
 from stepnet.cli import COMMANDS, main
 from stepnet.commands.train import Compare, Train
-from stepnet.convert.foreign import is_foreign
+from stepnet.conversion.foreign import is_foreign
 from stepnet.data import datasets
 from stepnet.nets import model_entry
 from stepnet.nets import registry as models

@@ -9,7 +9,7 @@ from stepnet.lazy import lazy_names
 
 if TYPE_CHECKING:
     from stepnet import analysis
-    from stepnet.convert import convert, revert
+    from stepnet.conversion import convert, revert
     from stepnet.nets import coefficients, create_model, list_models, register_model
     from stepnet.schemes import get_scheme, list_schemes, register_scheme, solve
 
@@ -33,6 +33,6 @@ __getattr__ = lazy_names(
     __name__,
     dict.fromkeys(("coefficients", "create_model", "list_models", "register_model"), "stepnet.nets")
     | dict.fromkeys(("get_scheme", "list_schemes", "register_scheme", "solve"), "stepnet.schemes")
-    | dict.fromkeys(("convert", "revert"), "stepnet.convert")
+    | dict.fromkeys(("convert", "revert"), "stepnet.conversion")
     | {"analysis": "stepnet.analysis"},
 )

@@ -38,8 +38,8 @@ class Inspect:
     def _sketch(self) -> NetworkSketch:
         import torch
 
-        from stepnet.convert import convert, describe, load_foreign
-        from stepnet.convert.foreign import is_foreign
+        from stepnet.conversion import convert, describe, load_foreign
+        from stepnet.conversion.foreign import is_foreign
         from stepnet.errors import UserError
         from stepnet.nets import create_model
         from stepnet.report.sketch import sketch

@@ -10,9 +10,9 @@ from stepnet.nets import (  # noqa: F401  (each registers its family)
     shakeshake,
     very_deep_polynet,
 )
-from stepnet.nets.coefficients import coefficients
 from stepnet.nets.compiled import compile_blocks
 from stepnet.nets.cost import KineticCost
+from stepnet.nets.learned import coefficients
 from stepnet.nets.registry import create_model, list_models, model_entry, register_model
 from stepnet.nets.residual import Backbone, Network, ResidualNetwork
 from stepnet.nets.stage import Stage, Transition

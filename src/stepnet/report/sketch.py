@@ -14,7 +14,7 @@ import sympy
 from torch import Tensor, nn
 
 from stepnet.analysis import plain, plain_equation, subject
-from stepnet.convert.step import Step as ConvertedStep
+from stepnet.conversion.step import Step as ConvertedStep
 from stepnet.errors import UserError
 from stepnet.nets.reversible import ReversibleStage
 from stepnet.nets.stage import EULER, Stage

@@ -48,7 +48,7 @@ def _foreign(config: TrainConfig, data: Data) -> nn.Module:
         raise UserError(
             f"stochastic depth is for stepnet's own networks, not {config.model!r}: leave it out of the recipe"
         )
-    from stepnet.convert import convert, load_foreign
+    from stepnet.conversion import convert, load_foreign
 
     # Layers are replaced before the scheme comes in, which gives them statistics for each of its evaluations.
     network = load_foreign(config.model, num_classes=data.num_classes, in_channels=data.in_channels)

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from stepnet.convert.graft import Graft, graft, ungraft
+from stepnet.conversion.graft import Graft, graft, ungraft
 
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 

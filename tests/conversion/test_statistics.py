@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import stepnet
-from stepnet.convert.statistics import BUFFERS
+from stepnet.conversion.statistics import BUFFERS
 
 
 class Block(nn.Module):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from stepnet.convert.graft import Graft, graft, ungraft
+from stepnet.conversion.graft import Graft, graft, ungraft
 
 
 class Doubled(Graft):

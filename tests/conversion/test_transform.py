@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.convert.agreement import check_agreement, run, set_k
+from tests.conversion.agreement import check_agreement, run, set_k
 from torch import nn
 
 import stepnet
-from stepnet.convert import describe
+from stepnet.conversion import describe
 
 models = pytest.importorskip("torchvision.models")
 

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stepnet.convert.adapters import Split, split_of
-from stepnet.convert.example import Example, as_example, guesses
-from stepnet.convert.residual import Place, is_residual, place_of
-from stepnet.convert.step import state_in
+from stepnet.conversion.adapters import Split, split_of
+from stepnet.conversion.example import Example, as_example, guesses
+from stepnet.conversion.residual import Place, is_residual, place_of
+from stepnet.conversion.step import state_in
 from stepnet.errors import UserError, first_line
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from stepnet.convert.trace import trace
+from stepnet.conversion.trace import trace
 from stepnet.errors import UserError
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tests.convert.reference import lm_reference
+from tests.conversion.reference import lm_reference
 from torch import Tensor, nn
 
 import stepnet
-from stepnet.convert import Conversion
-from stepnet.convert.example import as_example
+from stepnet.conversion import Conversion
+from stepnet.conversion.example import as_example
 
 
 def tensors(output: Any) -> list[Tensor]:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import stepnet
-from stepnet.convert.step import PAST, Step, reads_old_f
+from stepnet.conversion.step import PAST, Step, reads_old_f
 
 
 class Block(nn.Module):

@@ -11,10 +11,10 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 from torch import Tensor, nn
 
-from stepnet.convert.plan import Plan, Run, candidates, is_transition, plan, run_evaluations
-from stepnet.convert.report import Conversion
-from stepnet.convert.step import Role, Step, become_block, become_step, reads_old_f
-from stepnet.convert.trace import trace
+from stepnet.conversion.plan import Plan, Run, candidates, is_transition, plan, run_evaluations
+from stepnet.conversion.report import Conversion
+from stepnet.conversion.step import Role, Step, become_block, become_step, reads_old_f
+from stepnet.conversion.trace import trace
 from stepnet.errors import UserError, first_line
 from stepnet.nets.stage import Stage, check_makes_network
 from stepnet.schemes import Scheme, get_scheme

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stepnet.convert.plan import Plan, Run, run_evaluations
+from stepnet.conversion.plan import Plan, Run, run_evaluations
 from stepnet.schemes import Scheme
 
 

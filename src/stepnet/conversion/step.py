@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from stepnet.convert.adapters import Split
-from stepnet.convert.graft import Graft, graft, ungraft
-from stepnet.convert.statistics import at_evaluation, bring_together, keep_apart
+from stepnet.conversion.adapters import Split
+from stepnet.conversion.graft import Graft, graft, ungraft
+from stepnet.conversion.statistics import at_evaluation, bring_together, keep_apart
 from stepnet.errors import UserError
 from stepnet.nets.stage import EULER
 from stepnet.schemes import Difference, Point, Scheme, advance

@@ -1,6 +1,6 @@
 """The LM step `u_{n+1} = B(u_n) + k (u_{n-1} - u_n)` by hooks on an unconverted network, with every state cloned.
 
-It shares no code with `stepnet.convert`: nothing here can overwrite a past, so a converted network that agrees with
+It shares no code with `stepnet.conversion`: nothing here can overwrite a past, so a converted network that agrees with
 it keeps the right one.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from stepnet.convert import Conversion
+from stepnet.conversion import Conversion
 
 # The activation after the sum and how many of its calls come before, for the blocks in which it is split off.
 FINAL_ACTIVATION = {

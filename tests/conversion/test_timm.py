@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.convert.timm_families import TABLE, share, table, walk
+from tests.conversion.timm_families import TABLE, share, table, walk
 
 
 @pytest.mark.slow
@@ -15,4 +15,4 @@ def test_nine_in_ten_residual_families_convert_exactly(capsys: pytest.CaptureFix
     with capsys.disabled():
         print(f"\ntimm: {exact} of {residual} residual families convert exactly; left out:", *left_out, sep="\n  ")
     assert exact >= 0.9 * residual
-    assert TABLE.read_text() == table(families), "out of date: run python -m tests.convert.timm_families"
+    assert TABLE.read_text() == table(families), "out of date: run python -m tests.conversion.timm_families"

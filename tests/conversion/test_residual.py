@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stepnet.convert.residual import is_residual, place_of
+from stepnet.conversion.residual import is_residual, place_of
 
 WEIGHT = torch.randn(6, 6)
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import stepnet
-from stepnet.convert import list_foreign, load_foreign
-from stepnet.convert.foreign import is_foreign
+from stepnet.conversion import list_foreign, load_foreign
+from stepnet.conversion.foreign import is_foreign
 
 pytest.importorskip("torchvision")
 pytest.importorskip("timm")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from stepnet.convert.trace import Call
+from stepnet.conversion.trace import Call
 from stepnet.nets.stage import evaluations
 from stepnet.schemes import Scheme
 

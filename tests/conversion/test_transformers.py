@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.convert.agreement import check_agreement
+from tests.conversion.agreement import check_agreement
 from torch import nn
 
 import stepnet
-from stepnet.convert import describe
+from stepnet.conversion import describe
 
 hf = pytest.importorskip("transformers")
 

@@ -1,7 +1,7 @@
 """Walk timm family by family: convert the smallest member and compare it with the original and the reference.
 
-    python -m tests.convert.timm_families                        writes docs/convert_support.md
-    python -m tests.convert.timm_families --smallest [FAMILY…]   chooses the members again (slow: builds hundreds)
+    python -m tests.conversion.timm_families                        writes docs/convert_support.md
+    python -m tests.conversion.timm_families --smallest [FAMILY…]   chooses the members again (slow: builds hundreds)
 
 A family is a file of `timm.models`. It counts as residual when a member has a block that holds its own input.
 """
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from tests.convert.agreement import check_agreement
+from tests.conversion.agreement import check_agreement
 from torch import nn
 
-from stepnet.convert import Conversion
-from stepnet.convert.plan import candidates, why_not
-from stepnet.convert.trace import trace
+from stepnet.conversion import Conversion
+from stepnet.conversion.plan import candidates, why_not
+from stepnet.conversion.trace import trace
 from stepnet.errors import UserError
 
 SMALLEST = Path(__file__).with_name("timm_smallest.json")
@@ -77,10 +77,10 @@ def table(families: list[Family]) -> str:
     lines = [
         "# Which timm families convert",
         "",
-        f"Written by `python -m tests.convert.timm_families` with timm {timm.__version__}. One member of each family,",
-        "the smallest in which `lm` finds a stage, is built as small as it allows, converted, compared bit for bit",
-        "with the original at k = 0, and in float64 with a reference that clones its states at k = -0.5. A family is",
-        "residual if a block holds its input plus something.",
+        f"Written by `python -m tests.conversion.timm_families` with timm {timm.__version__}. One member of each",
+        "family, the smallest in which `lm` finds a stage, is built as small as it allows, converted, compared bit",
+        "for bit with the original at k = 0, and in float64 with a reference that clones its states at k = -0.5. A",
+        "family is residual if a block holds its input plus something.",
         "",
         f"{exact} of {residual} residual families convert exactly ({exact / residual:.0%}).",
         "",
