@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import hypothesis
+import pytest
 import torch
 
 # The same examples in every run, however busy the machine; `--hypothesis-profile=explore` looks for new ones.
@@ -16,6 +17,21 @@ hypothesis.settings.load_profile("repeatable")
 
 # Two workers on two cores: threads of their own would only wait for each other.
 torch.set_num_threads(1)
+
+
+@pytest.fixture
+def registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is gone after it."""
+    from stepnet.analysis.noise import NOISES
+    from stepnet.data.datasets import DATA_SETS
+    from stepnet.nets.registry import MODELS
+    from stepnet.schemes.registry import SCHEMES
+    from stepnet.training.recipes import RECIPES
+
+    for registry in (SCHEMES, MODELS, DATA_SETS, NOISES, RECIPES):
+        monkeypatch.setattr(registry, "entries", dict(registry.entries))
+        monkeypatch.setattr(registry, "aliases", dict(registry.aliases))
+
 
 _declared: list[torch.library.Library] = []  # alive as long as the tests: its operators go with the object
 

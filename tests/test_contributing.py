@@ -12,16 +12,14 @@ import torch
 import stepnet
 from stepnet.analysis import empirical_order
 from stepnet.cli import main
-from stepnet.schemes import RungeKutta, Tableau, registry
+from stepnet.schemes import RungeKutta, Tableau
 
 PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
 
 
 @pytest.fixture
-def example(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+def example(registries: None) -> dict[str, object]:
     """The names that the page's code defines, with the registry as it was before afterwards."""
-    monkeypatch.setattr(registry, "_factories", dict(registry._factories))
-    monkeypatch.setattr(registry, "_aliases", dict(registry._aliases))
     code = "\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL))
     names: dict[str, object] = {}
     exec(compile(code, str(PAGE), "exec"), names)

@@ -17,10 +17,15 @@ class UserError(ValueError):
 def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:
     """The error for a name that is not registered, with the nearest ones that are."""
     names = sorted(known)
-    lowered = {each.lower(): each for each in names}
-    near = [lowered[match] for match in difflib.get_close_matches(str(name).lower(), lowered, n=3, cutoff=0.5)]
-    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"known: {', '.join(names[:12])}"
+    hint = nearest(name, names) or f"known: {', '.join(names[:12])}"
     return UserError(f"unknown {kind} {name!r}: {hint}")
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """`did you mean 'lm'?`, or nothing where no name is near."""
+    lowered = {each.lower(): each for each in known}
+    near = [lowered[match] for match in difflib.get_close_matches(str(name).lower(), lowered, n=3, cutoff=0.5)]
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def check_count(what: str, value: object, least: int = 1) -> None:

@@ -50,7 +50,7 @@ def test_quadrature_is_exact_and_quantiles_follow_the_law(name):
         ("stochastic_depth", {"p": 1}, "p = 1: expected 0 < p < 1"),
         ("stochastic_depth", {"p": float("nan")}, "p = nan"),
         ("gaussian", {"sigma": -1}, "sigma = -1: expected sigma > 0"),
-        ("shake_shake", {"p": 0.5}, "has no parameter p"),
+        ("shake_shake", {"p": 0.5}, "takes no option 'p': it takes none"),
     ],
 )
 def test_bad_input(name, parameters, message):
@@ -64,5 +64,5 @@ def test_a_symbol_cannot_be_sampled():
 
 
 def test_a_parameter_for_a_noise_that_has_its_own_is_refused():
-    with pytest.raises(UserError, match="stochastic_depth is built already and takes no p"):
+    with pytest.raises(UserError, match="stochastic_depth is built already and does not take p"):
         get_noise(get_noise("stochastic_depth", p=0.2), p=0.5)

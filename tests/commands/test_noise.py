@@ -59,7 +59,7 @@ def test_shake_shake(capsys):
         (["stochastic_depth", "--k", "1"], "stochastic_depth is a noise"),
         (["stochastic-depth"], "unknown noise 'stochastic-depth': did you mean 'stochastic_depth'"),
         (["shakeshake", "--p", "0.5"], "did you mean 'shake_shake'"),
-        (["shake_shake", "--p", "0.5"], "has no parameter p"),
+        (["shake_shake", "--p", "0.5"], "takes no option 'p'"),
         (["euler", "--p", "0.5"], "scheme 'euler' has no p"),
         (["--p", "0.5"], "need a scheme"),
     ],

@@ -10,8 +10,8 @@ from stepnet.data import datasets, evaluation_batches
 PAGE = Path(__file__).parents[2] / "docs" / "add_a_data_set.md"
 
 
-def test_the_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets, "_loaders", dict(datasets._loaders))
+@pytest.mark.usefixtures("registries")
+def test_the_example_runs() -> None:
     [code] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     exec(compile(code, str(PAGE), "exec"), {})
     data = datasets.get_data("gratings")

@@ -4,15 +4,14 @@ import numpy as np
 import pytest
 
 from stepnet.data import Data, ImageSet, data_root, get_data, list_data, register_data
-from stepnet.data import datasets as registry
 from stepnet.errors import UserError
 
 IMAGES = np.zeros((3, 4, 4, 1), np.uint8)
 LABELS = np.array([0, 1, 1])
 
 
-def test_what_is_registered_is_listed_and_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_loaders", dict(registry._loaders))
+@pytest.mark.usefixtures("registries")
+def test_what_is_registered_is_listed_and_found(tmp_path: Path) -> None:
     seen: list[Path] = []
 
     @register_data("three")

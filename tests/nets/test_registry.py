@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from stepnet.errors import UserError
-from stepnet.nets import Network, create_model, list_models, model_entry, register_model, registry
-from stepnet.nets.registry import Entry
+from stepnet.nets import Network, create_model, list_models, model_entry, register_model
 from stepnet.nets.resnet import cifar_resnet
+from stepnet.registry import option_names
 
 
 def test_pattern() -> None:
@@ -27,20 +27,25 @@ def test_a_name_is_registered_once() -> None:
 
 
 def test_unknown_option_is_named() -> None:
-    with pytest.raises(UserError, match=r"model 'resnet20' takes no option 'colour'"):
-        create_model("resnet20", colour=3)
-    with pytest.raises(UserError, match=r"'revnet38' takes no option 'stochastic_depth': the family 'revnet' has none"):
+    with pytest.raises(UserError, match=r"model 'resnet20' takes no option 'shceme': did you mean 'scheme'?"):
+        create_model("resnet20", shceme="lm")
+    with pytest.raises(UserError, match=r"'revnet38' takes no option 'stochastic_depth': it takes"):
         create_model("revnet38", stochastic_depth=0.5)
 
 
+@pytest.mark.usefixtures("registries")
 def test_a_mistake_inside_a_builder_is_no_mistake_of_the_caller() -> None:
+    @register_model("broken", family="resnet")
     def build(num_classes: int) -> Network:
         return cifar_resnet(20, wrong=num_classes)
 
-    entry = Entry("broken", "resnet", "euler", 32, 10, build)
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(TypeError, match="'wrong'"):
-        patch.setitem(registry._entries, "broken", entry)
+    with pytest.raises(TypeError, match="'wrong'"):
         create_model("broken")
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_every_model_tells_the_options_it_takes(name: str) -> None:
+    assert {"num_classes", "in_channels"} <= set(option_names(model_entry(name).build))
 
 
 def test_unknown_scheme() -> None:

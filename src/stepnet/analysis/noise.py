@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from stepnet.analysis.symbols import exact
-from stepnet.errors import UserError, unknown
+from stepnet.errors import UserError
+from stepnet.registry import Registry, build, refuse_options
 
 Array = NDArray[np.float64]
 p = sympy.Symbol("p", real=True)
@@ -132,26 +133,22 @@ class Gaussian(_Multiplicative):
         return points, weights / weights.sum()
 
 
-NOISES: dict[str, type[Noise]] = {noise.name: noise for noise in (StochasticDepth, ShakeShake, Rademacher, Gaussian)}
+NOISES: Registry[type[Noise]] = Registry("noise")
+for _noise in (StochasticDepth, ShakeShake, Rademacher, Gaussian):
+    NOISES.add(_noise.name, _noise)
 
 
 def list_noises() -> list[str]:
     """The names."""
-    return list(NOISES)
+    return NOISES.names()
 
 
 def get_noise(noise: str | Noise, **parameters: Any) -> Noise:
     """By name, with its parameter: `get_noise("stochastic_depth", p=0.2)`."""
     if isinstance(noise, Noise):
-        if parameters:
-            raise UserError(f"noise {noise} is built already and takes no {', '.join(parameters)}: give its name")
+        refuse_options(f"noise {noise}", parameters)
         return noise
-    if noise not in NOISES:
-        raise unknown("noise", noise, NOISES)
-    try:
-        return NOISES[noise](**parameters)
-    except TypeError:
-        raise UserError(f"noise {noise!r} has no parameter {', '.join(parameters)}: {NOISES[noise].about}") from None
+    return build(f"noise {noise!r}", NOISES[noise], parameters)
 
 
 def number(value: sympy.Expr) -> float:

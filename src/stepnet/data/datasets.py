@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -14,8 +15,9 @@ from numpy.typing import NDArray
 
 from stepnet.data.augment import Augmentation, Pixels
 from stepnet.data.normalise import Normalisation, statistics
-from stepnet.errors import UserError, unknown
+from stepnet.errors import UserError
 from stepnet.randomness import Words
+from stepnet.registry import Registry
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -124,31 +126,22 @@ class Data:
 
 
 Loader = Callable[[Path], Data]
-_loaders: dict[str, Loader] = {}
+DATA_SETS: Registry[Loader] = Registry("data")
 
 
 def register_data(name: str) -> Callable[[Loader], Loader]:
     """Register `loader(root) -> Data` under `name`; after that `get_data(name)` and `--data name` know it."""
-
-    def register(loader: Loader) -> Loader:
-        if name in _loaders:
-            raise UserError(f"data {name!r} is registered already: choose another name")
-        _loaders[name] = loader
-        return loader
-
-    return register
+    return partial(DATA_SETS.add, name)
 
 
 def list_data() -> list[str]:
     """The names that `get_data` knows."""
-    return sorted(_loaders)
+    return sorted(DATA_SETS)
 
 
 def get_data(name: str, root: str | os.PathLike[str] | None = None) -> Data:
     """The data set `name`, read from the folder `root` (`data_root()` unless told)."""
-    if name not in _loaders:
-        raise unknown("data", name, _loaders)
-    return _loaders[name](data_root(root))
+    return DATA_SETS[name](data_root(root))
 
 
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:

@@ -7,7 +7,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from stepnet.errors import UserError, unknown
+from stepnet.errors import UserError
+from stepnet.registry import Registry
 
 
 def _help(text: str, default: Any) -> Any:
@@ -82,7 +83,8 @@ _paper = Recipe()
 _long = _paper.override({"epochs": 300, "milestones": (150, 225)})
 _stochastic = _paper.override({"epochs": 500, "milestones": (250, 375)})
 
-RECIPES: dict[str, Recipe] = {
+RECIPES: Registry[Recipe] = Registry("recipe")
+for _name, _recipe in {
     "cifar10": _paper,
     "cifar100": _long,
     "resnext_cifar": _long.override({"weight_decay": 5e-4}),
@@ -96,19 +98,18 @@ RECIPES: dict[str, Recipe] = {
         epochs=15, lr=0.2, schedule="one_cycle", milestones=(), nesterov=True, weight_decay=5e-4, decay_vectors=False
     ),
     "digits": Recipe(epochs=12, batch_size=64, lr=0.1, schedule="one_cycle", milestones=(), decay_vectors=False),
-}
+}.items():
+    RECIPES.add(_name, _recipe)
 
 
 def get_recipe(name: str) -> Recipe:
     """The recipe of that name."""
-    if name not in RECIPES:
-        raise unknown("recipe", name, RECIPES)
     return RECIPES[name]
 
 
 def recipe_name(recipe: Recipe) -> str:
     """The name of a recipe, or `custom` where a flag changed one."""
-    return next((name for name, known in RECIPES.items() if known == recipe), "custom")
+    return next((name for name in RECIPES if RECIPES[name] == recipe), "custom")
 
 
 def default_recipe(model: str, data: str) -> str:

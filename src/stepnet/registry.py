@@ -1,0 +1,99 @@
+"""Things by name: one kind of registry for schemes, models, data sets, noises and recipes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from fnmatch import fnmatch
+from functools import partial
+from typing import Generic, TypeVar, get_type_hints
+
+from stepnet.errors import UserError, nearest, unknown
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Values of one kind by name and alias; `registry[name]` tells the nearest names when there is none."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind  # what messages call it: "scheme"
+        self.entries: dict[str, T] = {}
+        self.aliases: dict[str, str] = {}
+
+    def add(self, name: str, value: T, aliases: Iterable[str] = ()) -> T:
+        """Make a value known under `name` and its aliases; each name is taken once."""
+        aliases = tuple(aliases)
+        for taken in (name, *aliases):
+            if taken in self:
+                raise UserError(f"{self.kind} {taken!r} is registered already: choose another name")
+        self.entries[name] = value
+        self.aliases.update(dict.fromkeys(aliases, name))
+        return value
+
+    def names(self, pattern: str = "*") -> list[str]:
+        """The names that match a shell pattern, in order of registration."""
+        return [name for name in self if fnmatch(name, pattern)]
+
+    def canonical(self, name: str) -> str:
+        """The name that an alias stands for."""
+        return self.aliases.get(name, name)
+
+    def aliases_of(self, name: str) -> list[str]:
+        """The other names of an entry."""
+        return [alias for alias, canonical in self.aliases.items() if canonical == name]
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self:
+            raise unknown(self.kind, name, {*self.entries, *self.aliases})
+        return self.entries[self.canonical(name)]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.canonical(name) in self.entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+def build(what: str, factory: Callable[..., T], options: dict[str, object]) -> T:
+    """`factory(**options)`; an option that it does not have is the caller's mistake, any other error its own."""
+    try:
+        return factory(**options)
+    except TypeError as error:
+        known = option_names(factory)
+        strange = [name for name in options if name not in known]
+        if not strange or not any(sign in str(error) for sign in ("unexpected keyword argument", "takes no arguments")):
+            raise
+        hint = nearest(strange[0], known) or (f"it takes {', '.join(known)}" if known else "it takes none")
+        raise UserError(f"{what} takes no option {strange[0]!r}: {hint}") from error
+
+
+def refuse_options(what: str, options: dict[str, object]) -> None:
+    """A thing that is built already takes no options."""
+    if options:
+        shown = ", ".join(f"{key}={value!r}" for key, value in options.items())
+        raise UserError(f"{what} is built already and does not take {shown}: give its name")
+
+
+def option_names(factory: Callable[..., object]) -> list[str]:
+    """The options that a factory takes by name.
+
+    `**options` stands for those of the class that a function returns, and for those of the base that a class passes
+    them on to.
+    """
+    if isinstance(factory, partial):
+        given = inspect.signature(factory.func).bind_partial(*factory.args).arguments
+        return [name for name in option_names(factory.func) if name not in given]
+    parameters = inspect.signature(factory).parameters.values()
+    own = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        if isinstance(factory, type):
+            passed_on = factory.__mro__[1] if len(factory.__mro__) > 1 else None
+        else:
+            passed_on = get_type_hints(factory).get("return")
+        if isinstance(passed_on, type) and passed_on is not object:
+            own += [name for name in option_names(passed_on) if name not in own]
+    return own
