@@ -1,5 +1,7 @@
 """`combine` and `mix`: exact where it matters, and nothing computed that a weight of 0 drops."""
 
+import subprocess
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -88,3 +90,15 @@ def test_a_state_that_happens_to_be_zero_is_still_a_state() -> None:
     zero = np.zeros(()) * 2  # arithmetic on a 0-d array gives a numpy scalar, which is a Python float
     assert isinstance(zero, float) and not is_number(zero, 0)
     assert combine((1, zero), (1, Difference(np.float64(3), zero))) == 3
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from stepnet import solve; solve(abs, [1.0], (0, 1), 4, 'backward_euler')",
+        "from stepnet import analysis; analysis.order('lm')",
+    ],
+)
+def test_arrays_and_symbols_need_no_torch(statement: str) -> None:
+    check = "; import sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", statement + check], check=False).returncode == 0

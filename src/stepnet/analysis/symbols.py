@@ -6,11 +6,10 @@ import copy
 from fractions import Fraction
 
 import sympy
-import torch
 
 from stepnet.errors import UserError
 from stepnet.schemes import LinearMultistep, Scheme, get_scheme
-from stepnet.schemes.arithmetic import Coefficient
+from stepnet.schemes.arithmetic import Coefficient, is_tensor
 
 k = sympy.Symbol("k", real=True)  # the trainable coefficient, when none is given
 dt = sympy.Symbol("dt", positive=True)
@@ -40,7 +39,7 @@ def exact(c: Coefficient) -> Coefficient:
         return Fraction(int(c.p), int(c.q))
     if isinstance(c, sympy.Expr) and not c.is_Float:
         return c
-    if isinstance(c, torch.Tensor) and c.numel() != 1:
+    if is_tensor(c) and c.numel() != 1:
         raise UserError(f"a coefficient of shape {tuple(c.shape)}: analysis takes one k at a time")
     value = float(c)
     simple = Fraction(value).limit_denominator(10_000)

@@ -8,13 +8,16 @@ and stay plain arithmetic themselves.
 from __future__ import annotations
 
 import math
+import sys
 from fractions import Fraction
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
-import torch
 
 from stepnet.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 State: TypeAlias = Any  # a tensor, an array, a sympy expression, a tree series, or a tuple of these
 Coefficient: TypeAlias = Any  # a number, a rational, a symbol or a tensor
@@ -63,8 +66,8 @@ def mix(u: State, v: State, k: Coefficient) -> State:
         return u
     if isinstance(u, tuple):
         return tuple(mix(a, b, k) for a, b in zip(u, v, strict=True))
-    if isinstance(u, torch.Tensor) and all(x.dtype == u.dtype for x in (v, k) if isinstance(x, torch.Tensor)):
-        return torch.lerp(u, v, k if isinstance(k, torch.Tensor) else _as_float(k))
+    if is_tensor(u) and all(x.dtype == u.dtype for x in (v, k) if is_tensor(x)):
+        return u.lerp(v, k if is_tensor(k) else _as_float(k))
     return u + scale(k, v - u)
 
 
@@ -72,7 +75,7 @@ def scale(c: Coefficient, x: State) -> State:
     """`c x`, with a rational made a float where the state is an array of floats."""
     if isinstance(x, tuple):
         return tuple(scale(c, part) for part in x)
-    if isinstance(x, torch.Tensor | np.ndarray):
+    if isinstance(x, np.ndarray) or is_tensor(x):
         c = _as_float(c)
     return c * x
 
@@ -86,10 +89,16 @@ def is_number(value: object, number: int) -> bool:
     return isinstance(value, int | float | Fraction) and not isinstance(value, np.generic) and value == number
 
 
+def is_tensor(value: object) -> TypeGuard[Tensor]:
+    """Whether `value` is a tensor. torch is looked up, not imported: before it is loaded, nothing is one."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
 def is_finite(value: Coefficient) -> bool:
     """Whether a coefficient is neither infinite nor nan, all through; a symbol may be any number."""
-    if isinstance(value, torch.Tensor):
-        return bool(torch.isfinite(value).all())
+    if is_tensor(value):
+        return bool(value.isfinite().all())
     if isinstance(value, np.ndarray | np.generic):
         return bool(np.isfinite(value).all())
     if hasattr(value, "free_symbols"):
@@ -111,8 +120,8 @@ def _combine_difference(terms: list[tuple[Coefficient, State]]) -> State:
 def _add_scaled(total: State, c: Coefficient, x: State) -> State:
     if is_number(c, 1):
         return total + x
-    if isinstance(x, torch.Tensor) and isinstance(total, torch.Tensor) and not isinstance(c, torch.Tensor):
-        return torch.add(total, x, alpha=_as_float(c))
+    if is_tensor(x) and is_tensor(total) and not is_tensor(c):
+        return total.add(x, alpha=_as_float(c))
     return total + scale(c, x)
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import singledispatch
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import scipy.optimize
-import torch
 
 from stepnet.errors import UserError
-from stepnet.schemes.arithmetic import Coefficient, State, combine
+from stepnet.schemes.arithmetic import Coefficient, State, combine, is_tensor
 from stepnet.schemes.core import Past, Scheme
 from stepnet.schemes.registry import register_scheme
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Map = Callable[[State], State]
 
@@ -43,12 +44,16 @@ class BackwardEuler(Scheme):
 @singledispatch
 def fixed_point(guess: State, phi: Map, tolerance: float) -> State:
     """The `u` near `guess` with `u = phi(u)`. Other kinds of state register their own way to find it."""
+    if is_tensor(guess):  # not registered by its class: that would import torch for every caller
+        return _fixed_tensor(guess, phi, tolerance)
     raise UserError(f"no implicit step for a state of type {type(guess).__name__}: expected an array or a tensor")
 
 
 @fixed_point.register(np.ndarray)
 @fixed_point.register(np.generic)
 def _(guess: Any, phi: Map, tolerance: float) -> State:
+    import scipy.optimize
+
     kept = phi(guess).dtype  # f may take a real state into the complex plane
     dtype = np.complex128 if kept.kind == "c" else np.float64
 
@@ -66,23 +71,24 @@ def _(guess: Any, phi: Map, tolerance: float) -> State:
     return unpack(found.x).astype(kept)
 
 
-@fixed_point.register
-def _(guess: torch.Tensor, phi: Map, tolerance: float) -> State:
+def _fixed_tensor(guess: Tensor, phi: Map, tolerance: float) -> State:
+    import torch
+
     kept = phi(guess).dtype
     complex_values = kept.is_complex
 
-    def pack(u: torch.Tensor) -> torch.Tensor:
+    def pack(u: Tensor) -> Tensor:
         return (torch.view_as_real(u) if complex_values else u).reshape(-1)
 
-    def unpack(x: torch.Tensor) -> torch.Tensor:
+    def unpack(x: Tensor) -> Tensor:
         if complex_values:
             return torch.view_as_complex(x.reshape(*guess.shape, 2))
         return x.reshape(guess.shape)
 
-    def residual(x: torch.Tensor) -> torch.Tensor:
+    def residual(x: Tensor) -> Tensor:
         return x - pack(phi(unpack(x)))
 
-    def correction(jacobian: torch.Tensor, defect: torch.Tensor) -> torch.Tensor:
+    def correction(jacobian: Tensor, defect: Tensor) -> Tensor:
         wide = torch.promote_types(defect.dtype, torch.float32)  # no factorisation in half precision
         solution, failed = torch.linalg.solve_ex(jacobian.to(wide), defect.to(wide))
         if bool(failed):

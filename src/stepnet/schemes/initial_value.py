@@ -9,10 +9,9 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from stepnet.errors import UserError, check_count
-from stepnet.schemes.arithmetic import State, is_finite
+from stepnet.schemes.arithmetic import State, is_finite, is_tensor
 from stepnet.schemes.core import RightHandSide, Scheme, march
 from stepnet.schemes.registry import get_scheme
 
@@ -70,8 +69,8 @@ def _right_hand_side(f: Any, clock: _Clock) -> RightHandSide:
 
     def rhs(u: State, c: Any, i: int) -> State:
         value = f(clock.t + float(c) * clock.dt, u) if timed else f(u)
-        value = value if isinstance(value, torch.Tensor) else np.asarray(value)
-        if isinstance(value, torch.Tensor) != isinstance(u, torch.Tensor):
+        value = value if is_tensor(value) else np.asarray(value)
+        if is_tensor(value) != is_tensor(u):
             raise UserError(
                 f"f returned a {type(value).__name__} for a state that is a {type(u).__name__}: expected the same"
             )
@@ -86,8 +85,8 @@ def _right_hand_side(f: Any, clock: _Clock) -> RightHandSide:
 
 def _takes_time(f: Callable[..., Any]) -> bool:
     """Whether `f` is `f(t, u)`: it has two parameters without a default."""
-    if isinstance(f, torch.nn.Module):
-        f = getattr(f, "_orig_mod", f).forward  # a compiled module hides its signature
+    f = getattr(f, "_orig_mod", f)  # a compiled module hides its signature
+    f = getattr(f, "forward", f)
     try:
         parameters = inspect.signature(f).parameters.values()
     except (TypeError, ValueError):  # a builtin such as numpy.sin tells nothing: one argument
@@ -113,7 +112,7 @@ def _check_equation(scheme: Scheme, f: Any, u0: State) -> None:
         wanted = "a pair (f, g) and a pair (X, Y)" if equation.partitioned else "one f and one array"
         raise UserError(f"scheme {scheme.name!r} solves {equation}: expected {wanted}")
     mass = equation.mass
-    if bool((mass == 0).any() if isinstance(mass, torch.Tensor | np.ndarray) else mass == 0):
+    if bool((mass == 0).any() if isinstance(mass, np.ndarray) or is_tensor(mass) else mass == 0):
         raise UserError(f"scheme {scheme!r} is consistent with {equation}, which has no solution to march to")
 
 
@@ -121,8 +120,8 @@ def _as_state(u0: Any) -> State:
     if isinstance(u0, tuple):
         return tuple(_as_state(part) for part in u0)
     state: State
-    if isinstance(u0, torch.Tensor):
-        state = u0 if u0.is_floating_point() or u0.is_complex() else u0.to(torch.get_default_dtype())
+    if is_tensor(u0):
+        state = u0 if u0.is_floating_point() or u0.is_complex() else u0 * 1.0  # of torch's default type
     else:
         try:
             state = np.asarray(u0)
@@ -143,7 +142,9 @@ def _check_finite(u: State, scheme: Scheme, n: int, t: float, dt: float) -> None
 
 def _times(start: float, end: float, steps: int, u0: State) -> State:
     first = u0[0] if isinstance(u0, tuple) else u0
-    if isinstance(first, torch.Tensor):
+    if is_tensor(first):
+        import torch
+
         real = first.real.dtype if first.is_complex() else first.dtype
         return torch.linspace(start, end, steps + 1, dtype=real, device=first.device)
     return np.linspace(start, end, steps + 1)
@@ -152,4 +153,8 @@ def _times(start: float, end: float, steps: int, u0: State) -> State:
 def _stack(states: list[State]) -> State:
     if isinstance(states[0], tuple):
         return tuple(_stack(list(part)) for part in zip(*states, strict=True))
-    return torch.stack(states) if isinstance(states[0], torch.Tensor) else np.stack(states)
+    if is_tensor(states[0]):
+        import torch
+
+        return torch.stack(states)
+    return np.stack(states)

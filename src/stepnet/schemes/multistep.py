@@ -14,10 +14,9 @@ from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
-import torch
 
 from stepnet.errors import UserError
-from stepnet.schemes.arithmetic import Coefficient, State, combine, is_finite, is_number, mix, scale
+from stepnet.schemes.arithmetic import Coefficient, State, combine, is_finite, is_number, is_tensor, mix, scale
 from stepnet.schemes.core import Equation, Past, Scheme
 from stepnet.schemes.registry import register_scheme
 from stepnet.schemes.runge_kutta import RK4, Euler, Heun
@@ -216,7 +215,9 @@ def _check(alpha: Coefficients, beta: Coefficients) -> None:
 def _vanishes(total: Coefficient) -> bool:
     if hasattr(total, "free_symbols"):
         return bool(total.expand() == 0)
-    if isinstance(total, torch.Tensor):  # 1 + (k - 1) - k is 0 up to the rounding of k's own type
+    if is_tensor(total):  # 1 + (k - 1) - k is 0 up to the rounding of k's own type
+        import torch
+
         return bool((total.detach().abs() < 16 * torch.finfo(total.dtype).eps).all())
     return bool(np.all(np.abs(np.asarray(total, dtype=float)) < 1e-9))
 
@@ -225,6 +226,6 @@ def _divide(a: Coefficient, b: Coefficient) -> Coefficient:
     """`a / b` that keeps whole numbers rational."""
     if is_number(b, 1):
         return a
-    if isinstance(b, torch.Tensor):
+    if is_tensor(b):
         return float(a) / b if isinstance(a, Fraction) else a / b
     return Fraction(a, b) if isinstance(a, int) and isinstance(b, int) else a / b
