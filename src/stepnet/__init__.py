@@ -1,38 +1,10 @@
-"""stepnet: deep networks as numerical schemes."""
+"""stepnet: deep networks as numerical schemes.
 
-from __future__ import annotations
+The public names stand in `__init__.pyi`, for people, type checkers and `lazy_loader` alike; each is imported when it
+is first asked for, so that `stepnet --help` does not wait for torch and sympy.
+"""
 
-from typing import TYPE_CHECKING
+import lazy_loader
 
-from stepnet.errors import UserError
-from stepnet.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from stepnet import analysis
-    from stepnet.conversion import convert, revert
-    from stepnet.nets import coefficients, create_model, list_models, register_model
-    from stepnet.schemes import get_scheme, list_schemes, register_scheme, solve
-
-__all__ = [
-    "UserError",
-    "analysis",
-    "coefficients",
-    "convert",
-    "create_model",
-    "get_scheme",
-    "list_models",
-    "list_schemes",
-    "register_model",
-    "register_scheme",
-    "revert",
-    "solve",
-]
 __version__ = "0.1.0"
-
-__getattr__ = lazy_names(
-    __name__,
-    dict.fromkeys(("coefficients", "create_model", "list_models", "register_model"), "stepnet.nets")
-    | dict.fromkeys(("get_scheme", "list_schemes", "register_scheme", "solve"), "stepnet.schemes")
-    | dict.fromkeys(("convert", "revert"), "stepnet.conversion")
-    | {"analysis": "stepnet.analysis"},
-)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -8,49 +8,6 @@ display     what a person sees of it                    precision    what the ma
 signals     how it is asked to stop                     rendezvous   where its processes meet
 """
 
-from __future__ import annotations
+import lazy_loader
 
-from typing import TYPE_CHECKING
-
-from stepnet.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from stepnet.training.comparison import Comparison, compare
-    from stepnet.training.config import TrainConfig
-    from stepnet.training.evaluation import Evaluation, evaluate, load_network
-    from stepnet.training.loop import Watcher, train
-    from stepnet.training.recipes import RECIPES, Recipe, get_recipe
-    from stepnet.training.run import Run
-
-__all__ = [
-    "RECIPES",
-    "Comparison",
-    "Evaluation",
-    "Recipe",
-    "Run",
-    "TrainConfig",
-    "Watcher",
-    "compare",
-    "evaluate",
-    "get_recipe",
-    "load_network",
-    "train",
-]
-
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "Comparison": "stepnet.training.comparison",
-        "Evaluation": "stepnet.training.evaluation",
-        "RECIPES": "stepnet.training.recipes",
-        "Recipe": "stepnet.training.recipes",
-        "Run": "stepnet.training.run",
-        "TrainConfig": "stepnet.training.config",
-        "Watcher": "stepnet.training.loop",
-        "compare": "stepnet.training.comparison",
-        "evaluate": "stepnet.training.evaluation",
-        "get_recipe": "stepnet.training.recipes",
-        "load_network": "stepnet.training.evaluation",
-        "train": "stepnet.training.loop",
-    },
-)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

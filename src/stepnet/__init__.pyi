@@ -1,0 +1,14 @@
+from . import analysis as analysis
+from .conversion import convert as convert
+from .conversion import revert as revert
+from .errors import UserError as UserError
+from .nets import coefficients as coefficients
+from .nets import create_model as create_model
+from .nets import list_models as list_models
+from .nets import register_model as register_model
+from .schemes import get_scheme as get_scheme
+from .schemes import list_schemes as list_schemes
+from .schemes import register_scheme as register_scheme
+from .schemes import solve as solve
+
+__version__: str

@@ -1,0 +1,12 @@
+from .comparison import Comparison as Comparison
+from .comparison import compare as compare
+from .config import TrainConfig as TrainConfig
+from .evaluation import Evaluation as Evaluation
+from .evaluation import evaluate as evaluate
+from .evaluation import load_network as load_network
+from .loop import Watcher as Watcher
+from .loop import train as train
+from .recipes import RECIPES as RECIPES
+from .recipes import Recipe as Recipe
+from .recipes import get_recipe as get_recipe
+from .run import Run as Run

@@ -1,0 +1,49 @@
+"""The public names: seen by `dir`, by tab completion and by type checkers, and imported when first asked for."""
+
+import importlib
+import pkgutil
+import rlcompleter
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+import stepnet
+import stepnet.training
+
+LAZY = [stepnet, stepnet.training]
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_dir_lists_the_names_and_each_is_there(package: ModuleType) -> None:
+    assert set(dir(package)) == set(package.__all__) and package.__all__
+    for name in package.__all__:
+        value = getattr(package, name)
+        assert (value.__name__ if isinstance(value, ModuleType) else value.__module__).startswith("stepnet")
+
+
+def test_tab_completes() -> None:
+    completer = rlcompleter.Completer({"stepnet": stepnet})
+    assert completer.complete("stepnet.create_m", 0).startswith("stepnet.create_model")
+
+
+def test_a_name_that_is_not_there() -> None:
+    with pytest.raises(AttributeError, match="creat_model"):
+        stepnet.creat_model  # noqa: B018
+    with pytest.raises(ImportError, match="no_such"):
+        from stepnet import no_such  # noqa: F401
+
+
+def test_import_costs_no_torch() -> None:
+    code = "import stepnet, sys; dir(stepnet); sys.exit(bool({'torch', 'sympy', 'matplotlib'} & {*sys.modules}))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_no_public_name_is_that_of_a_submodule() -> None:
+    """A name that is also a file means two things, depending on what was imported before."""
+    for package in ("stepnet", "stepnet.training"):
+        module = importlib.import_module(package)
+        files = {found.name for found in pkgutil.iter_modules(module.__path__)}
+        same = {name for name in module.__all__ if name in files and not isinstance(getattr(module, name), ModuleType)}
+        assert not same
