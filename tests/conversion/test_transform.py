@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -272,3 +273,26 @@ def test_k_zero_and_k_set_differ() -> None:
     plain = run(converted, IMAGE)[0]
     set_k(converted, -0.5)
     assert not torch.equal(run(converted, IMAGE)[0], plain)
+
+
+def test_a_converted_network_tells_its_trajectory_and_so_does_a_copy() -> None:
+    network = stepnet.convert(resnet18().double(), "lm", IMAGE.double(), init=-0.5)
+    for model in (network, copy.deepcopy(network), pickle.loads(pickle.dumps(network))):
+        with torch.no_grad():
+            stages = model.trajectory(IMAGE.double())
+        assert [len(states) for states in stages] == [3, 3, 3, 3]
+        for layer, (u0, u1, u2) in zip((model.layer1, model.layer2, model.layer3, model.layer4), stages, strict=True):
+            block = layer[1]
+            f = block.bn2(block.conv2(torch.relu(block.bn1(block.conv1(u1)))))
+            torch.testing.assert_close(u2, torch.relu(1.5 * u1 - 0.5 * u0 + f))
+    with pytest.raises(AttributeError):
+        stepnet.revert(network).trajectory(IMAGE)
+
+
+def test_the_trajectory_of_blocks_taken_whole() -> None:
+    network = stepnet.convert(small("vit").double().eval(), "lm", IMAGE.double(), init=0.25)
+    with torch.no_grad():
+        (states,) = network.trajectory(IMAGE.double())
+    original = stepnet.revert(network)
+    with torch.no_grad():
+        torch.testing.assert_close(states[2], original.encoder.layers[1](states[1]) + 0.25 * (states[0] - states[1]))

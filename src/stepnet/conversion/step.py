@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from torch.utils.hooks import RemovableHandle
 
 from stepnet.conversion.adapters import Split
 from stepnet.conversion.graft import Graft, graft, ungraft
@@ -144,6 +145,19 @@ class Step(Graft):
         """The step's `k`, if it owns one."""
         if self._k is not None:
             yield K, self._k
+
+    def watch_states(self, stages: list[list[Tensor]]) -> RemovableHandle:
+        """See `stepnet.nets.trajectories`: a step goes on with the run whose last state it was given."""
+
+        def note(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
+            u, new = args[0] if args else options[self.step_role.keyword], state_in(output)
+            states = next((states for states in stages if states[-1] is u), None)
+            if states is None or self.step_role.place == 0:
+                states = [getattr(new, PAST).points[0].u if self.step_role.transition else u]
+                stages.append(states)
+            states.append(new)
+
+        return self.register_forward_hook(note, with_kwargs=True)
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, local_metadata: Any, strict: bool, missing: list[str],

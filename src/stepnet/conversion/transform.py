@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import torch
@@ -17,11 +18,13 @@ from stepnet.conversion.step import Role, Step, become_block, become_step, reads
 from stepnet.conversion.trace import trace
 from stepnet.errors import UserError, first_line
 from stepnet.nets.stage import Stage, check_makes_network
+from stepnet.nets.trajectories import trajectory
 from stepnet.schemes import Scheme, get_scheme
 
 Blocks: TypeAlias = "str | type[nn.Module] | Sequence[str | type[nn.Module]]"
 Model = TypeVar("Model", bound=nn.Module)
 REPORT = "step_conversion"  # the attribute of a converted network that tells what was done
+TRAJECTORY = "trajectory"  # and the one that gives its states
 
 
 def convert(
@@ -59,6 +62,8 @@ def convert(
             block = modules[role.name]
             become_step(block, role, _initial_k(method, init, block) if role.owns_k else None)
     setattr(model, REPORT, conversion)
+    if not hasattr(model, TRAJECTORY):
+        setattr(model, TRAJECTORY, partial(trajectory, model))
     if verbose:
         print(conversion)
     return model
@@ -74,6 +79,7 @@ def revert(model: Model) -> Model:
     for module in model.modules():  # a part of the network may have been converted by itself
         if hasattr(module, REPORT):
             delattr(module, REPORT)
+            vars(module).pop(TRAJECTORY, None)
     return model
 
 

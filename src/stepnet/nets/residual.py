@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Literal
 
 import torch
@@ -16,6 +16,7 @@ from stepnet.nets.blocks import PostActivation, PreActivation, Subsample, conv, 
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.stage import Gates, Stage, Transition, check_makes_network, evaluations
 from stepnet.nets.stochastic import StochasticDepth, zero_gradient
+from stepnet.nets.trajectories import trajectory
 from stepnet.schemes import Scheme, get_scheme
 from stepnet.schemes.arithmetic import is_number
 
@@ -105,6 +106,10 @@ class Network(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.forward_head(self.forward_features(x))
 
+    def trajectory(self, x: Tensor, *args: Any, **options: Any) -> list[list[Any]]:
+        """The states `u_0 … u_N` that the call goes through, one list for each stage; pairs for a RevNet."""
+        return trajectory(self, x, *args, **options)
+
     def reset_classifier(self, num_classes: int) -> None:
         """Replace the classifier by a new one; 0 classes gives the pooled features."""
         check_count("num_classes", num_classes, least=0)
@@ -193,8 +198,9 @@ class ResidualNetwork(Network):
                 own = [gate.to(u) if isinstance(gate, Tensor) else gate for gate in own]
                 dropped = (block for block, gate in zip(stage.steps, own, strict=True) if is_number(gate, 0))
                 unused.extend(p for block in dropped for p in block.parameters())
-            for before, new in pairwise(stage.states(u, past, own, cost=cost)):
-                past, u = before, new
+            recent: deque[Tensor] = deque(maxlen=2)  # u_{N-1} and u_N: the next stage may project the past too
+            u = stage(u, past, own, cost=cost, visit=recent.append)
+            past = recent[0]
         return zero_gradient(F.relu(self.norm(u)) if self.pre_activation else self.norm(u), unused)
 
     def forward(self, x: Tensor, gates: Gates | None = None, *, cost: KineticCost | None = None) -> Tensor:

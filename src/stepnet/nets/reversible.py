@@ -15,9 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.func import functional_call
+from torch.utils.hooks import RemovableHandle
 
 from stepnet.errors import UserError
 from stepnet.nets.stage import check_step_size, right_hand_side
+from stepnet.nets.trajectories import Visit, watch_calls
 from stepnet.schemes import Point, Scheme, advance, march
 
 Pair = tuple[Tensor, Tensor]  # the state (X, Y)
@@ -92,15 +94,22 @@ class ReversibleStage(nn.Module):
         yield state
         yield from march(self.scheme, [block.rhs for block in self._couplings()], state, self.dt)
 
-    def forward(self, state: Pair) -> Pair:
-        if self.transition is not None:
-            state = advance(self.scheme, (self.transition.point(state),), self.dt)
-        if self.recompute and self.training and torch.is_grad_enabled() and len(self.blocks):
+    def forward(self, state: Pair, visit: Visit | None = None) -> Pair:
+        """The last pair; `visit` is called with every pair, which are then stored."""
+        if visit is None and self.recompute and self.training and torch.is_grad_enabled() and len(self.blocks):
+            if self.transition is not None:
+                state = advance(self.scheme, (self.transition.point(state),), self.dt)
             last: Pair = march_without_storing(self.scheme, self._couplings(), state, self.dt)
             return last
-        for u in march(self.scheme, [block.rhs for block in self._couplings()], state, self.dt):
+        for u in self.states(state):
             state = u
+            if visit is not None:
+                visit(u)
         return state
+
+    def watch_states(self, stages: list[list[Pair]]) -> RemovableHandle:
+        """See `stepnet.nets.trajectories`."""
+        return watch_calls(self, stages)
 
     def _couplings(self) -> list[Coupling]:
         return [block for block in self.blocks if isinstance(block, Coupling)]

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from stepnet.errors import UserError
 from stepnet.nets.cost import KineticCost
+from stepnet.nets.trajectories import Visit, watch_calls
 from stepnet.schemes import Euler, Point, Scheme, advance, march
 
 Gates = Sequence[Any]
@@ -134,10 +136,19 @@ class Stage(nn.Module):
         past: Tensor | None = None,
         gates: Gates | None = None,
         given: Sequence[Any] | None = None,
+        cost: KineticCost | None = None,
+        visit: Visit | None = None,
     ) -> Tensor:
-        for u in self.states(x, past, gates, given):
+        """The last state; `visit` is called with every state."""
+        for u in self.states(x, past, gates, given, cost):
             x = u
+            if visit is not None:
+                visit(u)
         return x
+
+    def watch_states(self, stages: list[list[Tensor]]) -> RemovableHandle:
+        """See `stepnet.nets.trajectories`."""
+        return watch_calls(self, stages)
 
     def extra_repr(self) -> str:
         return f"scheme={self.scheme.name}, dt={self.dt}, equation: {self.scheme.equation}"
