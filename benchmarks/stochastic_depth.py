@@ -120,7 +120,7 @@ def training_step(model: nn.Module, images: Tensor, labels: Tensor) -> Callable[
     def step(gates: list[float] | None) -> float:
         start = time.perf_counter()
         optimizer.zero_grad()
-        nn.functional.cross_entropy(model(images, gates=gates), labels).backward()
+        nn.functional.cross_entropy(model(images, noise=gates), labels).backward()
         optimizer.step()
         return time.perf_counter() - start
 

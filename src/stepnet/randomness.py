@@ -31,3 +31,9 @@ def random_words(count: int, *key: int) -> Words:
 def uniform(words: Words) -> NDArray[np.float64]:
     """The words as numbers in [0, 1): their first 53 bits, exact in float64."""
     return np.ldexp((words >> np.uint64(11)).astype(np.float64), -53)
+
+
+def uniforms_by_place(count: int, places: range, *key: int) -> NDArray[np.float64]:
+    """`count` uniform numbers for each of some places in the global batch, which are the same in every slice of it."""
+    words = random_words(places.stop * count, *key).reshape(-1, count)
+    return uniform(words[places.start :])

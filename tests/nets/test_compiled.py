@@ -32,11 +32,11 @@ def test_patterns_of_gates_share_their_graphs(graphs):
     compile_blocks(model)
     assert list(model.state_dict()) == keys
     x = torch.randn(2, 3, 8, 8)
-    model(x, gates=[1.0] * 9)
+    model(x, noise=[1.0] * 9)
     seen = len(graphs)
     assert seen > 0
     for step in range(6):
-        model(x, gates=model.stochastic.draw(0, step)).sum().backward()
+        model(x, noise=model.draw(0, step, range(2))).sum().backward()
     assert len(graphs) == seen
 
 
@@ -60,9 +60,8 @@ def test_shake_shake_compiles_whole_and_new_coefficients_need_no_new_graph(graph
     model.compile(dynamic=False)
     x = torch.randn(4, 3, 8, 8)
     for seed in range(3):
-        noise = model.draw_noise(4, torch.Generator().manual_seed(seed))
-        with model.with_noise(noise), plain.with_noise(noise):
-            found, wanted = model(x), plain(x)
+        noise = model.draw(seed, 0, range(4))
+        found, wanted = model(x, noise=noise), plain(x, noise=noise)
         found.sum().backward()
         wanted.sum().backward()
         torch.testing.assert_close(found, wanted)

@@ -52,5 +52,5 @@ def test_gradients_flow_and_descending_them_lowers_the_cost():
 
 def test_dropped_blocks_cost_nothing():
     model, cost = create_model("resnet20"), KineticCost()
-    model(torch.randn(2, 3, 8, 8), gates=[0.0] * 9, cost=cost)
+    model(torch.randn(2, 3, 8, 8), noise=[0.0] * 9, cost=cost)
     assert cost.total == 0

@@ -89,7 +89,7 @@ def test_no_such_column() -> None:
 
 def test_local_drop_path_keeps_one_path_at_least() -> None:
     model = net(40, drop_path=0.5)
-    drawn = [join for step in range(50) for fractal in model.draw_joins(0, step) for join in fractal]
+    drawn = [join for step in range(50) for fractal in model.draw(0, step, range(1)) for join in fractal]
     assert len(drawn) == 50 * 5 * 7
     # both kept: (1-p)^2 = 1/4; otherwise one, either with the same probability
     shares = [drawn.count(value) / len(drawn) for value in (Fraction(1, 2), 0, 1)]
@@ -99,7 +99,7 @@ def test_local_drop_path_keeps_one_path_at_least() -> None:
 def test_global_drop_path_is_one_column_of_the_whole_network() -> None:
     model = net(global_drop=1.0)
     columns = [model.column_joins(c) for c in (1, 2, 3)]
-    drawn = [model.draw_joins(0, step) for step in range(60)]
+    drawn = [model.draw(0, step, range(1)) for step in range(60)]
     assert all(joins in columns for joins in drawn)
     assert all(columns[c] in drawn for c in range(3))
 
@@ -117,9 +117,9 @@ def test_drop_path_acts_in_training_only_and_leaves_zero_gradients() -> None:
 
 def test_the_draw_is_a_function_of_seed_and_step() -> None:
     model = net(drop_path=0.3, seed=7).train()
-    draws = [model.draw_joins(7, step) for step in range(3)]
-    assert draws == [model.draw_joins(7, step) for step in range(3)]
-    assert draws[0] != draws[1] != draws[2] and draws[0] != model.draw_joins(8, 0)
+    draws = [model.draw(7, step, range(1)) for step in range(3)]
+    assert draws == [model.draw(7, step, range(1)) for step in range(3)]
+    assert draws[0] != draws[1] != draws[2] and draws[0] != model.draw(8, 0, range(1))
     x = image()
     own, given = ([float(model(x, *joins).sum()) for joins in each] for each in ([()] * 3, [(j,) for j in draws]))
     assert own == given  # what the network draws itself is the same sequence

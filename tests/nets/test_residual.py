@@ -91,7 +91,7 @@ def test_gates_are_one_for_each_block() -> None:
     model = create_model("preact_resnet20").eval()
     x = torch.randn(1, 3, 8, 8)
     with torch.no_grad():
-        assert torch.equal(model(x, gates=[1] * 9), model(x))
-        assert not torch.equal(model(x, gates=[0] * 9), model(x))
+        assert torch.equal(model(x, noise=[1] * 9), model(x))
+        assert not torch.equal(model(x, noise=[0] * 9), model(x))
     with pytest.raises(UserError, match=r"8 gates: the network has 9 blocks"):
-        model(x, gates=[1] * 8)
+        model(x, noise=[1] * 8)

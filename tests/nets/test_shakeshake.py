@@ -11,6 +11,7 @@ from torch import Tensor
 from stepnet.errors import UserError
 from stepnet.nets import Stage, create_model, shakeshake
 from stepnet.nets.shakeshake import Coefficients, Shake, ShakeBlock, cifar_shakeshake, draw_coefficients
+from stepnet.randomness import random_words, uniform
 
 
 def block(shake: Shake) -> ShakeBlock:
@@ -32,13 +33,12 @@ def test_step_is_the_papers_formula(dt: float) -> None:
 
     own = block(Shake(dt=dt))
     stage = Stage(get_scheme("euler"), [own], dt=dt)
-    generator = torch.Generator().manual_seed(1)
-    own.given = draw_coefficients(own.shake, 3, generator)
-    eta = torch.rand((3, 1, 1, 1), generator=generator.manual_seed(1)).double()
+    (own.given,) = draw_coefficients(own.shake, 1, range(3), 1)
+    eta = torch.from_numpy(uniform(random_words(6, 1))[::2].reshape(3, 1, 1, 1))
     u = state()
     f1, f2 = branches(own, u)
     noise = math.sqrt(dt) * (eta - 0.5)
-    torch.testing.assert_close(stage(u), u + (dt / 2 + noise) * f1 + (dt / 2 - noise) * f2, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(stage(u), u + (dt / 2 + noise) * f1 + (dt / 2 - noise) * f2, rtol=1e-13, atol=1e-13)
 
 
 def test_evaluation_takes_the_mean() -> None:
@@ -66,10 +66,8 @@ def test_backward_pass_takes_its_own_coefficient() -> None:
 
 
 def test_kinds_and_levels() -> None:
-    generator = torch.Generator().manual_seed(0)
-
     def draw(shake: Shake) -> Coefficients:
-        return draw_coefficients(shake, 5, generator)
+        return draw_coefficients(shake, 1, range(5), 0)[0]
 
     keep = draw(Shake(backward="keep"))
     assert keep.forward is keep.backward and keep.forward.shape == (5, 1, 1, 1)
@@ -81,7 +79,7 @@ def test_kinds_and_levels() -> None:
 
 
 def test_mean_and_variance_of_the_gate() -> None:
-    a = draw_coefficients(Shake(dt=0.25), 20_000, torch.Generator().manual_seed(0)).forward
+    a = draw_coefficients(Shake(dt=0.25), 1, range(20_000), 0)[0].forward
     assert a.mean().item() == pytest.approx(0.5, abs=0.02)
     assert a.var().item() == pytest.approx(1 / 12 / 0.25, rel=0.03)
 
@@ -89,14 +87,24 @@ def test_mean_and_variance_of_the_gate() -> None:
 def test_noise_drawn_before_the_forward_pass_repeats_it() -> None:
     model = cifar_shakeshake(14, width=4)
     x = torch.randn(4, 3, 8, 8)
-    noise = model.draw_noise(4, torch.Generator().manual_seed(3))
-    assert len(noise) == model.depth == 6
-    with model.with_noise(noise):
-        first, second = model(x), model(x)
+    noise = model.draw(3, 0, range(4))
+    assert len(noise.coefficients) == model.depth == 6
+    first, second = model(x, noise=noise), model(x, noise=noise)
     assert torch.equal(first, second)
-    assert not torch.equal(model(x), first)  # each block draws again
-    with pytest.raises(UserError, match="noise for 1 blocks: the network has 6"), model.with_noise(noise[:1]):
-        pass
+    assert not torch.equal(model(x), first)  # without it the network draws
+    with pytest.raises(UserError, match="noise for 1 blocks: the network has 6"):
+        model(x, noise=noise._replace(coefficients=noise.coefficients[:1]))
+
+
+@pytest.mark.parametrize("level", ["image", "batch"])
+def test_ranks_take_their_slices_of_the_noise(level: str) -> None:
+    model = cifar_shakeshake(8, width=2, level=level)  # type: ignore[arg-type]
+    whole, *parts = (model.draw(0, 5, places).coefficients for places in (range(7), range(3), range(3, 7)))
+    for one, first, second in zip(whole, *parts, strict=True):
+        for direction in ("forward", "backward"):
+            mine = [getattr(part, direction) for part in (first, second)]
+            assert torch.equal(getattr(one, direction), torch.cat(mine) if level == "image" else mine[0])
+            assert level == "image" or torch.equal(*mine)
 
 
 def test_a_runge_kutta_step_draws_once(monkeypatch: pytest.MonkeyPatch) -> None:

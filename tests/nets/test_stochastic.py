@@ -128,7 +128,7 @@ def test_a_dropped_block_is_not_computed(scheme):
 def test_a_dropped_block_keeps_its_running_statistics(scheme):
     model = create_model("resnet20", scheme=scheme, stochastic_depth=0.5)
     gates = [1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0]
-    model(torch.randn(2, 3, 8, 8), gates=gates)
+    model(torch.randn(2, 3, 8, 8), noise=gates)
     blocks = [block for stage in model.stages for block in stage.steps]
     seen = [any(int(b) for name, b in block.named_buffers() if "num_batches" in name) for block in blocks]
     assert seen == [bool(gate) for gate in gates]
@@ -145,19 +145,19 @@ def test_away_from_dt_1_no_block_is_skipped():
 
 def test_drop_path_draws_for_each_sample_and_ranks_take_slices():
     law = StochasticDepth(0.5, 3, mode="drop_path")
-    gates = law.draw(0, 2, 8)
+    gates = law.draw(0, 2, range(8))
     assert [gate.shape for gate in gates] == [(8, 1, 1, 1)] * 3
     assert 0 < gates[-1].mean() < 1
     for whole, part in zip(gates, law.draw(0, 2, range(4, 8)), strict=True):
         assert torch.equal(whole[4:], part)
-    with pytest.raises(UserError, match="samples"):
+    with pytest.raises(UserError, match="places"):
         law.draw(0, 2)
 
 
 def test_drop_path_treats_each_sample_as_a_batch_of_its_own():
     stage = linear_stage("ab2")
     x = torch.randn(8, 2, 1, 1, dtype=torch.float64)
-    gates = StochasticDepth(0.5, 4, mode="drop_path").draw(0, 0, 8)
+    gates = StochasticDepth(0.5, 4, mode="drop_path").draw(0, 0, range(8))
     together = stage(x, gates=gates)
     for n in range(8):
         alone = stage(x[n : n + 1], gates=[float(gate[n]) for gate in gates])
@@ -192,18 +192,18 @@ def test_bad_input(options, message):
 
 def test_a_wrong_number_of_gates():
     with pytest.raises(UserError, match="8 gates: the network has 9 blocks"):
-        create_model("resnet20")(torch.zeros(1, 3, 8, 8), gates=[1.0] * 8)
+        create_model("resnet20")(torch.zeros(1, 3, 8, 8), noise=[1.0] * 8)
 
 
 def test_the_network_takes_means_in_evaluation_and_draws_in_training():
     x = torch.randn(2, 3, 8, 8)
     model = create_model("lm_resnet20", stochastic_depth=0.5).eval()
     law = model.stochastic
-    assert torch.equal(model(x), model(x, gates=law.means))
+    assert torch.equal(model(x), model(x, noise=law.means))
     model.train()
     first = model(x)
-    assert torch.equal(first, model(x, gates=law.draw(law.seed, 0)))
-    assert law.drawn == 1
+    assert torch.equal(first, model(x, noise=model.draw(law.seed, 0, range(2))))
+    assert model.drawn == 1
     assert not torch.equal(first, model(x))
 
 
@@ -216,7 +216,7 @@ def test_drop_path_in_a_network_follows_the_state_s_type():
 def test_the_gradient_of_a_dropped_block_is_zero_rather_than_missing(name):
     model = create_model(name, stochastic_depth=0.5)
     gates = [1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0]  # a plain block, a transition, two in a row
-    model(torch.randn(2, 3, 8, 8), gates=gates).square().sum().backward()
+    model(torch.randn(2, 3, 8, 8), noise=gates).square().sum().backward()
     blocks = [block for stage in model.stages for block in stage.steps]
     for block, gate in zip(blocks, gates, strict=True):
         moved = any(p.grad.abs().sum() > 0 for p in block.parameters())
@@ -237,7 +237,7 @@ def train(images, targets, steps, wrap):
     model, optimizer = wrap(net), torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-3)
     for step in range(steps):
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(images, gates=net.stochastic.draw(11, step)), targets)
+        loss = nn.functional.cross_entropy(model(images, noise=net.draw(11, step, range(len(images)))), targets)
         loss.backward()
         optimizer.step()
     return torch.cat([p.detach().flatten() for p in net.parameters()])

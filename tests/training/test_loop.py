@@ -220,16 +220,6 @@ def test_start_like_gives_the_first_models_weights(tmp_path):
     assert set(second) - set(first) == {f"stages.{i}.k" for i in range(3)}
 
 
-@pytest.mark.parametrize("mode", ["batch", "drop_path"])
-def test_gates_resume_to_the_same_bits(tmp_path, mode):
-    gated = {"recipe": {"stochastic_depth": 0.5, "stochastic_mode": mode}}
-    whole = train(tiny_config(tmp_path / "whole", **gated))
-    config = tiny_config(tmp_path / "a", **gated)
-    with pytest.raises(Interrupted):
-        train(config, watcher=StopAt(1, 2))
-    assert_same_run(train(config), whole)
-
-
 def test_the_kinetic_cost_takes_the_place_of_weight_decay(tmp_path, uninterrupted):
     light, heavy = (
         train(tiny_config(tmp_path / str(weight), recipe={"running_cost": "kinetic", "kinetic": weight, "epochs": 1}))
@@ -248,28 +238,6 @@ def test_the_kinetic_cost_takes_the_place_of_weight_decay(tmp_path, uninterrupte
                 tiny_config(tmp_path / "b", recipe={"running_cost": "kinetic"}), model="densenet100_k24"
             )
         )
-
-
-@pytest.mark.parametrize("level", ["image", "batch"])
-def test_ranks_take_their_slices_of_shake_shakes_noise(tmp_path, level):
-    from stepnet.nets.shakeshake import cifar_shakeshake
-
-    trainer = Trainer(tiny_config(tmp_path / "a"), True, Watcher(), Asked())
-    trainer.net = cifar_shakeshake(8, 4, level=level, in_channels=1, num_classes=10)
-
-    def drawn(rank, world):
-        trainer.batches = dataclasses.replace(trainer.batches, rank=rank, world_size=world)
-        here = trainer.batches.positions(5)  # of the last batch, which is short
-        with trainer._noise(serial=5, step=5, places=trainer._places(5, here.stop - here.start)):
-            return [block.given for block in trainer.net.shaken]
-
-    whole, parts = drawn(0, 1), (drawn(0, 2), drawn(1, 2))
-    for one, first, second in zip(whole, *parts, strict=True):
-        for direction in ("forward", "backward"):
-            mine = [getattr(part, direction) for part in (first, second)]
-            joined = torch.cat(mine) if level == "image" else mine[0]
-            assert torch.equal(getattr(one, direction), joined)
-            assert level == "image" or torch.equal(*mine)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,60 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
+from stepnet.nets import register_model
+from stepnet.randomness import Stream, uniforms_by_place
 from stepnet.training import Run, train
 from stepnet.training.signals import Interrupted
 from training.test_loop import StopAt, assert_same_run
 from training.tiny import tiny_config
+
+NOISY = {
+    "stochastic depth": {"recipe": {"stochastic_depth": 0.5}},
+    "drop_path": {"recipe": {"stochastic_depth": 0.5, "stochastic_mode": "drop_path"}},
+    "shake-shake": {"model": "tiny_shake"},
+    "FractalNet": {"model": "tiny_fractal"},
+}
+
+
+class Jitter(nn.Module):
+    """A noisy family of its own: pixels move by noise that it draws; nothing else in the library knows of it."""
+
+    def __init__(self, num_classes=10, in_channels=1):
+        super().__init__()
+        self.head = nn.Linear(in_channels, num_classes)
+        self.taken = []
+
+    def draw(self, seed, step, places):
+        return torch.from_numpy(uniforms_by_place(1, places, seed, step, Stream.NOISE)).float()
+
+    def forward(self, x, noise=None):
+        self.taken.append(noise)
+        pooled = x.mean((2, 3))
+        return self.head(pooled if noise is None else pooled + 0.1 * noise.to(x))
+
+
+def test_a_new_noisy_family_is_one_class(tmp_path):
+    networks = []
+    register_model("jitter", family="jitter")(lambda **options: networks.append(Jitter(**options)) or networks[-1])
+    whole, stopped = (tiny_config(tmp_path / name, model="jitter") for name in ("whole", "stopped"))
+    with pytest.raises(Interrupted):
+        train(stopped, watcher=StopAt(1, 2))
+    assert_same_run(train(stopped), train(whole))
+    in_training = [noise for noise in networks[-1].taken if noise is not None]
+    assert [len(noise) for noise in in_training] == 2 * [256, 256, 256, 256, 256, 217]
+    assert len({float(noise.sum()) for noise in in_training}) == 12
+
+
+@pytest.mark.parametrize("family", NOISY)
+def test_every_noisy_family_goes_on_to_the_same_bits(tmp_path, family):
+    changes = {"model": "tiniest", **NOISY[family]}
+    whole, stopped = (tiny_config(tmp_path / name, **changes) for name in ("whole", "stopped"))
+    with pytest.raises(Interrupted):
+        train(stopped, watcher=StopAt(1, 2))
+    assert_same_run(train(stopped), train(whole))
+
 
 SCRIPT = Path(__file__).parent / "kill_and_resume.py"
 

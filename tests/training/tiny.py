@@ -1,4 +1,4 @@
-"""Networks small enough that a test can train or compile them: LM-ResNet-14 and -8, Shake-Shake-8, on the digits."""
+"""Networks small enough that a test can train or compile them: LM-ResNet-14 and -8, Shake-Shake-8, a fractal."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from stepnet.nets import list_models, register_model
+from stepnet.nets.fractalnet import cifar_fractalnet
 from stepnet.nets.resnet import cifar_resnet
 from stepnet.nets.shakeshake import cifar_shakeshake
 from stepnet.training import Recipe, TrainConfig
@@ -19,6 +20,9 @@ for name, depth in {"tiny": 14, "tiniest": 8}.items():
         register_model(name, family="lm_resnet", scheme="lm")(network)
 if "tiny_shake" not in list_models():
     register_model("tiny_shake", family="shakeshake")(partial(cifar_shakeshake, 8, 4))
+if "tiny_fractal" not in list_models():
+    fractal = partial(cifar_fractalnet, 20, widths=(4, 8), drop_path=0.3, global_drop=0.3)
+    register_model("tiny_fractal", family="fractalnet", scheme="full_fractal3")(fractal)
 
 RECIPE = Recipe(epochs=2, batch_size=256, lr=0.05, milestones=(1,))
 

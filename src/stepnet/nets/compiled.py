@@ -1,7 +1,7 @@
-"""Compiling a gated network block by block.
+"""Compiling a network, whole or block by block.
 
 A Python gate inside a full graph is a constant of that graph: each pattern of gates would be compiled anew. The
-blocks themselves see no gate. An ungated network may be compiled whole: `torch.compile(model)`.
+blocks themselves see no gate.
 """
 
 from __future__ import annotations
@@ -10,6 +10,15 @@ import torch
 from torch import nn
 
 from stepnet.nets.stage import Stage
+
+
+def compiled(model: nn.Module) -> nn.Module:
+    """The network compiled: whole, or in place block by block where its noise is Python numbers."""
+    if getattr(model, "compile_by_block", False):
+        compile_blocks(model)
+        return model
+    # dynamic=False: the short last batch gets a graph of its own, and the bits of the others stay as they were.
+    return torch.compile(model, dynamic=False)  # type: ignore[return-value]
 
 
 def compile_blocks(model: nn.Module) -> None:

@@ -6,10 +6,11 @@ the path, and is summed while the network marches.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stepnet.schemes.core import RightHandSide
 
@@ -34,3 +35,8 @@ class KineticCost:
             return f
 
         return watched
+
+
+def takes_cost(network: nn.Module) -> bool:
+    """Whether its forward pass can sum a running cost."""
+    return "cost" in inspect.signature(network.forward).parameters

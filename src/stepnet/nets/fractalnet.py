@@ -21,10 +21,10 @@ from torch import Tensor, nn
 
 from stepnet.errors import UserError
 from stepnet.nets.blocks import OwnWeights, conv, initialise
+from stepnet.nets.draws import OwnDraws, zero_gradient
 from stepnet.nets.registry import register_model
 from stepnet.nets.residual import Network
 from stepnet.nets.stage import EULER, Stage, check_makes_network, evaluations
-from stepnet.nets.stochastic import zero_gradient
 from stepnet.randomness import Stream, random_words, uniform
 from stepnet.schemes import Difference, Scheme, get_scheme
 from stepnet.schemes.arithmetic import Coefficient
@@ -49,12 +49,11 @@ class LayerMinusIdentity(Layer):
         return Difference(super().forward(u), u)  # type: ignore[no-untyped-call]
 
 
-class FractalNet(Network):
+class FractalNet(OwnDraws, Network):
     """Fractals with pooling between them.
 
     `drop_path` is the probability with which a local join drops a path (at least one stays), `global_drop` that of a
-    batch which runs through one column of the whole network. Both act in training only. A caller who passes no `joins`
-    gets those of `seed` and of the number of draws so far, as with stochastic depth.
+    batch which runs through one column of the whole network. Both act in training only.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class FractalNet(Network):
         check_makes_network(self.scheme)
         self.drop_path = _probability("drop_path", drop_path, self.scheme)
         self.global_drop = _probability("global_drop", global_drop, self.scheme)
-        self.seed, self.drawn = seed, 0
+        self.seed = seed
         self.entries, self.stages = nn.ModuleList(), nn.ModuleList()
         (layers,) = evaluations(self.scheme, 1, history=0)
         channels = in_channels
@@ -88,26 +87,27 @@ class FractalNet(Network):
         self.reset_classifier(num_classes)
         initialise(self)
 
-    def forward_features(self, x: Tensor, joins: Joins | None = None) -> Tensor:
-        """The last feature map. `joins` weigh the paths, as `draw_joins` or `column_joins` give them."""
+    @property
+    def compile_by_block(self) -> bool:
+        return bool(self.drop_path or self.global_drop)
+
+    def forward_features(self, x: Tensor, noise: Joins | None = None) -> Tensor:
+        """The last feature map. `noise` weighs the paths at the joins, as `draw` or `column_joins` give it."""
         self.check_input(x)
-        if joins is None and self.training and (self.drop_path or self.global_drop):
-            joins = self.draw_joins(self.seed, self.drawn)
-            self.drawn += 1
+        joins = self.next_draw(x) if noise is None and self.training and self.compile_by_block else noise
         for n, (enter, stage) in enumerate(zip(self.entries, self.stages, strict=True)):
             x = enter(F.max_pool2d(x, 2) if n else x)
             x = stage(x, given=None if joins is None else [joins[n]])
         # A dropped path's gradient is zero, not missing: see zero_gradient.
         return x if joins is None else zero_gradient(x, list(self.stages.parameters()))
 
-    def forward(self, x: Tensor, joins: Joins | None = None) -> Tensor:
-        return self.forward_head(self.forward_features(x, joins))
+    def forward(self, x: Tensor, noise: Joins | None = None) -> Tensor:
+        return self.forward_head(self.forward_features(x, noise))
 
-    def draw_joins(self, seed: int, step: int) -> Joins:
-        """Drop-path of training step `step`: one column of the whole network, or independent drops at each join.
-
-        A function of (seed, step), so that resumed runs and all ranks of a distributed one draw the same.
-        """
+    def draw(self, seed: int, step: int, places: range) -> Joins | None:
+        """Drop-path of a training step: one column of the whole network, or independent drops at each join."""
+        if not (self.drop_path or self.global_drop):
+            return None
         joins = len(_levels(self._fractal.columns))
         words = random_words(2 + len(self.stages) * joins * 3, seed, step, Stream.GATES)
         whole, column, *local = uniform(words).tolist()

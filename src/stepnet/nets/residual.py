@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from stepnet.errors import UserError, check_count
 from stepnet.nets.blocks import PostActivation, PreActivation, Subsample, conv, initialise, projection
 from stepnet.nets.cost import KineticCost
+from stepnet.nets.draws import Noise, OwnDraws, zero_gradient
 from stepnet.nets.stage import Gates, Stage, Transition, check_makes_network, evaluations
-from stepnet.nets.stochastic import StochasticDepth, zero_gradient
+from stepnet.nets.stochastic import StochasticDepth
 from stepnet.nets.trajectories import trajectory
 from stepnet.schemes import Scheme, get_scheme
 from stepnet.schemes.arithmetic import is_number
@@ -134,7 +135,7 @@ class Network(nn.Module):
             )
 
 
-class ResidualNetwork(Network):
+class ResidualNetwork(OwnDraws, Network):
     """A scheme marching the blocks of a backbone, stage by stage.
 
     `stochastic_depth` is the survival probability `p_L` of the last block, or the options of `StochasticDepth`:
@@ -170,21 +171,32 @@ class ResidualNetwork(Network):
         self.stochastic: StochasticDepth | None = None
         if stochastic_depth is not None:
             self.stochastic = StochasticDepth.of(stochastic_depth, self.depth, dt)
+            self.seed = self.stochastic.seed
 
     @property
     def depth(self) -> int:
         """How many steps it takes: one gate for each."""
         return sum(stage.depth for stage in self.stages if isinstance(stage, Stage))
 
-    def forward_features(self, x: Tensor, gates: Gates | None = None, *, cost: KineticCost | None = None) -> Tensor:
+    @property
+    def compile_by_block(self) -> bool:
+        """Whether its draws are Python numbers, which would be constants of one graph for the whole network."""
+        return self.stochastic is not None
+
+    def draw(self, seed: int, step: int, places: range) -> Noise:
+        """The gates of stochastic depth, one for each block."""
+        return None if self.stochastic is None else self.stochastic.draw(seed, step, places)
+
+    def forward_features(self, x: Tensor, noise: Noise = None, *, cost: KineticCost | None = None) -> Tensor:
         """The last feature map.
 
-        `gates` multiply the steps' increments, one for each block of the network; without them a network with
-        stochastic depth takes their means in evaluation, and a draw of its own in training.
+        `noise` is what `draw` gives: gates that multiply the steps' increments. Without it a network with stochastic
+        depth takes their means in evaluation, and the next draw of its own in training.
         """
         self.check_input(x)
+        gates: Gates | None = noise
         if gates is None and self.stochastic is not None:
-            gates = self.stochastic.gates(x, self.training)
+            gates = self.next_draw(x) if self.training else self.stochastic.means
         if gates is not None and len(gates) != self.depth:
             raise UserError(f"{len(gates)} gates: the network has {self.depth} blocks, and takes one gate for each")
         unused: list[nn.Parameter] = []
@@ -203,8 +215,8 @@ class ResidualNetwork(Network):
             past = recent[0]
         return zero_gradient(F.relu(self.norm(u)) if self.pre_activation else self.norm(u), unused)
 
-    def forward(self, x: Tensor, gates: Gates | None = None, *, cost: KineticCost | None = None) -> Tensor:
-        return self.forward_head(self.forward_features(x, gates, cost=cost))
+    def forward(self, x: Tensor, noise: Noise = None, *, cost: KineticCost | None = None) -> Tensor:
+        return self.forward_head(self.forward_features(x, noise, cost=cost))
 
 
 def vectors(model: nn.Module) -> set[str]:

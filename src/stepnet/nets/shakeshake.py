@@ -8,8 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, cast, get_args
@@ -21,10 +20,12 @@ from torch import Tensor, nn
 from stepnet.errors import UserError, check_count, unknown
 from stepnet.nets.blocks import basic, conv, norm, normalise
 from stepnet.nets.cost import KineticCost
+from stepnet.nets.draws import Noise
 from stepnet.nets.registry import register_model
 from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.nets.resnet import blocks_per_stage
 from stepnet.nets.stage import Gates, check_step_size
+from stepnet.randomness import Stream, uniforms_by_place
 from stepnet.schemes.gates import stochastic_gate
 
 Forward = Literal["shake", "even"]
@@ -54,24 +55,27 @@ class Coefficients(NamedTuple):
     forward: Tensor
     backward: Tensor
 
-    def of(self, samples: slice) -> Coefficients:
-        """Those of some images of the batch; one pair for the whole batch is everyone's."""
-        return Coefficients(*(c if len(c) == 1 else c[samples] for c in self))
+
+class ShakeNoise(NamedTuple):
+    """What a Shake-Shake network draws: coefficients for each block, and the gates of stochastic depth if it has it."""
+
+    coefficients: Sequence[Coefficients]
+    gates: Gates | None = None
 
 
-def draw_coefficients(shake: Shake, batch: int, generator: torch.Generator | None = None) -> Coefficients:
-    """One block's coefficients for one batch, from the generator (by default torch's own), on its device."""
-    shape = (batch if shake.level == "image" else 1, 1, 1, 1)
-    device = None if generator is None else generator.device
+def draw_coefficients(shake: Shake, blocks: int, places: range, *key: int) -> list[Coefficients]:
+    """The coefficients of all blocks for the images at `places`, a function of `key`."""
+    own = places if shake.level == "image" else range(1)
+    etas = torch.from_numpy(uniforms_by_place(2 * blocks, own, *key)).T.reshape(blocks, 2, -1, 1, 1, 1)
 
-    def weight(kind: str) -> Tensor:
-        if kind == "even":
-            return torch.full(shape, 0.5, device=device)
-        eta = torch.rand(shape, generator=generator, device=device)
-        return cast(Tensor, stochastic_gate(eta, 0.5, shake.dt))
+    def weight(kind: str, eta: Tensor) -> Tensor:
+        return torch.full_like(eta, 0.5) if kind == "even" else cast(Tensor, stochastic_gate(eta, 0.5, shake.dt))
 
-    forward = weight(shake.forward)
-    return Coefficients(forward, forward if shake.backward == "keep" else weight(shake.backward))
+    drawn = []
+    for first, second in etas:
+        forward = weight(shake.forward, first)
+        drawn.append(Coefficients(forward, forward if shake.backward == "keep" else weight(shake.backward, second)))
+    return drawn
 
 
 class _Mix(torch.autograd.Function):
@@ -110,14 +114,14 @@ class ShakeBlock(nn.Module):
         super().__init__()
         self.shake = shake
         self.branches = nn.ModuleList(Branch(inputs, outputs, stride, evaluations) for _ in range(2))
-        self.given: Coefficients | None = None  # drawn before the forward pass; a block without a network draws
+        self.given: Coefficients | None = None  # by its network, for one forward pass
 
     def forward(self, u: Tensor, i: int = 0) -> Tensor:
         f1, f2 = (branch(u, i) for branch in self.branches)
         if not self.training:
             return torch.lerp(f2, f1, 0.5)
-        drawn = self.given or draw_coefficients(self.shake, u.shape[0])
-        a, b = (c.to(f1) for c in drawn)
+        assert self.given is not None, "in training a block shakes inside its network, which draws"
+        a, b = (c.to(f1) for c in self.given)
         mixed: Tensor = _Mix.apply(f1, f2, a, b)  # type: ignore[no-untyped-call]
         return mixed
 
@@ -170,7 +174,7 @@ class ShakeBackbone(Backbone):
 
 
 class ShakeShake(ResidualNetwork):
-    """A residual network whose blocks shake; its noise may be drawn before the forward pass."""
+    """A residual network whose blocks shake."""
 
     def __init__(self, backbone: ShakeBackbone, scheme: str = "euler", **options: Any) -> None:
         super().__init__(backbone, scheme, dt=backbone.shake.dt, **options)
@@ -182,31 +186,25 @@ class ShakeShake(ResidualNetwork):
         """Its blocks in order of depth."""
         return [module for module in self.modules() if isinstance(module, ShakeBlock)]
 
-    def draw_noise(self, batch: int, generator: torch.Generator | None = None) -> list[Coefficients]:
-        """The coefficients of all blocks for one batch."""
-        return [draw_coefficients(self.shake, batch, generator) for _ in self.shaken]
+    def draw(self, seed: int, step: int, places: range) -> ShakeNoise:
+        """One pair for each block and step: a Runge–Kutta step mixes its branches in one way throughout."""
+        coefficients = draw_coefficients(self.shake, self.depth, places, seed, step, Stream.NOISE)
+        return ShakeNoise(coefficients, super().draw(seed, step, places))
 
-    def forward_features(self, x: Tensor, gates: Gates | None = None, *, cost: KineticCost | None = None) -> Tensor:
-        """The last feature map. One draw for each step: a Runge–Kutta step mixes its branches in one way throughout."""
-        drawn = not self.training or self.shaken[0].given is not None
-        with nullcontext() if drawn else self.with_noise(self.draw_noise(len(x))):
-            return super().forward_features(x, gates, cost=cost)
-
-    @contextmanager
-    def with_noise(self, noise: Sequence[Coefficients]) -> Iterator[None]:
-        """Forward passes within take these coefficients, one pair for each block; others draw their own."""
+    def forward_features(self, x: Tensor, noise: Noise = None, *, cost: KineticCost | None = None) -> Tensor:
+        """The last feature map."""
+        if not self.training:
+            return super().forward_features(x, cost=cost)
+        coefficients, gates = self.next_draw(x) if noise is None else noise
         blocks = self.shaken
-        if len(noise) != len(blocks):
-            raise UserError(
-                f"noise for {len(noise)} blocks: the network has {len(blocks)}; draw_noise makes one for each"
-            )
-        for block, drawn in zip(blocks, noise, strict=True):
+        if len(coefficients) != len(blocks):
+            raise UserError(f"noise for {len(coefficients)} blocks: the network has {len(blocks)}; `draw` makes it")
+        for block, drawn in zip(blocks, coefficients, strict=True):
             block.given = drawn
-        try:
-            yield
-        finally:
-            for block in blocks:
-                block.given = None
+        features = super().forward_features(x, gates, cost=cost)
+        for block in blocks:
+            block.given = None
+        return features
 
 
 def cifar_shakeshake(

@@ -9,16 +9,16 @@ before the forward pass: resumed runs and all ranks of a distributed one draw th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stepnet.errors import UserError, check_count, unknown
 from stepnet.nets.stage import check_step_size
-from stepnet.randomness import Stream, random_words, uniform
+from stepnet.randomness import Stream, random_words, uniform, uniforms_by_place
 from stepnet.schemes.gates import stochastic_gate
 
 Mode = Literal["batch", "drop_path"]
@@ -43,7 +43,6 @@ class StochasticDepth:
     scaling: Scaling = "mean"
     dt: float = 1
     seed: int = 0  # of the gates that the network draws itself, where its caller passes none
-    drawn: int = field(default=0, init=False)  # how often it did
 
     @classmethod
     def of(cls, given: float | Mapping[str, Any], depth: int, dt: float) -> StochasticDepth:
@@ -76,25 +75,14 @@ class StochasticDepth:
         """The gates of evaluation: `E gate`, one for each block."""
         return self.probabilities if self.scaling == "mean" else [1.0] * self.depth
 
-    def draw(self, seed: int, step: int, samples: int | range | None = None) -> list[Any]:
-        """The gates of training step `step`, one for each block.
-
-        drop_path also needs `samples`: this rank's positions in the global batch, or simply their number.
-        """
+    def draw(self, seed: int, step: int, places: range | None = None) -> list[Any]:
+        """The gates of training step `step`, one for each block; drop_path needs the images' `places` in the batch."""
         if self.mode == "batch":
             return self._gates(uniform(random_words(self.depth, seed, step, Stream.GATES)).tolist())
-        if samples is None:
-            raise UserError("drop_path draws one gate for each sample: pass draw(seed, step, samples=batch size)")
-        samples = range(samples) if isinstance(samples, int) else samples
-        words = random_words(samples.stop * self.depth, seed, step, Stream.GATES).reshape(-1, self.depth)
-        return self._gates(torch.from_numpy(uniform(words[samples.start :])).T.reshape(self.depth, -1, 1, 1, 1))
-
-    def gates(self, x: Tensor, training: bool) -> list[Any]:
-        """What the network takes where its caller passes no gates: means, or the next draw of its own."""
-        if not training:
-            return self.means
-        self.drawn += 1
-        return self.draw(self.seed, self.drawn - 1, len(x))
+        if places is None:
+            raise UserError("drop_path draws one gate for each image: pass draw(seed, step, places=range(batch size))")
+        uniforms = torch.from_numpy(uniforms_by_place(self.depth, places, seed, step, Stream.GATES))
+        return self._gates(uniforms.T.reshape(self.depth, -1, 1, 1, 1))
 
     def _gates(self, uniforms: Iterable[Any]) -> list[Any]:
         gates = []
@@ -103,28 +91,3 @@ class StochasticDepth:
             gate = stochastic_gate(eta, p, self.dt)
             gates.append(gate if self.scaling == "mean" else gate / p)
         return gates
-
-
-class _ZeroGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, output: Tensor, *parameters: Tensor) -> Tensor:
-        ctx.parameters = parameters
-        return output.view_as(output)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
-        return (*gradients, *map(torch.zeros_like, ctx.parameters))
-
-
-def zero_gradient(output: Tensor, unused: Sequence[nn.Parameter]) -> Tensor:
-    """`output`, as if it depended on the `unused` parameters with the derivative 0.
-
-    A dropped block's gradient is then zero rather than missing: momentum and weight decay go on as they would have,
-    and DistributedDataParallel, which waits for the gradient of every parameter, gets all of them at the beginning
-    of the backward pass (there is no need of `find_unused_parameters`).
-    """
-    wanted = [p for p in unused if p.requires_grad]
-    if not (wanted and torch.is_grad_enabled()):
-        return output
-    zeroed: Tensor = _ZeroGradient.apply(output, *wanted)  # type: ignore[no-untyped-call]
-    return zeroed

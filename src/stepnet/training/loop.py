@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,11 +21,11 @@ from torch import Tensor, nn
 
 from stepnet.data import evaluation_batches, get_data, training_batches
 from stepnet.errors import UserError
-from stepnet.nets import ResidualNetwork, coefficients
-from stepnet.nets.compiled import compile_blocks
-from stepnet.nets.cost import KineticCost
+from stepnet.nets import coefficients
+from stepnet.nets.compiled import compiled
+from stepnet.nets.cost import KineticCost, takes_cost
+from stepnet.nets.draws import drawn_options
 from stepnet.nets.residual import vectors
-from stepnet.nets.shakeshake import ShakeShake
 from stepnet.randomness import Stream, random_words
 from stepnet.training import checkpoint
 from stepnet.training.build import build_network
@@ -80,7 +79,7 @@ class Trainer:
         self.world = self.accelerator.num_processes
         data = get_data(config.data, config.data_root)
         self.net = self._network(build_network(config, data))
-        if self.recipe.running_cost == "kinetic" and not isinstance(self.net, ResidualNetwork):
+        if self.recipe.running_cost == "kinetic" and not takes_cost(self.net):
             raise UserError(
                 f"running_cost = 'kinetic': {config.model} has no stages whose f(X_n) could be summed; "
                 "take 'weight_decay'"
@@ -94,7 +93,9 @@ class Trainer:
         self.run = Run(Path(config.out))
         found = self._on_main(lambda: self._open(resume))
         self.progress = checkpoint.load(self.run.last, self.net, self.optimizer) if found else Progress()
-        self.model, self.stepper = self.accelerator.prepare(self._compiled(), self.optimizer)
+        self.model, self.stepper = self.accelerator.prepare(
+            compiled(self.net) if config.compile else self.net, self.optimizer
+        )
         self.saved_at = time.monotonic()
 
     def _open(self, resume: bool) -> bool:
@@ -161,14 +162,14 @@ class Trainer:
         epoch, step = self.progress.epoch, self.progress.step
         lr = self._learning_rate(epoch, step)
         serial = epoch * len(self.batches) + step
-        noise = random_words(1, self.config.seed, serial, self.accelerator.process_index, Stream.NOISE)
-        torch.manual_seed(int(noise[0]))
+        word = random_words(1, self.config.seed, serial, self.accelerator.process_index, Stream.NOISE)
+        torch.manual_seed(int(word[0]))  # for dropout and the like in networks that are not ours
         device = self.accelerator.device
         images, labels = images.to(device), labels.to(device)
         kinetic = KineticCost() if self.recipe.running_cost == "kinetic" else None
         places = self._places(step, len(images))
-        with self._noise(serial, step, places):
-            logits = self.model(images, **self._forward_options(serial, places, kinetic))
+        noise = drawn_options(self.net, self.config.seed, serial, places)
+        logits = self.model(images, **noise, **({} if kinetic is None else {"cost": kinetic}))
         losses = F.cross_entropy(logits.float(), labels, reduction="sum", label_smoothing=self.recipe.label_smoothing)
         loss, wrong, count = self._reduce(_sums(losses.detach(), logits, labels))
         self._check_finite("the loss", loss)
@@ -257,15 +258,6 @@ class Trainer:
         layout = torch.channels_last if self.config.channels_last else torch.contiguous_format
         return network.to(self.accelerator.device).to(memory_format=layout)  # type: ignore[call-overload, no-any-return]
 
-    def _compiled(self) -> nn.Module:
-        if not self.config.compile:
-            return self.net
-        if getattr(self.net, "stochastic", None) is not None:
-            compile_blocks(self.net)
-            return self.net
-        # dynamic=False: the short last batch gets a graph of its own, and the bits of the others stay as they were.
-        return torch.compile(self.net, dynamic=False)  # type: ignore[return-value]
-
     def _optimizer(self) -> torch.optim.SGD:
         recipe = self.recipe
         spared = set() if recipe.decay_vectors else vectors(self.net)
@@ -290,21 +282,6 @@ class Trainer:
 
     def _learning_rate(self, epoch: int, step: int) -> float:
         return self.recipe.learning_rate(epoch + step / len(self.batches))
-
-    def _forward_options(self, serial: int, places: range, kinetic: KineticCost | None) -> dict[str, Any]:
-        """Gates, drawn before the forward pass as a function of (seed, step), and the cost that is to be summed."""
-        stochastic = getattr(self.net, "stochastic", None)
-        options = {} if stochastic is None else {"gates": stochastic.draw(self.config.seed, serial, places)}
-        return options if kinetic is None else options | {"cost": kinetic}
-
-    def _noise(self, serial: int, step: int, places: range) -> AbstractContextManager[None]:
-        """Shake-shake's coefficients: drawn for the global batch, of which this process takes its slice."""
-        if not isinstance(self.net, ShakeShake):
-            return nullcontext()
-        generator = torch.Generator()
-        generator.manual_seed(int(random_words(1, self.config.seed, serial, Stream.NOISE)[0]))
-        noise = self.net.draw_noise(self.batches.size(step), generator)
-        return self.net.with_noise([c.of(slice(places.start, places.stop)) for c in noise])
 
     def _places(self, step: int, count: int) -> range:
         """This process's places in the global batch, as many as images of it could be read."""

@@ -1,0 +1,75 @@
+"""One protocol for noise: a network draws what its forward pass takes, from (seed, step, places in the global batch).
+
+    noise = network.draw(seed, step, places)      logits = network(x, noise=noise)
+
+`places` are this process's places in the batch of all processes. The draw is a function of its arguments and of nothing
+else, so a resumed run and every process of a distributed one agree. Who trains a network need not know what it draws.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+Noise: TypeAlias = Any  # whatever `draw` gives and `forward` takes; None is no noise
+
+
+@runtime_checkable
+class Noisy(Protocol):
+    """A network with noise in training: stochastic depth, Shake-Shake, FractalNet's drop-path, or yours."""
+
+    def draw(self, seed: int, step: int, places: range) -> Noise:
+        """The noise of training step `step` for the images at `places`; None where there is none."""
+
+
+def drawn_options(network: nn.Module, seed: int, step: int, places: range) -> dict[str, Noise]:
+    """The `noise=` of a forward pass in training, for any network: nothing where it draws none."""
+    noise = network.draw(seed, step, places) if isinstance(network, Noisy) else None
+    return {} if noise is None else {"noise": noise}
+
+
+class OwnDraws(ABC):
+    """For a caller who passes no noise: in training the network takes the draws of steps 0, 1, 2, … of its `seed`."""
+
+    training: bool
+    seed: int = 0
+    drawn: int = 0
+
+    @abstractmethod
+    def draw(self, seed: int, step: int, places: range) -> Noise:
+        """See `Noisy`."""
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # the counter would be a constant of a compiled graph
+    def next_draw(self, x: Tensor) -> Noise:
+        """The next draw, for a batch that is the global one."""
+        self.drawn += 1
+        return self.draw(self.seed, self.drawn - 1, range(len(x)))
+
+
+class _ZeroGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, *parameters: Tensor) -> Tensor:
+        ctx.parameters = parameters
+        return output.view_as(output)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        return (*gradients, *map(torch.zeros_like, ctx.parameters))
+
+
+def zero_gradient(output: Tensor, unused: Sequence[nn.Parameter]) -> Tensor:
+    """`output`, as if it depended on the `unused` parameters with the derivative 0.
+
+    A dropped block's gradient is then zero rather than missing: momentum and weight decay go on as they would have,
+    and DistributedDataParallel, which waits for the gradient of every parameter, gets all of them at the beginning
+    of the backward pass (there is no need of `find_unused_parameters`).
+    """
+    wanted = [p for p in unused if p.requires_grad]
+    if not (wanted and torch.is_grad_enabled()):
+        return output
+    zeroed: Tensor = _ZeroGradient.apply(output, *wanted)  # type: ignore[no-untyped-call]
+    return zeroed
