@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import OmitSubcommandPrefixes, Positional, subcommand
 
-from stepnet.commands.tables import RIGHT, print_table
+from stepnet.commands.columns import RIGHT, print_table
 
 
 @dataclass

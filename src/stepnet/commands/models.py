@@ -7,7 +7,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from stepnet.commands.tables import RIGHT, print_table
+from stepnet.commands.columns import RIGHT, print_table
 from stepnet.errors import UserError
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from stepnet.commands.tables import print_table
+from stepnet.commands.columns import print_table
 from stepnet.errors import UserError, unknown
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tyro.conf import Positional
 
-from stepnet.commands.tables import RIGHT, print_table
+from stepnet.commands.columns import RIGHT, print_table
 
 if TYPE_CHECKING:
     from stepnet.report.counts import Count

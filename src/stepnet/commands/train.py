@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional
 
-from stepnet.commands.tables import RIGHT, print_table
+from stepnet.commands.columns import RIGHT, print_table
 from stepnet.errors import UserError
 from stepnet.training.recipes import Recipe, default_recipe, get_recipe
 

@@ -1,4 +1,4 @@
-"""One way to print a table: for a pipe, for a terminal, for a narrow one."""
+"""Rows in aligned columns: for a pipe, for a terminal, for a narrow one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from stepnet.commands.tables import RIGHT, print_table
+from stepnet.commands.columns import RIGHT, print_table
 
 HEADINGS = ["name", "family", RIGHT + "parameters"]
 ROWS = [["lm_resnet20", "lm_resnet", "269,728"], ["resnet1202", "resnet", "19,421,274"]]

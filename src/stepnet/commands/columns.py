@@ -1,4 +1,4 @@
-"""One way to print a table: ruled on a terminal, plain aligned columns where the output is piped."""
+"""Rows in aligned columns: ruled on a terminal, plain aligned columns where the output is piped."""
 
 from __future__ import annotations
 

@@ -1,0 +1,83 @@
+"""The rooms of the house: imports only go upward, and every file has a test that mirrors it."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[1] / "src" / "stepnet"
+TESTS = Path(__file__).parent
+FILES = sorted(SRC.rglob("*.py"))
+
+BELOW = {  # what each room may import besides itself and the modules that lie beside the rooms
+    "schemes": set(),
+    "data": set(),
+    "analysis": {"schemes"},
+    "nets": {"schemes"},
+    "conversion": {"schemes", "nets"},
+    "training": {"schemes", "data", "nets", "conversion"},
+    "report": {"schemes", "data", "analysis", "nets", "conversion", "training"},
+    "commands": {"schemes", "data", "analysis", "nets", "conversion", "training", "report"},
+    "cli": {"commands"},
+}
+
+
+def public_homes() -> dict[str, str]:
+    """The room of every name that `from stepnet import name` gives."""
+    stub = ast.parse((SRC / "__init__.pyi").read_text())
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: (node.module or alias.name).partition(".")[0] for node in imports for alias in node.names}
+
+
+HOMES = public_homes()
+
+
+def room_of(file: Path) -> str:
+    first = file.relative_to(SRC).parts[0]
+    return first.removesuffix(".py")
+
+
+def imported(file: Path) -> Iterator[str]:
+    """The rooms that a file imports from, inside functions too."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}:{node.lineno}: a relative import"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "stepnet" and len(parts) > 1:
+                yield HOMES.get(parts[1], parts[1]) if len(parts) == 2 else parts[1]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SRC)))
+def test_imports_go_upward_only(file: Path) -> None:
+    room = room_of(file)
+    rooms = set(imported(file)) & set(BELOW)
+    assert rooms - {room} <= BELOW.get(room, set()), f"{room} imports {sorted(rooms - {room} - BELOW.get(room, set()))}"
+
+
+def test_the_guard_sees_imports_of_every_form(tmp_path: Path) -> None:
+    file = tmp_path / "all.py"
+    file.write_text(
+        "import stepnet.report.paper\nfrom stepnet import solve, UserError, nets\n"
+        "def f():\n    from stepnet.training.loop import train\n    from stepnet.commands import models\n"
+    )
+    assert list(imported(file)) == ["report", "schemes", "errors", "nets", "training", "commands"]
+
+
+def test_every_folder_is_a_room() -> None:
+    assert {room_of(file) for file in FILES if file.parent != SRC} == set(BELOW) - {"cli"}
+
+
+def test_every_file_has_its_mirror() -> None:
+    mirrors = {
+        file.relative_to(SRC): TESTS / file.parent.relative_to(SRC) / f"test_{file.name}"
+        for file in FILES
+        if file.name != "__init__.py"
+    }
+    assert [str(file) for file, mirror in mirrors.items() if not mirror.is_file()] == []

@@ -1,0 +1,26 @@
+"""Several models, the same data order, the same initial weights."""
+
+import statistics
+
+from tests.training.tiny import tiny_config
+
+from stepnet import create_model
+from stepnet.training import compare
+from stepnet.training.comparison import mean_and_deviation
+
+
+def test_mean_and_deviation():
+    values = (8.0, 9.0, 8.5)
+    assert mean_and_deviation(values) == f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
+    assert mean_and_deviation(values[:1]) == "8.00"
+
+
+def test_the_rows_tell_what_the_runs_measured(tmp_path):
+    base = tiny_config(tmp_path, recipe={"epochs": 1, "milestones": ()})
+    row, other = compare(["tiniest", "tiniest:euler"], base, seeds=1, out=tmp_path)
+    assert (row.model, other.model) == ("tiniest", "tiniest:euler")
+    [run] = row.runs
+    errors = [line["test_error"] for line in run.metrics()]
+    assert row.last == (errors[-1],) and row.best == (min(errors),)
+    own = create_model("tiniest", num_classes=10, in_channels=1)
+    assert row.parameters == other.parameters == sum(p.numel() for p in own.parameters())  # too short for any k

@@ -1,0 +1,24 @@
+"""The test error of a run's checkpoint."""
+
+import pytest
+import torch
+from tests.training.tiny import tiny_config
+
+from stepnet.data import get_data
+from stepnet.training import evaluate, load_network, train
+
+
+def test_a_checkpoint_has_the_error_that_its_run_measured(tmp_path):
+    run = train(tiny_config(tmp_path / "run", model="tiniest", recipe={"epochs": 1, "milestones": ()}))
+    evaluation = evaluate(run)
+    [line] = run.metrics()
+    assert evaluation.error == pytest.approx(line["test_error"]) and evaluation.epochs == 1
+
+    data = get_data("digits")
+    network, _ = load_network(run)
+    images = torch.from_numpy(data.test.images).permute(0, 3, 1, 2).double()
+    mean, std = (torch.tensor(values, dtype=torch.float64).view(1, -1, 1, 1) for values in (data.mean, data.std))
+    with torch.no_grad():
+        guessed = network.double().eval()((images / 255 - mean) / std).argmax(1)
+    wrong = (guessed != torch.from_numpy(data.test.labels)).double().mean()
+    assert evaluation.error == pytest.approx(100 * wrong.item()) and evaluation.images == len(data.test)
