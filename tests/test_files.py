@@ -1,11 +1,13 @@
 import errno
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from stepnet import UserError
-from stepnet.files import hold, sweep, whole_file, whole_folder
+from stepnet.files import alone, hold, open_file, read_file, sweep, whole_file, whole_folder
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
@@ -43,14 +45,45 @@ def test_a_failed_folder_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_first_process_to_finish_a_folder_wins(tmp_path: Path) -> None:
+def test_a_folder_is_made_by_one_process_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "folder"
-    with whole_folder(path) as slow:
-        (slow / "by").write_text("slow")
-        with whole_folder(path) as quick:
-            (quick / "by").write_text("quick")
-    assert (path / "by").read_text() == "quick"
-    assert list(tmp_path.iterdir()) == [path]
+    under_way = os.pipe()
+    child = os.fork()
+    if not child:
+        with alone(path):
+            os.write(under_way[1], b"x")
+            time.sleep(0.2)
+            path.mkdir()
+        os._exit(0)
+    os.read(under_way[0], 1)
+    assert not path.exists()
+    with alone(path):
+        assert path.exists()
+    os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), os.mkdir])
+def test_only_regular_files_are_opened(make: Callable[[Path], None], tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    make(path)
+    with pytest.raises(UserError, match=f"{path} is not a regular file"):
+        read_file(path, 100)
+
+
+def test_a_file_is_read_up_to_the_size_that_is_expected(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"12345")
+    assert read_file(path, 5) == b"12345"
+    with pytest.raises(UserError, match="holds 5 bytes: expected at most 4"):
+        open_file(path, 4)
+
+
+@pytest.mark.parametrize("name", ["missing", "n" * 300, "zero\0byte", "\udcff\nx"])
+def test_a_name_that_cannot_be_opened_is_told_in_one_short_line(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot read") as raised:
+        read_file(tmp_path / name, 100)
+    assert "\n" not in str(raised.value) and len(str(raised.value)) < 400
+    str(raised.value).encode()
 
 
 def test_files_have_the_modes_of_ordinary_ones(tmp_path: Path) -> None:
@@ -86,6 +119,14 @@ def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path: Path) ->
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(
         ("file", ".hidden", "a.partial"), "mine"
     )
+
+
+def test_folders_that_a_killed_process_left_are_swept(tmp_path: Path) -> None:
+    for name in (".folder-abc.partial", ".other-abc.partial", "folder"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "inside").touch()
+    sweep(tmp_path, "folder")
+    assert {path.name for path in tmp_path.iterdir()} == {".other-abc.partial", "folder"}
 
 
 def test_one_process_holds_a_folder_until_it_ends(tmp_path: Path) -> None:

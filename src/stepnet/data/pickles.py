@@ -1,133 +1,226 @@
-"""A pickle of arrays, opened without running it.
+"""A pickle of arrays, read and not run.
 
-A pickle is a program: it may name any function of any module and call it. `load_arrays` knows only the names by
-which numpy writes arrays, and gives each a stand-in of its own that only checks and stores; every other name is
-refused. What can come out is arrays of plain numbers, bytes, str, numbers, tuples, lists and dicts.
+A pickle is a program: it may name any function of any module and call it, and a short one may run for ever. This is a
+machine of our own for the few operations that write arrays, text, numbers, lists and dicts. It calls nothing: the names
+by which numpy writes arrays make arrays of plain numbers, and every other name and operation is refused.
 """
 
 from __future__ import annotations
 
-import io
-import pickle
+import pickletools
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepnet.errors import UserError
+from stepnet.errors import UserError, first_line
+from stepnet.files import printable, read_file
 
-LARGEST_FILE = 2**29  # bytes; the largest official file is CIFAR-100's train, 155 million bytes
+LARGEST_FILE = 2**28  # bytes; the largest official file is CIFAR-100's train, 155 million bytes
+MOST_OPERATIONS = 1_000_000  # CIFAR-100's train takes 400,000
+
+CORES = ("numpy.core", "numpy._core")  # before numpy 2, and since
+NAMES = frozenset({"numpy ndarray", "numpy dtype", "_codecs encode"}).union(
+    *({f"{core}.multiarray _reconstruct", f"{core}.numeric _frombuffer"} for core in CORES)
+)
+NUMBERS = ("b1", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f4", "f8")
 
 
-def load_arrays(path: Path) -> Any:
-    """The content of the pickle at `path`; a `UserError` if it holds anything but arrays and plain values."""
-    if path.stat().st_size > LARGEST_FILE:
-        raise UserError(f"{path} holds {path.stat().st_size} bytes: expected at most {LARGEST_FILE}")
+def load_arrays(path: Path, keys: Sequence[bytes]) -> list[NDArray[Any]]:
+    """The arrays, or lists of whole numbers, under these keys of the dict that the pickle at `path` holds."""
+    content = read_file(path, LARGEST_FILE)
     try:
-        content = _Arrays(io.BytesIO(path.read_bytes()), encoding="bytes").load()
-        return _plain(content)
+        held = _Machine().run(content)
+        if not isinstance(held, dict):
+            raise UserError("it holds no dict")
+        return [_array_under(held, key) for key in keys]
     except UserError as error:
-        raise UserError(f"{path} is refused: {error}; nothing in it was run") from None
+        raise UserError(f"{printable(path)} is refused: {error}; nothing in it was run") from None
     except Exception as error:  # a broken pickle raises whatever its bytes happen to mean
-        raise UserError(f"{path} is not a whole pickle of arrays ({type(error).__name__}: {error})") from None
+        said = f"{type(error).__name__}: {first_line(error)}"
+        raise UserError(f"{printable(path)} is not a whole pickle of arrays ({said})") from None
 
 
-class _StandIn:
-    """Stands for a name in the pickle. `__setstate__` is here so that a pickle cannot set attributes of its own."""
-
-    __slots__ = ()
-
-    def __setstate__(self, state: object) -> None:
-        raise UserError(f"it sets the state of {type(self).__name__}")
-
-
-class _Ndarray(_StandIn):
-    """`numpy.ndarray`, which only ever appears as an argument of `_reconstruct`."""
-
-    def __init__(self, *_: object) -> None:
-        raise UserError("it calls numpy.ndarray")
+def _array_under(held: dict[object, object], key: bytes) -> NDArray[Any]:
+    value = held.get(key, held.get(key.decode("ascii")))
+    if isinstance(value, _Array):
+        return value.value
+    if isinstance(value, list) and value and {type(each) for each in value} == {int}:
+        return np.asarray(value, np.int64)
+    raise UserError(f"it holds no array and no list of whole numbers under {key!r}")
 
 
-class _Bytes(_StandIn):
-    """`_codecs.encode(text, "latin1")`: how newer pickles of the old protocol write bytes."""
+@dataclass(frozen=True)
+class _Name:
+    """A name of `NAMES`: nothing that can be called."""
 
-    def __new__(cls, text: str, encoding: object) -> Any:
-        if not isinstance(text, str) or encoding not in ("latin1", b"latin1"):
-            raise UserError(f"it encodes text by {encoding!r}")
-        return text.encode("latin1")
+    text: str
 
 
-class _Dtype(_StandIn):
+class _Dtype:
     """`numpy.dtype(code, align, copy)` for plain numbers; the state tells the byte order."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, code: str | bytes, *_: object) -> None:
-        text = code.decode("ascii") if isinstance(code, bytes) else str(code)
-        if text not in ("b1", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f4", "f8"):
-            raise UserError(f"it holds an array of {text!r}")
+    def __init__(self, code: Any) -> None:
+        text = code.decode("ascii") if isinstance(code, bytes) else code
+        if text not in NUMBERS:
+            raise UserError(f"it holds an array of {text!r:.20}")
         self.value = np.dtype(text)
 
-    def __setstate__(self, state: Any) -> None:
+    def fill(self, state: Any) -> None:
         if state[1] in (">", b">"):
             self.value = self.value.newbyteorder(">")
 
 
-class _Array(_StandIn):
-    """`_reconstruct(ndarray, (0,), b"b")`, filled by its state: version, shape, dtype, Fortran order, bytes."""
+class _Array:
+    """An array made of bytes; `_reconstruct(ndarray, (0,), b"b")` makes it empty, and its state fills it."""
 
-    __slots__ = ("value",)
+    value: NDArray[Any] = np.empty(0)
 
-    def __init__(self, *_: object) -> None:
-        self.value: NDArray[Any] = np.empty(0)
-
-    def __setstate__(self, state: Any) -> None:
+    def fill(self, state: Any) -> None:
         _, shape, dtype, fortran, content = state
-        self.value = _array(content, dtype, shape, "F" if fortran else "C")
+        self.set(content, dtype, shape, "F" if fortran else "C")
+
+    def set(self, content: object, dtype: object, shape: Any, order: Any) -> None:
+        if not isinstance(dtype, _Dtype) or not isinstance(content, bytes | bytearray):
+            raise UserError("it holds an array that is not made of bytes")
+        self.value = np.frombuffer(content, dtype.value).reshape(shape, order=order)
 
 
-class _Buffer(_StandIn):
-    """`_frombuffer(bytes, dtype, shape, order)`: how protocol 5 writes an array."""
-
-    def __new__(cls, content: bytes, dtype: _Dtype, shape: tuple[int, ...], order: Any) -> Any:
-        return _array(content, dtype, shape, order)
+_MARK = object()
 
 
-def _array(content: Any, dtype: Any, shape: Any, order: Any) -> NDArray[Any]:
-    if not isinstance(dtype, _Dtype) or not isinstance(content, bytes | bytearray):
-        raise UserError("it holds an array that is not made of bytes")
-    return np.frombuffer(bytes(content), dtype.value).reshape(shape, order=order)
+class _Machine:
+    """The stack and the memo of a pickle.
+
+    Tuples are lists here. A list is no key of a dict: a tuple that holds another twice, which holds another twice, and
+    so on, takes a hundred bytes, and hashing it takes for ever.
+    """
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self.memo: dict[int, Any] = {}
+        self.encoded: dict[str, bytes] = {}
+
+    def run(self, content: bytes) -> object:
+        for count, (operation, argument, _) in enumerate(pickletools.genops(content)):
+            if operation.name == "STOP":
+                break
+            if count == MOST_OPERATIONS:
+                raise UserError(f"it takes more than {MOST_OPERATIONS:,} operations")
+            self._step(operation.name, argument)
+        return self.stack.pop()
+
+    def _step(self, name: str, argument: Any) -> None:
+        stack, pop = self.stack, self.stack.pop
+        match name:
+            case "PROTO" | "FRAME":
+                pass
+            case "INT" | "BININT" | "BININT1" | "BININT2" | "LONG" | "LONG1" | "FLOAT" | "BINFLOAT":
+                stack.append(argument)
+            case "BINBYTES" | "SHORT_BINBYTES" | "BINBYTES8" | "BYTEARRAY8":
+                stack.append(argument)
+            case "STRING" | "BINSTRING" | "SHORT_BINSTRING":  # the bytes of Python 2
+                stack.append(argument.encode("latin1"))
+            case "UNICODE" | "BINUNICODE" | "SHORT_BINUNICODE" | "BINUNICODE8":
+                stack.append(argument)
+            case "NONE" | "NEWTRUE" | "NEWFALSE":
+                stack.append({"NONE": None, "NEWTRUE": True, "NEWFALSE": False}[name])
+            case "MARK":
+                stack.append(_MARK)
+            case "POP":
+                pop()
+            case "EMPTY_LIST" | "EMPTY_TUPLE":
+                stack.append([])
+            case "LIST" | "TUPLE":
+                stack.append(self._to_mark())
+            case "TUPLE1" | "TUPLE2" | "TUPLE3":
+                count = int(name[-1])
+                stack[-count:] = [stack[-count:]]
+            case "APPEND":
+                value = pop()
+                _list(stack[-1]).append(value)
+            case "APPENDS":
+                values = self._to_mark()
+                _list(stack[-1]).extend(values)
+            case "EMPTY_DICT":
+                stack.append({})
+            case "DICT" | "SETITEMS":
+                values = self._to_mark()
+                if name == "DICT":
+                    stack.append({})
+                _dict(stack[-1]).update(zip(values[::2], values[1::2], strict=True))
+            case "SETITEM":
+                key, value = stack[-2:]
+                del stack[-2:]
+                _dict(stack[-1])[key] = value
+            case "PUT" | "BINPUT" | "LONG_BINPUT":
+                self.memo[int(argument)] = stack[-1]
+            case "MEMOIZE":
+                self.memo[len(self.memo)] = stack[-1]
+            case "GET" | "BINGET" | "LONG_BINGET":
+                stack.append(self.memo[int(argument)])
+            case "GLOBAL":
+                stack.append(_name(argument))
+            case "STACK_GLOBAL":
+                module, attribute = stack[-2:]
+                stack[-2:] = [_name(f"{module!s:.80} {attribute!s:.80}")]
+            case "REDUCE":
+                function, arguments = stack[-2:]
+                stack[-2:] = [self._made(function, _list(arguments))]
+            case "BUILD":
+                state = pop()
+                if not isinstance(stack[-1], _Array | _Dtype):
+                    raise UserError("it sets the state of something that is no array")
+                stack[-1].fill(state)
+            case _:
+                raise UserError(f"it uses the operation {name}, which arrays do not need")
+
+    def _to_mark(self) -> list[Any]:
+        """What was pushed since the last mark."""
+        mark = len(self.stack) - 1 - next(i for i, value in enumerate(reversed(self.stack)) if value is _MARK)
+        values = self.stack[mark + 1 :]
+        del self.stack[mark:]
+        return values
+
+    def _made(self, function: object, arguments: list[Any]) -> object:
+        """What numpy's own function would have made of the arguments."""
+        if not isinstance(function, _Name):
+            raise UserError("it calls something that is no name")
+        kind = function.text.rpartition(" ")[2]
+        if kind == "dtype":
+            return _Dtype(arguments[0])
+        if kind == "_reconstruct":
+            return _Array()
+        if kind == "_frombuffer":
+            array = _Array()
+            array.set(*arguments)
+            return array
+        if kind == "encode":  # (text, "latin1"): how newer pickles of the old protocol write bytes; each text once
+            text, encoding = arguments
+            if not isinstance(text, str) or encoding not in ("latin1", b"latin1"):
+                raise UserError("it encodes text in a way that bytes do not need")
+            if text not in self.encoded:
+                self.encoded[text] = text.encode("latin1")
+            return self.encoded[text]
+        raise UserError(f"it calls {function.text}")
 
 
-_STAND_INS: dict[tuple[str, str], type[_StandIn]] = {
-    ("numpy", "ndarray"): _Ndarray,
-    ("numpy", "dtype"): _Dtype,
-    ("_codecs", "encode"): _Bytes,
-    **{(f"numpy.{core}.multiarray", "_reconstruct"): _Array for core in ("core", "_core")},
-    **{(f"numpy.{core}.numeric", "_frombuffer"): _Buffer for core in ("core", "_core")},
-}
+def _name(text: str) -> _Name:
+    if text not in NAMES:
+        raise UserError(f"it names {text.replace(' ', '.')}, and only arrays, bytes, str, list and dict are allowed")
+    return _Name(text)
 
 
-# The unpickler written in Python: the one in C allocates whatever memo size a malicious file names.
-class _Arrays(pickle._Unpickler):
-    def find_class(self, module: str, name: str) -> type[_StandIn]:
-        if (module, name) not in _STAND_INS:
-            raise UserError(f"it names {module}.{name}, and only arrays, bytes, str, list and dict are allowed")
-        return _STAND_INS[module, name]
-
-    def persistent_load(self, pid: object) -> None:
-        raise UserError(f"it refers to something outside itself, {pid!r}")
+def _list(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise UserError("it takes for a list what is none")
+    return value
 
 
-def _plain(value: Any) -> Any:
-    """`value` with the arrays in place of what stood for them, and nothing else that stands for something."""
-    if isinstance(value, _Array):
-        return value.value
-    if isinstance(value, dict):
-        return {_plain(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(map(_plain, value))
-    if isinstance(value, np.ndarray | bytes | str | int | float | None):
-        return value
-    raise UserError(f"it holds {value!r}")
+def _dict(value: object) -> dict[Any, Any]:
+    if not isinstance(value, dict):
+        raise UserError("it takes for a dict what is none")
+    return value

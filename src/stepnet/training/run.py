@@ -158,9 +158,14 @@ def environment() -> dict[str, Any]:
 
 def git_revision() -> str:
     """The commit of the code that runs, marked when files differ from it; `unknown` outside a checkout."""
-    here = Path(__file__).parent
-    command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"]
+    # Not `describe --dirty`: it takes the lock of the checkout's index, and a commit made meanwhile fails.
+    git = ["git", "--no-optional-locks", "-C", str(Path(__file__).parent)]
+    commands = ([*git, "rev-parse", "--short=12", "HEAD"], [*git, "status", "--porcelain", "--untracked-files=no"])
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+        revision, changes = (
+            subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+            for command in commands
+        )
     except (OSError, subprocess.SubprocessError):
         return "unknown"
+    return f"{revision}-dirty" if changes else revision
