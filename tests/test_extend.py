@@ -1,0 +1,93 @@
+"""A new scheme and a new data set are one file each, with no other change: trained, resumed, drawn, analysed."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+
+import stepnet
+from stepnet.cli import main
+from stepnet.training import Run, evaluate, train
+from stepnet.training.signals import Interrupted
+from training.test_loop import StopAt, assert_same_run
+from training.tiny import tiny_config
+
+SCHEME = '''
+"""Ralston's method, and nothing else."""
+from stepnet.schemes import Scheme, combine, register_scheme
+
+
+@register_scheme("ralston_of_mine")
+class Ralston(Scheme):
+    reference, order, stages = "Ralston 1962", 2, 2
+
+    def increment(self, past, dt, k):
+        point = past[0]
+        second = point.rhs(combine((1, point.u), (2 * dt / 3, point.f)), 2 / 3, 1)
+        return combine((dt / 4, point.f), (3 * dt / 4, second))
+'''
+
+DATA = '''
+"""Bright above or bright below, and nothing else."""
+import numpy as np
+
+from stepnet.data import Augmentation, Data, ImageSet, register_data
+
+
+def halves(count, seed):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 2, count)
+    images = rng.integers(0, 128, (count, 8, 8, 1), dtype=np.uint8)
+    images[labels == 0, :4] += 100
+    images[labels == 1, 4:] += 100
+    return ImageSet(images, labels, ("above", "below"), Augmentation(pad=1))
+
+
+@register_data("halves_of_mine")
+def load(root):
+    return Data.of("halves_of_mine", train=halves(800, seed=0), test=halves(200, seed=1))
+'''
+
+
+def import_file(folder: Path, text: str) -> None:
+    """What `import mine` does with a file of the user's own."""
+    file = folder / "mine.py"
+    file.write_text(text)
+    spec = importlib.util.spec_from_file_location("mine", file)
+    assert spec is not None and spec.loader is not None
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+def train_and_resume(folder: Path, **changes: object) -> Run:
+    whole, stopped = (tiny_config(folder / name, **changes) for name in ("whole", "stopped"))
+    with pytest.raises(Interrupted):
+        train(stopped, watcher=StopAt(1, 2))
+    run = train(stopped)
+    assert_same_run(run, train(whole))
+    return run
+
+
+@pytest.mark.usefixtures("registries")
+def test_a_new_scheme(tmp_path, capsys) -> None:
+    import_file(tmp_path, SCHEME)
+    run = train_and_resume(tmp_path, model="tiniest", scheme="ralston_of_mine", recipe={"epochs": 2})
+    assert 0 < evaluate(run).error < 100
+    assert main(["inspect", str(run.folder), "--out", str(tmp_path / "drawn.svg")]) == 0
+    assert "ralston_of_mine" in capsys.readouterr().out and "<svg" in (tmp_path / "drawn.svg").read_text()
+    assert stepnet.analysis.order("ralston_of_mine") == 2
+    assert stepnet.analysis.stability_interval("ralston_of_mine") == 2
+    assert main(["scheme", "ralston_of_mine"]) == 0
+    assert "u_{n+1} = u_n + dt/4 f_1 + 3 dt/4 f_2" in capsys.readouterr().out
+    decay = stepnet.solve(lambda t, u: -u, torch.ones(1, dtype=torch.float64), (0.0, 1.0), 10, "ralston_of_mine")
+    assert float(decay.u[-1]) == pytest.approx((1 - 0.1 + 0.1**2 / 2) ** 10, abs=1e-12)
+
+
+@pytest.mark.usefixtures("registries")
+def test_a_new_data_set(tmp_path, capsys) -> None:
+    import_file(tmp_path, DATA)
+    run = train_and_resume(tmp_path, model="tiniest", data="halves_of_mine", recipe={"epochs": 4, "batch_size": 100})
+    assert evaluate(run).error < 25  # chance is 50
+    assert main(["inspect", str(run.folder), "--out", str(tmp_path / "drawn.svg")]) == 0
+    assert main(["data", "list"]) == 0
+    assert "halves_of_mine" in capsys.readouterr().out
