@@ -13,8 +13,6 @@ from stepnet.commands.train import Compare, Train
 from stepnet.conversion.foreign import is_foreign
 from stepnet.data import datasets
 from stepnet.nets import model_entry
-from stepnet.nets import registry as models
-from stepnet.schemes import registry as schemes
 from stepnet.training.config import name_and_scheme
 
 ROOT = Path(__file__).parent.parent
@@ -40,14 +38,7 @@ def commands(page: Path) -> Iterator[tuple[list[str], str]]:
 TYPED = [pytest.param(*each, id=f"{page.stem}-{shlex.join(each[0])}") for page in PAGES for each in commands(page)]
 
 
-@pytest.fixture
-def own_names(monkeypatch) -> None:
-    """What a page registers is gone after it."""
-    for module, name in ((models, "_entries"), (schemes, "_factories"), (schemes, "_aliases"), (datasets, "_loaders")):
-        monkeypatch.setattr(module, name, dict(getattr(module, name)))
-
-
-@pytest.mark.usefixtures("own_names")
+@pytest.mark.usefixtures("registries")
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.stem)
 def test_a_page_runs_from_top_to_bottom(page: Path, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)  # for what an example writes
