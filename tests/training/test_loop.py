@@ -9,8 +9,10 @@ import torch
 from stepnet import UserError
 from stepnet.data import ImageSet, evaluation_batches
 from stepnet.training import Run, Watcher, evaluate, loop, train
-from stepnet.training.loop import Trainer, evaluate_batch
-from stepnet.training.signals import Asked, Interrupted
+from stepnet.training import job as job_module
+from stepnet.training.job import Job
+from stepnet.training.loop import evaluate_batch, fit
+from stepnet.training.signals import Interrupted, StopRequest
 from training.tiny import read_all, tiny_config
 
 TIMINGS = {"seconds", "images_per_second"}
@@ -118,16 +120,18 @@ def test_weights_that_are_not_finite_never_take_the_place_of_good_ones(tmp_path)
 
         def step(self, progress, images_per_second):
             if progress.step == 3:
-                next(iter(trainer.net.parameters())).data[0] = float("inf")
+                next(iter(job.net.parameters())).data[0] = float("inf")
 
-    trainer = Trainer(config, True, Overflow(), Asked())
-    with pytest.raises(UserError, match=r"stem\.weight is inf at epoch 0, step 3, .* last good checkpoint is .*last"):
-        trainer.fit()
-    assert all(tensor.isfinite().all() for tensor in read_all(trainer.run.last).values())
+    with (
+        Job(config, True) as job,
+        pytest.raises(UserError, match=r"stem\.weight is inf at epoch 0, step 3, .* last good checkpoint is .*last"),
+    ):
+        fit(job, Overflow(), StopRequest())
+    assert all(tensor.isfinite().all() for tensor in read_all(job.run.last).values())
 
 
 def test_a_test_loss_that_is_not_finite_stops_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(Trainer, "evaluate", lambda self: (float("nan"), 50.0))
+    monkeypatch.setattr(loop, "evaluate_epoch", lambda *_: {"test_loss": float("nan"), "test_error": 50.0})
     with pytest.raises(UserError, match="the test loss is nan at epoch 0, step 6"):
         train(tiny_config(tmp_path / "a"))
     assert Run(tmp_path / "a").metrics() == [] and not (tmp_path / "a" / "best.safetensors").exists()
@@ -144,7 +148,9 @@ def test_a_stop_is_not_kept_waiting_by_the_evaluation(tmp_path, uninterrupted, m
 
     with monkeypatch.context() as patched:
         patched.setattr(loop, "evaluate_batch", evaluate_and_stop)
-        patched.setattr(loop, "evaluation_batches", lambda data, size, **ranks: evaluation_batches(data, 100, **ranks))
+        patched.setattr(
+            job_module, "evaluation_batches", lambda data, size, **ranks: evaluation_batches(data, 100, **ranks)
+        )
         with pytest.raises(Interrupted):
             train(config)
     assert len(steps) == 1
@@ -202,8 +208,8 @@ def test_tensorboard_gets_the_metrics_and_every_k(tmp_path):
 
 def test_vectors_can_be_spared_from_weight_decay(tmp_path):
     config = tiny_config(tmp_path / "a", recipe={"decay_vectors": False, "epochs": 1})
-    trainer = Trainer(config, True, Watcher(), Asked())
-    decayed, spared = trainer.optimizer.param_groups
+    with Job(config, True) as job:
+        decayed, spared = job.optimizer.param_groups
     assert decayed["weight_decay"] == 1e-4 and spared["weight_decay"] == 0
     assert all(p.ndim > 1 for p in decayed["params"]) and all(p.ndim == 1 for p in spared["params"])
 

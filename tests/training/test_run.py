@@ -13,7 +13,7 @@ from stepnet.training import Run, run
 from training.tiny import tiny_config
 
 
-def test_a_folder_in_the_hands_of_another_process_is_refused(tmp_path):
+def test_a_folder_in_use_by_another_process_is_refused(tmp_path):
     config = tiny_config(tmp_path / "a")
     here = Run(tmp_path / "a")
     held = here.open(config, resume=True)
@@ -23,7 +23,7 @@ def test_a_folder_in_the_hands_of_another_process_is_refused(tmp_path):
         try:
             here.open(config, resume=True)
         except UserError as error:
-            os._exit(42 if "is in the hands of another process" in str(error) else 1)
+            os._exit(42 if "is in use by another process" in str(error) else 1)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
     assert here.config_file.stat() == before

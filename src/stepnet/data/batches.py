@@ -66,6 +66,11 @@ class Batches:
             start + size * (self.rank + 1) // self.world_size,
         )
 
+    def places(self, step: int, count: int) -> range:
+        """This rank's places in batch `step`, as many as images of it could be read."""
+        first = self.positions(step).start - step * self.batch_size
+        return range(first, first + count)
+
     def epoch(self, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
         """This rank's part of each batch of `epoch`, from step `start` on."""
         return self.source.read(self._requests(epoch, start), self.normalise)

@@ -1,11 +1,13 @@
 """Training: recipes as data, one visible loop, checkpoints that lose nothing, evaluation and comparison.
 
-recipes     the paper's recipes and a fast one          loop         the training loop
-config      what a run is made of                       checkpoint   one safetensors file
-build       from a config to a network                  run          the run's folder
-evaluation  the test error of a run                     comparison   several models and seeds
+recipes     the paper's recipes and a fast one          loop         the training loop, top to bottom
+config      what a run is made of                       job          the parts of a run under way
+build       from a config to network and optimiser      scores       losses and errors, summed on the device
+run         the run's folder                            saving       when it is saved, how it stops
+checkpoint  one safetensors file                        signals      how it is asked to stop
+evaluation  the test error of a run                     processes    what its processes tell each other
+comparison  several models and seeds                    rendezvous   where they meet
 display     what a person sees of it                    precision    what the machine can compute in
-signals     how it is asked to stop                     rendezvous   where its processes meet
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""From a config to a network: ours by name, or someone else's (`timm/…`, `torchvision/…`) with a scheme put in."""
+"""From a config to a network, ours or someone else's (`timm/…`) with a scheme put in, and to its optimiser."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from torch import nn
 from stepnet.data import Data
 from stepnet.errors import UserError
 from stepnet.nets import create_model
+from stepnet.nets.residual import vectors
 from stepnet.training.config import TrainConfig, name_and_scheme
+from stepnet.training.recipes import Recipe
 
 
 def build_network(config: TrainConfig, data: Data) -> nn.Module:
@@ -25,6 +27,17 @@ def build_network(config: TrainConfig, data: Data) -> nn.Module:
         shared = {n: t for n, t in reference.items() if n in own and own[n].shape == t.shape}
         network.load_state_dict(own | shared)
     return network
+
+
+def build_optimizer(recipe: Recipe, network: nn.Module) -> torch.optim.SGD:
+    """SGD with momentum; norms, biases and k are spared from weight decay where the recipe says so."""
+    spared = set() if recipe.decay_vectors else vectors(network)
+    groups: list[dict[str, Any]] = [{"params": [p for n, p in network.named_parameters() if n not in spared]}]
+    if spared:
+        groups.append({"params": [p for n, p in network.named_parameters() if n in spared], "weight_decay": 0.0})
+    # The running cost R is weight decay or the kinetic cost, one of them.
+    decay = recipe.weight_decay if recipe.running_cost == "weight_decay" else 0.0
+    return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, weight_decay=decay, nesterov=recipe.nesterov)
 
 
 def _seeded(config: TrainConfig, data: Data) -> nn.Module:

@@ -38,15 +38,20 @@ class Display(Watcher):
         if sys.stdout.isatty() and not self.quiet:
             columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
             self.bar = Progress(*columns, console=Console(), transient=True)
-            done = progress.epoch * self.steps + progress.step
+            done = self._steps_done(progress)
             self.task = self.bar.add_task(self.title, total=self.epochs * self.steps, completed=done)
             self.bar.start()
 
     def step(self, progress: checkpoint.Progress, images_per_second: float) -> None:
-        if self.bar is not None:
+        if self.bar is not None and progress.seen:
             loss, error = progress.loss_sum / progress.seen, 100 * progress.wrong / progress.seen
             text = f"{self.title} {progress.epoch + 1}/{self.epochs} loss {loss:.3f} error {error:.2f}%"
-            self.bar.update(self.task, advance=1, description=f"{text} {images_per_second:.0f} images/s")
+            self.bar.update(
+                self.task, completed=self._steps_done(progress), description=f"{text} {images_per_second:.0f} images/s"
+            )
+
+    def _steps_done(self, progress: checkpoint.Progress) -> int:
+        return progress.epoch * self.steps + progress.step
 
     def epoch(self, line: dict[str, Any]) -> None:
         width = len(str(self.epochs))

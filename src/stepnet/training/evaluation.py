@@ -10,8 +10,8 @@ import torch
 from stepnet.data import Data, evaluation_batches, get_data
 from stepnet.training import checkpoint
 from stepnet.training.build import build_network
-from stepnet.training.loop import evaluate_batch
 from stepnet.training.run import Run
+from stepnet.training.scores import evaluate_batch
 
 
 class Evaluation(NamedTuple):
@@ -39,10 +39,10 @@ def evaluate(run: Run, which: Literal["best", "last"] = "last", data_root: str |
     network, progress = load_network(run, which, data)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # whatever it was trained on
     network.eval().to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    sums = torch.zeros(3, dtype=torch.float64, device=device)
+    sums = torch.zeros(4, dtype=torch.float64, device=device)
     with torch.inference_mode():
         for images, labels in evaluation_batches(data, 500).epoch():
             sums += evaluate_batch(network, images.to(device), labels.to(device))
-    loss, wrong, count = sums.tolist()
+    loss, wrong, count, _ = sums.tolist()
     epochs = progress.epoch + 1 if which == "best" else progress.epoch
     return Evaluation(loss / count, 100 * wrong / count, int(count), epochs)

@@ -1,4 +1,4 @@
-"""Where the processes of a run meet, when torchrun starts them again, and when they part.
+"""Where the processes of a run meet, when torchrun starts them again, and when they leave.
 
 torchrun's agent keeps one key-value store for all attempts, and the keys under which processes publish their addresses
 are the same in each. After a rank was killed, a restarted one may read the address of a dead one there and fail with
@@ -20,7 +20,7 @@ PORT_KEY = "stepnet/port_of_rank_0"
 
 
 @cache  # one process belongs to one attempt; the store lives as long as the process
-def meet_anew(patience: float = 300.0) -> Store | None:
+def use_fresh_store(patience: float = 300.0) -> Store | None:
     """Point torch's rendezvous at a store of this attempt's own; None where no torchrun agent holds a shared one."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
@@ -36,7 +36,7 @@ def meet_anew(patience: float = 300.0) -> Store | None:
 
 
 @cache
-def part_at_exit() -> None:
+def leave_group_at_exit() -> None:
     """Leave the process group when this process ends, and not before: `compare` trains one network after the other."""
     atexit.register(lambda: dist.destroy_process_group() if dist.is_initialized() else None)
 

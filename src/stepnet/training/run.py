@@ -63,7 +63,7 @@ class Run:
         """Make the folder, or find in it a run of the same config; hold it, as long as the handle is kept open."""
         if self.config_file.exists():
             if not resume:
-                raise UserError(f"{self.folder} holds a run already: name another --out, or leave --no-resume away")
+                raise UserError(f"{self.folder} holds a run already: name another --out, or drop --no-resume")
             differences = self.config.differences(config)
             if differences:
                 raise UserError(f"{self.folder} holds another run: {differences[0]}; name another --out")
@@ -75,9 +75,7 @@ class Run:
         except OSError as error:
             raise UserError(f"cannot write to {self.folder}: {error.strerror}") from None
         if held is None:
-            raise UserError(
-                f"{self.folder} is in the hands of another process: wait for its end, or name another --out"
-            )
+            raise UserError(f"{self.folder} is in use by another process: wait until it ends, or name another --out")
         sweep(self.folder)
         config.write(self.config_file)
         return held

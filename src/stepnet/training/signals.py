@@ -22,7 +22,7 @@ class Interrupted(Exception):
 ECHO = 1.0
 
 
-class Asked:
+class StopRequest:
     """The number of the signal that asked the run to stop, 0 while none did; and when it did."""
 
     number: int = 0
@@ -30,22 +30,22 @@ class Asked:
 
 
 @contextmanager
-def stop_signals() -> Iterator[Asked]:
+def stop_signals() -> Iterator[StopRequest]:
     """Catch SIGINT and SIGTERM for a while. A second one stops at once, as ever."""
-    asked = Asked()
+    request = StopRequest()
     if threading.current_thread() is not threading.main_thread():  # Python allows handlers in the main thread only
-        yield asked
+        yield request
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if not asked.number:
-            asked.number, asked.at = number, time.monotonic()
-        elif time.monotonic() - asked.at > ECHO:
+        if not request.number:
+            request.number, request.at = number, time.monotonic()
+        elif time.monotonic() - request.at > ECHO:
             raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield asked
+        yield request
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,0 +1,112 @@
+"""The parts of a run under way: network, optimiser, batches, folder, and its position."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+
+from stepnet.data import Data, evaluation_batches, get_data, training_batches
+from stepnet.errors import UserError
+from stepnet.nets.compiled import compiled
+from stepnet.nets.cost import takes_cost
+from stepnet.training import checkpoint
+from stepnet.training.build import build_network, build_optimizer
+from stepnet.training.checkpoint import Progress
+from stepnet.training.config import TrainConfig
+from stepnet.training.precision import check_precision
+from stepnet.training.processes import Processes
+from stepnet.training.run import Run
+
+
+class Job:
+    """What the loop works on. `net` is the network; `model` is it as compiled and distributed, for training steps."""
+
+    def __init__(self, config: TrainConfig, resume: bool) -> None:
+        check_precision(config.precision)
+        self.config, self.recipe = config, config.recipe
+        self.processes = Processes(config)
+        self.accelerator = self.processes.accelerator
+        self.data: Data = get_data(config.data, config.data_root)
+        self.net = self._placed(build_network(config, self.data))
+        if self.recipe.running_cost == "kinetic" and not takes_cost(self.net):
+            raise UserError(
+                f"running_cost = 'kinetic': {config.model} has no stages whose f(X_n) could be summed; "
+                "take 'weight_decay'"
+            )
+        self.optimizer = build_optimizer(self.recipe, self.net)
+        rank, count = self.processes.rank, self.processes.count
+        self.batches = training_batches(
+            self.data, self.recipe.batch_size, seed=config.seed, rank=rank, world_size=count
+        )
+        self.tests = evaluation_batches(self.data, 500 * count, rank=rank, world_size=count)
+        self.run = Run(Path(config.out))
+        found = self.processes.on_main(lambda: self._open(resume))
+        self.progress = checkpoint.load(self.run.last, self.net, self.optimizer) if found else Progress()
+        self.model, self.stepper = self.accelerator.prepare(
+            compiled(self.net) if config.compile else self.net, self.optimizer
+        )
+
+    def _placed(self, network: nn.Module) -> nn.Module:
+        if self.config.sync_bn and self.processes.device.type == "cpu":
+            raise UserError("--sync-bn: torch's synchronised batch norm is for GPUs, and this run is on a CPU")
+        layout = torch.channels_last if self.config.channels_last else torch.contiguous_format
+        return network.to(self.processes.device).to(memory_format=layout)  # type: ignore[call-overload, no-any-return]
+
+    def _open(self, resume: bool) -> bool:
+        """Take the run's folder; whether there is a checkpoint in it to go on from."""
+        self.held = self.run.open(self.config, resume)
+        return self.run.last.exists()
+
+    @property
+    def is_done(self) -> bool:
+        return self.progress.epoch >= self.recipe.epochs
+
+    def learning_rate(self, epoch: int, step: int) -> float:
+        """The learning rate of a step."""
+        return self.recipe.learning_rate(epoch + step / len(self.batches))
+
+    def training_mode(self) -> None:
+        """Batch norm by the batch, unless the run keeps its statistics."""
+        self.model.train()
+        self.net.train()
+        if self.config.freeze_bn:
+            for module in self.net.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.eval()
+
+    def record_start(self) -> None:
+        """Write down on what the run goes on; forget lines and events of epochs that are run again."""
+        self.run.record_environment()
+        self.run.cut_metrics(self.progress.epoch)
+        if self.config.log != "none":
+            self.accelerator.init_trackers(
+                "tensorboard", init_kwargs={"tensorboard": {"purge_step": self.progress.epoch}}
+            )
+
+    def log(self, line: dict[str, Any]) -> None:
+        """Send an epoch's line to where else the run is logged."""
+        if self.config.log != "none":
+            values = {k: v for k, v in line.items() if isinstance(v, float)}
+            values |= {f"k/{layer}": k for layer, k in line["k"].items() if isinstance(k, float)}
+            self.accelerator.log(values, step=line["epoch"])
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Let go of the network and of the folder.
+
+        DistributedDataParallel goes before its process group (`leave_group_at_exit`). If it held the last reference to
+        the group, the group's threads would be joined under Python's lock, for which one of them may be waiting: now
+        and then a process never ended.
+        """
+        self.model = self.stepper = None
+        self.accelerator.free_memory()
+        for tracker in self.accelerator.trackers:
+            tracker.finish()
+        if self.processes.is_main:
+            self.held.close()

@@ -1,0 +1,24 @@
+"""What processes tell each other; alone, a process asks itself. Two are in test_distributed.py."""
+
+import pytest
+import torch
+
+from stepnet import UserError
+from stepnet.training.processes import Processes
+from training.tiny import tiny_config
+
+
+def test_one_process_is_its_own_answer(tmp_path):
+    alone = Processes(tiny_config(tmp_path))
+    assert (alone.count, alone.rank, alone.is_main) == (1, 0, True)
+    assert alone.sum(torch.tensor([1.0, 2.0])) == [1.0, 2.0]
+    assert alone.largest([3, 0.5]) == [3, 0.5]
+    assert alone.on_main(lambda: {"found": True}) == {"found": True}
+
+
+def test_what_the_main_process_refuses_is_refused(tmp_path):
+    def refuse():
+        raise UserError("there is a run already")
+
+    with pytest.raises(UserError, match="there is a run already"):
+        Processes(tiny_config(tmp_path)).on_main(refuse)

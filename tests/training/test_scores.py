@@ -1,0 +1,34 @@
+"""Losses and errors are summed on the device: nobody waits in a step, and no reading changes what is found."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from stepnet.training import scores, train
+from stepnet.training.processes import Processes
+from training.test_loop import assert_same_run
+from training.tiny import tiny_config
+
+
+def test_a_batch_is_scored_by_loss_error_and_top_5():
+    torch.manual_seed(0)
+    logits, labels = torch.randn(40, 9), torch.randint(9, (40,))
+    loss, wrong, count, missed = scores.evaluate_batch(nn.Identity(), logits, labels).tolist()
+    order = (-logits).argsort(1).tolist()
+    assert loss == pytest.approx(float(F.cross_entropy(logits, labels, reduction="sum")))
+    assert wrong == sum(row[0] != label for row, label in zip(order, labels.tolist(), strict=True))
+    assert missed == sum(label not in row[:5] for row, label in zip(order, labels.tolist(), strict=True))
+    assert count == 40
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e9])
+def test_readings_are_few_and_change_no_bit(tmp_path, monkeypatch, seconds):
+    reads = []
+    monkeypatch.setattr(Processes, "sum", lambda self, values: reads.append(values) or values.tolist())
+    monkeypatch.setattr(scores, "SECONDS_BETWEEN_READINGS", seconds)
+    run = train(tiny_config(tmp_path / "a", model="tiniest"))
+    # With the longest interval an epoch of 6 steps reads after its first step and at its end, then evaluates and saves.
+    assert len(reads) == 2 * 4 if seconds else len(reads) > 2 * 6
+    monkeypatch.undo()
+    assert_same_run(run, train(tiny_config(tmp_path / "b", model="tiniest")))
