@@ -17,8 +17,9 @@ BELOW = {  # what each room may import besides itself and the modules that lie b
     "nets": {"schemes"},
     "conversion": {"schemes", "nets"},
     "training": {"schemes", "data", "nets", "conversion"},
+    "timing": {"schemes", "data", "nets", "conversion", "training"},
     "report": {"schemes", "data", "analysis", "nets", "conversion", "training"},
-    "commands": {"schemes", "data", "analysis", "nets", "conversion", "training", "report"},
+    "commands": {"schemes", "data", "analysis", "nets", "conversion", "training", "timing", "report"},
     "cli": {"commands"},
 }
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import tyro
 
+from stepnet.commands.bench import Bench
 from stepnet.commands.data import Data
 from stepnet.commands.inspect import Inspect
 from stepnet.commands.models import Models
@@ -27,6 +28,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "models": Models,
     "table": Table,
     "data": Data,
+    "bench": Bench,
 }
 
 

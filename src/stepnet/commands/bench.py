@@ -1,0 +1,54 @@
+"""`stepnet bench`: what the schemes cost on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import arg
+
+from stepnet.errors import UserError
+
+
+@dataclass
+class Bench:
+    """Time training steps side by side: LM against plain, converted against original, gated, reversible.
+
+    Ratios within one process, interleaved, medians with quartiles; the null twin is the baseline timed twice, and
+    tells what this machine resolves. The scripts in benchmarks/ measure more, also against other libraries.
+    """
+
+    profile: Annotated[str | None, arg(metavar="MODEL")] = None
+    """Instead, tell where the time of a training step of this network goes."""
+    repeats: int = 11
+    """Repetitions of each variant."""
+    threads: int = 1
+    """Threads of the process. With more than one the clock is wall time, and other processes disturb it."""
+    out: Annotated[Path | None, arg(metavar="FILE")] = None
+    """Write what was measured, with versions and machine, to this JSON file."""
+
+    def __call__(self) -> None:
+        for name, value in (("repeats", self.repeats), ("threads", self.threads)):
+            if value < 1:
+                raise UserError(f"--{name} {value}: expected 1 or more")
+        import torch
+        from rich.console import Console
+
+        from stepnet.timing.harness import print_rows, write_rows
+
+        torch.set_num_threads(self.threads)
+        if self.profile is not None:
+            from stepnet.timing.shares import time_shares
+
+            title, measured = f"a training step of {self.profile}", time_shares(self.profile)
+        else:
+            from stepnet.timing.rows import quick
+
+            title, measured = "stepnet bench", quick(self.repeats)
+        with Console(stderr=True).status("measuring"):
+            rows = list(measured)
+        print_rows(rows, title)
+        if self.out is not None:
+            command = "stepnet bench" + ("" if self.profile is None else f" --profile {self.profile}")
+            write_rows(self.out, command, rows, command)

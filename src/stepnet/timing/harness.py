@@ -1,0 +1,176 @@
+"""Variants side by side in one process: interleaved, medians with quartiles, and what the machine resolves.
+
+Each repetition runs every variant once, in an order that rotates, and a ratio is formed within a repetition: what slows
+the machine slows both. The baseline runs twice, as itself and as its *null twin*; a ratio inside the twin's spread
+is no difference. With one thread the clock is the processor time of this process, which stands still while another
+process has the core.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from stepnet.files import whole_file
+
+Variant = Callable[[], object]
+Seconds = dict[str, list[float]]
+TWIN = "null twin"
+LIBRARIES = ("torch", "timm", "torchvision", "transformers", "memcnn", "momentumnet", "revtorch", "numpy", "stepnet")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The median of some repetitions, and their quartiles."""
+
+    median: float
+    lower: float
+    upper: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        if len(values) == 1:
+            return cls(values[0], values[0], values[0])
+        lower, median, upper = statistics.quantiles(values, n=4, method="inclusive")
+        return cls(median, lower, upper)
+
+    @classmethod
+    def exact(cls, value: float) -> Spread:
+        """A figure that is counted, not timed."""
+        return cls(value, value, value)
+
+    def __str__(self) -> str:
+        if self.lower == self.upper:
+            return _short(self.median)
+        return f"{_short(self.median)} ({_short(self.lower)}–{_short(self.upper)})"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table: what was measured, beside the null twin and what was to be reached."""
+
+    what: str
+    value: Spread
+    unit: str = "x"
+    null: Spread | None = None
+    reach: str = ""
+    note: str = ""
+
+
+def interleave(
+    variants: Mapping[str, Variant], repeats: int, clock: Callable[[], float] | None = None, warmup: int = 1
+) -> Seconds:
+    """The seconds of each repetition of each variant; those of `warmup` are not counted."""
+    clock = clock or steady_clock()
+    names = list(variants)
+    seconds: Seconds = {name: [] for name in names}
+    collecting = gc.isenabled()
+    gc.disable()  # a collection would fall on whichever variant is running
+    try:
+        for repeat in range(-warmup, repeats):
+            gc.collect()
+            shift = repeat % len(names)
+            for name in names[shift:] + names[:shift]:
+                start = clock()
+                variants[name]()
+                if repeat >= 0:
+                    seconds[name].append(clock() - start)
+    finally:
+        if collecting:
+            gc.enable()
+    return seconds
+
+
+def compare(
+    variants: Mapping[str, Variant], baseline: Variant, repeats: int, clock: Callable[[], float] | None = None
+) -> tuple[dict[str, Spread], Spread]:
+    """The time of each variant over that of the baseline, and the null twin's."""
+    seconds = interleave({"baseline": baseline, TWIN: baseline, **variants}, repeats, clock)
+    return {name: ratio(seconds, name, "baseline") for name in variants}, ratio(seconds, TWIN, "baseline")
+
+
+def ratio(seconds: Seconds, over: str, under: str) -> Spread:
+    """The spread of the ratios, each formed within one repetition."""
+    return Spread.of([a / b for a, b in zip(seconds[over], seconds[under], strict=True)])
+
+
+def steady_clock() -> Callable[[], float]:
+    """Processor time where one thread does the work; wall time where several share it."""
+    torch = sys.modules.get("torch")
+    return time.process_time if torch is None or torch.get_num_threads() == 1 else time.perf_counter
+
+
+def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
+    """The `p` of `cost ~ size^p`, by least squares on logarithms."""
+    import numpy as np
+
+    slope: float = np.polyfit(np.log(np.asarray(sizes, float)), np.log(np.asarray(costs, float)), 1)[0]
+    return float(slope)
+
+
+def machine() -> dict[str, Any]:
+    """Where it was measured, and with what."""
+    torch = sys.modules.get("torch")
+    versions = {}
+    for name in LIBRARIES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "processor": _processor(),
+        "cpus": os.cpu_count(),
+        "threads": None if torch is None else torch.get_num_threads(),
+        "load_average": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+        "versions": versions,
+    }
+
+
+def print_rows(rows: Iterable[Row], title: str) -> None:
+    """One table on the terminal."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("what", "median (quartiles)", "null twin", "reach", "note", title=title)
+    for row in rows:
+        table.add_row(row.what, f"{row.value} {row.unit}", str(row.null or ""), row.reach, row.note)
+    Console().print(table)
+
+
+def write_rows(path: Path, section: str, rows: Iterable[Row], command: str, **more: Any) -> None:
+    """Put the rows under their section into the file, beside what stands there of other sections."""
+    known = json.loads(path.read_text()) if path.exists() else {}
+    known[section] = {
+        "command": command,
+        "measured": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "machine": machine(),
+        "rows": [asdict(row) for row in rows],
+        **more,
+    }
+    with whole_file(path) as partial:
+        partial.write_text(json.dumps(known, indent=1) + "\n")
+
+
+def _short(value: float) -> str:
+    """Three figures."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())

@@ -1,0 +1,110 @@
+"""The measurements, each a function that gives the rows of a table. `stepnet bench` runs the quick ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import torch
+from torch import nn
+
+from stepnet.conversion import convert, load_foreign
+from stepnet.errors import UserError
+from stepnet.nets import ResidualNetwork, create_model
+from stepnet.nets.profile import saved_bytes
+from stepnet.timing.harness import Row, Spread, compare
+from stepnet.timing.memory import peak_bytes
+from stepnet.timing.steps import batch, forward_pass, gradient, training_step
+
+MIB = 2**20
+
+
+def quick(repeats: int) -> Iterator[Row]:
+    """About a minute on a quiet core."""
+    yield from lm_over_plain([20], repeats)
+    yield from saved_by_lm([20, 110])
+    with suppress(UserError):  # timm is no part of an installation, and wants a torchvision that fits torch
+        yield from converted_over_original(["timm/resnet18"], repeats, size=4, pixels=96)
+    yield from stochastic_over_plain(repeats, "resnet20")
+    yield from reversible_over_stored(["revnet38"], repeats)
+
+
+def lm_over_plain(depths: Sequence[int], repeats: int, size: int = 32, compiled: bool = False) -> Iterator[Row]:
+    """A training step of the same blocks under `lm` and under `euler`, one `k` in each step being all that differs."""
+    images, labels = batch(size)
+    for depth in depths:
+        plain, lm = (_model(f"resnet{depth}", scheme) for scheme in ("euler", "lm"))
+        if compiled:
+            plain.compile(dynamic=False)
+            lm.compile(dynamic=False)
+        baseline = training_step(plain, images, labels)
+        ratios, null = compare({"lm": training_step(lm, images, labels)}, baseline, repeats)
+        mode, reach = ("compiled", "1.02") if compiled else ("eager", "1.05")
+        yield Row(f"training step, LM / plain, ResNet-{depth}, {mode}", ratios["lm"], null=null, reach=f"≤ {reach}")
+
+
+def saved_by_lm(depths: Sequence[int], size: int = 32) -> Iterator[Row]:
+    """What autograd keeps for the backward pass, LM minus plain, in tensors of the size of the widest state."""
+    images, _ = batch(size)
+    for depth in depths:
+        plain, lm = (saved_bytes(_model(f"resnet{depth}", scheme), images) for scheme in ("euler", "lm"))
+        state = 4 * size * 16 * 32 * 32
+        note = f"{(lm - plain) / MIB:.1f} MiB of {plain / MIB:.0f}; the widest state is {state / MIB:.1f}"
+        yield Row(
+            f"saved activations, LM - plain, ResNet-{depth}", Spread.exact((lm - plain) / state), "states", note=note
+        )
+
+
+def converted_over_original(names: Sequence[str], repeats: int, size: int = 8, pixels: int = 224) -> Iterator[Row]:
+    """A network of another library under `lm` by `convert`, against itself unconverted."""
+    for name in names:
+        torch.manual_seed(0)
+        original = load_foreign(name)
+        images, labels = batch(size, _pixels(original, pixels))
+        converted = convert(original, "lm", images[:1])
+        for what, over, under in (
+            ("training step", training_step(converted, images, labels), training_step(original, images, labels)),
+            ("forward", forward_pass(converted, images), forward_pass(original, images)),
+        ):
+            for model in (original, converted):
+                model.train(what != "forward")
+            ratios, null = compare({"converted": over}, under, repeats)
+            yield Row(f"{what}, converted / original, {name}", ratios["converted"], null=null, reach="≤ 1.05")
+
+
+def stochastic_over_plain(repeats: int, name: str = "resnet56", survival: float = 0.5, size: int = 32) -> Iterator[Row]:
+    """A training step in which dropped blocks are not computed; the gates of step 0, 1, 2, …"""
+    images, labels = batch(size)
+    plain, gated = create_model(name), create_model(name, stochastic_depth=survival)
+    ratios, null = compare(
+        {"gated": training_step(gated, images, labels)}, training_step(plain, images, labels), repeats
+    )
+    yield Row(
+        f"training step, stochastic depth p_L = {survival} / plain, {name}", ratios["gated"], null=null, reach="≤ 0.80"
+    )
+
+
+def reversible_over_stored(names: Sequence[str], repeats: int, size: int = 16) -> Iterator[Row]:
+    """A RevNet that recomputes against the same one that stores: time, and the peak of live memory."""
+    images, labels = batch(size)
+    for name in names:
+        stored, reversible = create_model(name, recompute=False), create_model(name)
+        ratios, null = compare(
+            {"reversible": training_step(reversible, images, labels)}, training_step(stored, images, labels), repeats
+        )
+        yield Row(f"training step, reversible / stored, {name}", ratios["reversible"], null=null, reach="≤ 1.4")
+        peaks = [peak_bytes(gradient(model, images)) / MIB for model in (reversible, stored)]
+        yield Row(f"peak memory, {name}", Spread.exact(peaks[0]), "MiB", note=f"stored: {peaks[1]:.0f} MiB")
+
+
+def _model(name: str, scheme: str) -> nn.Module:
+    torch.manual_seed(0)
+    model = create_model(name, scheme=scheme)
+    assert isinstance(model, ResidualNetwork)
+    return model
+
+
+def _pixels(model: nn.Module, wanted: int) -> int:
+    """The image size; a transformer takes the one that it was built for."""
+    size = getattr(getattr(model, "patch_embed", None), "img_size", None)
+    return int(size[0]) if size else wanted

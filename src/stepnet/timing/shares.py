@@ -1,0 +1,78 @@
+"""Where the time of a training step goes, and how near its convolutions come to the machine's matrix multiply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from stepnet.nets import create_model, model_entry
+from stepnet.nets.profile import Flops
+from stepnet.timing.harness import Row, Spread, interleave, steady_clock
+from stepnet.timing.memory import silent_profiler
+from stepnet.timing.steps import Step, batch, training_step
+
+# By the names of torch's operators, the first that fits. What a scheme does to its states is lerp, add and sub.
+KINDS = {
+    "convolution": ("conv", "mkldnn", "nnpack", "slow_conv"),
+    "matrix product": ("mm", "addmm", "bmm", "linear", "attention"),
+    "normalisation": ("norm",),
+    "optimiser": ("_foreach", "_fused", "optimizer"),
+    "activation, pooling": ("relu", "threshold", "pool", "gelu", "softmax", "nll"),
+    "the scheme": ("lerp", "add", "sub", "mul", "unbind", "stack", "select"),
+}
+OTHER = "other"
+
+
+def time_shares(name: str, size: int = 32, steps: int = 5) -> Iterator[Row]:
+    """The shares of a training step of a registered network, eager, by kind of operation."""
+    entry = model_entry(name)
+    images, labels = batch(size, entry.image_size, 10)
+    model = create_model(name, num_classes=10)
+    step = training_step(model, images, labels)
+    step()  # warm
+    clock = steady_clock()
+    with silent_profiler(), profile(activities=[ProfilerActivity.CPU]) as recorded:
+        start = clock()
+        for _ in range(steps):
+            step()
+        seconds = (clock() - start) / steps
+    spent = dict.fromkeys([*KINDS, OTHER], 0.0)
+    for event in recorded.key_averages():
+        spent[_kind(event.key)] += event.self_cpu_time_total / 1e6
+    total = sum(spent.values())
+    for kind, part in sorted(spent.items(), key=lambda item: -item[1]):
+        note = _convolution_rate(step, seconds * part / total) if kind == "convolution" else ""
+        yield Row(f"{name}: {kind}", Spread.exact(100 * part / total), "%", note=note)
+    yield Row(f"{name}: input", Spread.exact(100 * _input_seconds(size) / seconds), "%", note="beside the step")
+
+
+def _convolution_rate(step: Step, seconds: float) -> str:
+    with Flops() as counter:
+        step()
+    reached, limit = counter.total / seconds / 1e9, matrix_multiply_rate()
+    return f"{reached:.0f} GFLOP/s, {reached / limit:.2f} of the {limit:.0f} of a matrix multiply"
+
+
+def matrix_multiply_rate(n: int = 1024, repeats: int = 5) -> float:
+    """The best GFLOP/s of a product of two n x n matrices: what the machine's own library reaches."""
+    a, b = torch.randn(n, n), torch.randn(n, n)
+    seconds = interleave({"product": lambda: torch.mm(a, b)}, repeats)["product"]
+    return 2 * n**3 / min(seconds) / 1e9
+
+
+def _input_seconds(size: int, batches: int = 20) -> float:
+    """The seconds in which the input pipeline makes one batch of the size of CIFAR's."""
+    import numpy as np
+
+    from stepnet.data import Augmentation, Data, ImageSet, training_batches
+
+    images = np.zeros((size * batches, 32, 32, 3), np.uint8)
+    noise = ImageSet(images, np.zeros(len(images), np.int64), ("noise",), Augmentation(pad=4, flip=True))
+    loader = training_batches(Data.of("noise", noise, noise), size, seed=0)
+    return min(interleave({"epoch": lambda: list(loader.epoch(0))}, 3)["epoch"]) / batches
+
+
+def _kind(operator: str) -> str:
+    return next((kind for kind, names in KINDS.items() if any(name in operator.lower() for name in names)), OTHER)

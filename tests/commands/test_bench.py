@@ -1,0 +1,41 @@
+"""`stepnet bench`: one table, one file, one line for a mistake."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stepnet.cli import main
+from stepnet.timing import rows, shares
+from stepnet.timing.harness import Row, Spread
+
+
+def test_the_quick_set_is_printed_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def one_row(repeats: int) -> Iterator[Row]:
+        yield Row("LM / plain", Spread.of([1.0] * repeats), null=Spread.exact(1.0), reach="≤ 1.05")
+
+    monkeypatch.setattr(rows, "quick", one_row)
+    out = tmp_path / "bench.json"
+    assert main(["bench", "--repeats", "3", "--out", str(out)]) == 0
+    assert "LM / plain" in capsys.readouterr().out
+    assert json.loads(out.read_text())["stepnet bench"]["rows"][0]["reach"] == "≤ 1.05"
+
+
+def test_where_the_time_goes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(shares, "time_shares", lambda name: [Row(f"{name}: convolution", Spread.exact(70.0), "%")])
+    assert main(["bench", "--profile", "resnet20"]) == 0
+    assert "resnet20: convolution" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["--repeats", "0"], "--repeats 0: expected 1 or more"), (["--profile", "resnet21"], "did you mean")],
+)
+def test_mistakes(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", *arguments]) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,61 @@
+"""The harness: interleaving, quartiles, ratios within a repetition, what is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stepnet.timing.harness import Row, Spread, compare, exponent, interleave, write_rows
+
+
+class Clock:
+    """Time that passes only when a variant says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def takes(self, seconds: float) -> Callable[[], None]:
+        def run() -> None:
+            self.now += seconds
+
+        return run
+
+
+def test_variants_alternate_and_the_order_rotates() -> None:
+    ran: list[str] = []
+    seconds = interleave({name: lambda name=name: ran.append(name) for name in "abc"}, repeats=3)  # type: ignore[misc]
+    assert "".join(ran) == "cababcbcacab"  # the first three warm up
+    assert [len(values) for values in seconds.values()] == [3, 3, 3]
+
+
+def test_ratios_are_formed_within_a_repetition() -> None:
+    clock = Clock()
+    ratios, null = compare({"twice": clock.takes(2.0)}, clock.takes(1.0), 5, clock)
+    assert ratios["twice"] == Spread(2.0, 2.0, 2.0)
+    assert null == Spread(1.0, 1.0, 1.0)
+
+
+def test_quartiles() -> None:
+    assert Spread.of([5.0, 1.0, 2.0, 4.0, 3.0]) == Spread(3.0, 2.0, 4.0)
+    assert str(Spread.of([1.0, 1.5, 2.0])) == "1.5 (1.25–1.75)"
+    assert str(Spread.exact(1234.5)) == "1,234"
+
+
+def test_the_exponent_of_a_power_law() -> None:
+    assert exponent([1, 2, 4, 8], [3, 12, 48, 192]) == pytest.approx(2)
+
+
+def test_sections_are_written_side_by_side(tmp_path: Path) -> None:
+    path = tmp_path / "benchmarks.json"
+    write_rows(path, "first", [Row("a", Spread.exact(1.0))], "python first.py")
+    write_rows(path, "second", [Row("b", Spread.exact(2.0), null=Spread.exact(1.0))], "python second.py")
+    known = json.loads(path.read_text())
+    assert [section["rows"][0]["what"] for section in known.values()] == ["a", "b"]
+    assert known["second"]["rows"][0]["null"] == {"median": 1.0, "lower": 1.0, "upper": 1.0}
+    assert known["first"]["machine"]["versions"]["torch"] and known["first"]["command"] == "python first.py"
