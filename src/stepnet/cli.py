@@ -14,6 +14,7 @@ from stepnet.commands.bench import Bench
 from stepnet.commands.data import Data
 from stepnet.commands.inspect import Inspect
 from stepnet.commands.models import Models
+from stepnet.commands.report import Report
 from stepnet.commands.scheme import Scheme
 from stepnet.commands.table import Table
 from stepnet.commands.train import Compare, Evaluate, Train
@@ -23,6 +24,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "train": Train,
     "compare": Compare,
     "evaluate": Evaluate,
+    "report": Report,
     "scheme": Scheme,
     "inspect": Inspect,
     "models": Models,

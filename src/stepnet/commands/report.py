@@ -1,0 +1,28 @@
+"""`stepnet report`: runs as one page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+
+@dataclass
+class Report:
+    """Write one self-contained HTML page of runs: summary, curves, learned k_n, error against parameters, commands."""
+
+    runs: Annotated[Positional[list[Path]], arg(metavar="RUN [RUN ...]")]
+    """The folders of the runs. Runs on different data sets stand in different tables."""
+    out: Annotated[Path, arg(aliases=["-o"], metavar="FILE")] = Path("report.html")
+    """Where to write the page."""
+
+    def __call__(self) -> None:
+        from stepnet.errors import UserError
+        from stepnet.report.page import write_report
+
+        if not self.runs:
+            raise UserError("no runs: name their folders, as in stepnet report runs/compare/*")
+        write_report(self.runs, self.out)
+        print(f"wrote {self.out} ({self.out.stat().st_size / 1e6:.1f} MB)")

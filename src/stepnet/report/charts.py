@@ -1,0 +1,152 @@
+"""The charts of the report as data, and in words: curves, k_n by layer, error against parameters."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from stepnet.analysis import zero_stable
+from stepnet.nets.profile import Profile
+from stepnet.report.counts import count
+from stepnet.report.histories import NetworkRuns, RunHistory
+from stepnet.report.paper import CIFAR, IMAGENET, Row
+from stepnet.schemes import get_scheme
+
+FRAMES = 60  # so many epochs at most on the slider of k_n: a hundred long runs stay a small page
+SERIES = ("error", "test_error", "loss", "test_loss")
+
+Json = Any  # what json.dumps takes
+
+
+def section_data(data: str, networks: Sequence[NetworkRuns]) -> dict[str, Json]:
+    """All that the charts of one data set draw."""
+    runs = [(number, run) for number, network in enumerate(networks) for run in network.runs]
+    return {
+        "data": data,
+        "networks": [network.label for network in networks],
+        "runs": [
+            {"network": number, "seed": run.config.seed, "folder": str(run.folder), "complete": run.complete}
+            | {name: _finite(run.series(name)) for name in SERIES}
+            for number, run in runs
+        ],
+        "k": _coefficients([run for _, run in runs], {network.scheme for network in networks}),
+        "ours": [_our_point(network) for network in networks if network.cost and network.values(_last)],
+        "paper": [_printed_point(row) for row in printed_rows(data)],
+    }
+
+
+def printed_rows(data: str) -> list[Row]:
+    """The paper's rows for a data set, table by table."""
+    return [row for row in (*CIFAR, *IMAGENET) if row.dataset == data]
+
+
+def stable_interval(scheme: str) -> tuple[float, float] | None:
+    """The ends of the k for which a scheme with a free k is zero-stable; None where that is no bounded interval."""
+    held = zero_stable(scheme)
+    if getattr(held, "is_Interval", False) and held.start.is_finite and held.end.is_finite:
+        return float(held.start), float(held.end)
+    return None
+
+
+def curves_words(networks: Sequence[NetworkRuns]) -> str:
+    """The curves, for one who does not see them."""
+    ends = [
+        f"{network.label} from {_mean(network, _first):.2f} % to {_mean(network, _last):.2f} %"
+        for network in networks
+        if network.values(_last)
+    ]
+    longest = max((len(run.epochs) for network in networks for run in network.runs), default=0)
+    return f"Test error over {longest} epoch{'s' * (longest != 1)}, mean over seeds: {_listed(ends)}." if ends else ""
+
+
+def coefficients_words(networks: Sequence[NetworkRuns]) -> str:
+    """k_n by layer, for one who does not see it."""
+    told = []
+    for network in networks:
+        final = [run.coefficients[-1] for run in network.runs if run.epochs and run.coefficients[-1]]
+        ks = [(k, layer) for found in final for layer, k in found.items() if math.isfinite(k)]
+        if not ks:
+            continue
+        (low, lowest), (high, highest) = min(ks), max(ks)
+        told.append(f"{network.label} from {low:.3f} ({lowest}) to {high:.3f} ({highest})")
+    return f"Learned coefficients after the last epoch: {_listed(told)}." if told else ""
+
+
+def compression_words(networks: Sequence[NetworkRuns]) -> str:
+    """Error against parameters, for one who does not see it."""
+    points = [
+        f"{network.label} {network.cost.parameters / 1e6:.2f} M and {_mean(network, _last):.2f} %"
+        for network in networks
+        if network.cost and network.values(_last)
+    ]
+    printed = len(printed_rows(networks[0].config.data))
+    paper = f"{printed} points of the paper beside them" if printed else "the paper has no figure for this data set"
+    return f"Parameters and mean test error: {_listed(points)}; {paper}." if points else ""
+
+
+def _coefficients(runs: Sequence[RunHistory], schemes: set[str | None]) -> Json:
+    """`k_n` of every run that has any, after the epochs that the slider stops at."""
+    learned = [(number, run) for number, run in enumerate(runs) if any(run.coefficients)]
+    if not learned:
+        return None
+    length = max(len(run.epochs) for _, run in learned)
+    stops = sorted({round(j * (length - 1) / max(1, min(length, FRAMES) - 1)) for j in range(min(length, FRAMES))})
+    bands = {stable_interval(scheme) for scheme in schemes if scheme and get_scheme(scheme).trainable}
+    return {
+        "epochs": [stop + 1 for stop in stops],
+        "band": bands.pop() if len(bands) == 1 else None,
+        "runs": [
+            {
+                "run": number,
+                "layers": list(run.coefficients[-1] or run.coefficients[0]),
+                "values": [_finite(list(run.coefficients[min(stop, len(run.epochs) - 1)].values())) for stop in stops],
+            }
+            for number, run in learned
+        ],
+    }
+
+
+def _our_point(network: NetworkRuns) -> Json:
+    assert isinstance(network.cost, Profile)
+    errors = network.values(_last)
+    return {
+        "label": network.label,
+        "parameters": network.cost.parameters,
+        "error": _rounded(statistics.fmean(errors)),
+        "deviation": _rounded(statistics.stdev(errors)) if len(errors) > 1 else None,
+        "seeds": len(errors),
+    }
+
+
+def _printed_point(row: Row) -> Json:
+    parameters = count(row).parameters if row.params is None else float(row.params.removesuffix("M")) * 1e6
+    return {"family": row.model, "label": f"{row.model} {row.layers}", "parameters": parameters, "error": row.error}
+
+
+def _first(run: RunHistory) -> float:
+    return run.series("test_error")[0]
+
+
+def _last(run: RunHistory) -> float:
+    return run.last_error
+
+
+def _mean(network: NetworkRuns, of: Any) -> float:
+    values = network.values(of)
+    return statistics.fmean(values) if values else math.nan
+
+
+def _finite(values: Sequence[float]) -> list[float | None]:
+    return [_rounded(value) if math.isfinite(value) else None for value in values]
+
+
+def _rounded(value: float) -> float:
+    """Five digits: more than a chart shows, and half the page."""
+    return float(f"{value:.5g}")
+
+
+def _listed(parts: Sequence[str], most: int = 8) -> str:
+    more = f"; and {len(parts) - most} more" if len(parts) > most else ""
+    return "; ".join(parts[:most]) + more

@@ -1,0 +1,286 @@
+"""`stepnet report`: one page that needs nothing but itself. Tables are HTML, charts are drawn by the plotly inside."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import stepnet
+from stepnet.files import whole_file
+from stepnet.report.charts import coefficients_words, compression_words, curves_words, section_data
+from stepnet.report.histories import NetworkRuns, RunHistory, by_data, paired_difference, read_histories
+
+NOTHING = "–"
+# Nothing from outside: a browser refuses any request that a stranger's run folder might smuggle in.
+POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+
+
+def write_report(folders: Iterable[Path], path: Path) -> None:
+    """Write the report of these runs to `path`."""
+    page = report_page(read_histories(folders))
+    with whole_file(path) as partial:
+        partial.write_text(page, encoding="utf-8")
+
+
+def report_page(histories: Sequence[RunHistory]) -> str:
+    """The whole page."""
+    sections = by_data(histories)
+    data = [section_data(name, networks) for name, networks in sections.items()]
+    body = "\n".join(_section(number, name, networks) for number, (name, networks) in enumerate(sections.items()))
+    runs, networks = len(histories), sum(map(len, sections.values()))
+    lead = f"{_plural(runs, 'run')} of {_plural(networks, 'network')} on {', '.join(sections)}"
+    links = "".join(f'<li><a href="#data-{n}">{escape(name)}</a></li>' for n, name in enumerate(sections))
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<title>stepnet report: {escape(lead)}</title>
+<style>{_asset("page.css")}</style>
+</head>
+<body>
+<a class="skip" href="#main">Skip to the results</a>
+<header>
+<p class="brand">stepnet <span>report</span></p>
+<h1>{escape(lead)}</h1>
+<p class="meta">Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by stepnet {stepnet.__version__}.</p>
+<nav aria-label="Sections"><ul>{links}<li><a href="#configuration">Configuration</a></li>
+<li><a href="#environment">Environment</a></li><li><a href="#commands">Commands</a></li></ul></nav>
+</header>
+<main id="main">
+{body}
+{_configuration(histories)}
+{_environment(histories)}
+{_commands(histories)}
+</main>
+<noscript><p>The charts are drawn by the script inside this page; the tables need none.</p></noscript>
+<script type="application/json" id="report-data">{_embedded(data)}</script>
+<script>{_asset("vendor/plotly-basic.min.js")}</script>
+<script>{_asset("page.js")}</script>
+</body>
+</html>
+"""
+
+
+def _section(number: int, data: str, networks: Sequence[NetworkRuns]) -> str:
+    """One data set: its summary, its charts, all its runs."""
+    charts = [_chart(number, "curves", "Training and test curves", _CURVES, curves_words(networks))]
+    words = coefficients_words(networks)
+    if words:
+        charts.append(_chart(number, "k", "Learned k by layer", _SLIDER, words))
+    words = compression_words(networks)
+    if words:
+        charts.append(_chart(number, "compression", "Error against parameters", "", words))
+    return f"""<section id="data-{number}" aria-labelledby="data-{number}-title">
+<h2 id="data-{number}-title">{escape(data)}</h2>
+{_warnings(networks)}
+{_summary(data, networks)}
+{"".join(charts)}
+<details><summary>All runs on {escape(data)}</summary>{_all_runs(data, networks)}</details>
+</section>"""
+
+
+def _chart(number: int, kind: str, title: str, controls: str, words: str) -> str:
+    name = f"{kind}-{number}"
+    return f"""<figure class="chart" id="{name}" data-kind="{kind}" data-section="{number}">
+<h3>{title}</h3>
+<div class="controls">{controls.replace("NAME", name)}</div>
+<div class="plot" role="img" aria-label="{title}: {escape(words)}"></div>
+<figcaption>{escape(words)} <span class="note"></span></figcaption>
+<div class="actions"><button type="button" data-save="csv">Save CSV</button>
+<button type="button" data-save="svg">Save SVG</button>
+<details class="table"><summary>Data as a table</summary></details></div>
+</figure>"""
+
+
+_CURVES = """<fieldset><legend>Measure</legend>
+<label><input type="radio" name="NAME-measure" value="error" checked> error</label>
+<label><input type="radio" name="NAME-measure" value="loss"> loss</label></fieldset>
+<fieldset><legend>Axis</legend>
+<label><input type="radio" name="NAME-axis" value="linear" checked> linear</label>
+<label><input type="radio" name="NAME-axis" value="log"> log</label></fieldset>"""
+_SLIDER = """<label class="slider" for="NAME-epoch">Epoch <output id="NAME-output"></output></label>
+<input type="range" id="NAME-epoch" min="0" step="1">"""
+
+
+def _summary(data: str, networks: Sequence[NetworkRuns]) -> str:
+    """One row for each network; differences are paired, seed by seed, against the first one."""
+    headings = ["Model", "Scheme", "Seeds", "Parameters", "Mult-adds", "Error, last epoch (%)", "Error, best epoch (%)"]
+    headings += ["Top-5 error (%)", f"Minus {networks[0].label}, paired (95 %)", "Images/s", "Paper (%)"]
+    rows = []
+    for network in networks:
+        found = network.cost
+        rows.append(
+            [
+                network.label,
+                network.scheme or NOTHING,
+                str(len(network.counted)) + ("" if len(network.counted) == len(network.runs) else "*"),
+                f"{found.parameters:,}" if found else NOTHING,
+                _engineering(found.multiply_adds) if found else NOTHING,
+                _spread(network, lambda run: run.last_error),
+                _spread(network, lambda run: run.best_error),
+                _spread(network, lambda run: run.top5_error),
+                _difference(network, networks[0]),
+                _spread(network, lambda run: run.images_per_second, middle=True),
+                NOTHING if network.printed_error is None else f"{network.printed_error:.2f}",
+            ]
+        )
+    note = "Means ± standard deviations over the seeds of complete runs. The best epoch is chosen on the test set: "
+    note += "compare by the last one. A star: not all runs of the row are complete."
+    return _table(f"Summary on {data}", headings, rows) + f'<p class="note">{note}</p>'
+
+
+def _all_runs(data: str, networks: Sequence[NetworkRuns]) -> str:
+    headings = ["Run", "Model", "Seed", "Epochs", "Test error, last (%)", "best (%)", "Train loss", "Images/s", "State"]
+    rows = [
+        [
+            str(run.folder),
+            network.label,
+            str(run.config.seed),
+            f"{len(run.epochs)} of {run.config.recipe.epochs}",
+            _figure(run.last_error),
+            _figure(run.best_error),
+            _figure(run.series("loss")[-1], 4) if run.epochs else NOTHING,
+            _figure(run.images_per_second, 0),
+            "complete" if run.complete else "incomplete",
+        ]
+        for network in networks
+        for run in network.runs
+    ]
+    return _table(f"Runs on {data}", headings, rows)
+
+
+def _warnings(networks: Sequence[NetworkRuns]) -> str:
+    """What a reader must know before the figures: runs that were cut off, and figures that are no numbers."""
+    told = []
+    for run in (run for network in networks for run in network.runs):
+        if not run.complete:
+            told.append(f"{run.folder} is incomplete: {len(run.epochs)} of {run.config.recipe.epochs} epochs.")
+        if run.broken_epochs:
+            told.append(f"{run.folder} has figures that are no numbers, from epoch {run.broken_epochs[0]} on.")
+    items = "".join(f"<li>{escape(line)}</li>" for line in told)
+    return f'<ul class="warnings">{items}</ul>' if told else ""
+
+
+def _configuration(histories: Sequence[RunHistory]) -> str:
+    """What all runs share once; what differs, run by run."""
+    configs = {str(history.folder): _flat(dataclasses.asdict(history.config)) for history in histories}
+    return _shared_and_own("configuration", "Configuration", configs)
+
+
+def _environment(histories: Sequence[RunHistory]) -> str:
+    found = {str(history.folder): _flat(history.environment) for history in histories}
+    for values in found.values():
+        values.pop("command", None)
+    return _shared_and_own("environment", "Environment", found)
+
+
+def _shared_and_own(name: str, title: str, found: dict[str, dict[str, str]]) -> str:
+    fields = list(dict.fromkeys(field for values in found.values() for field in values))
+    alike = {field: {values.get(field, NOTHING) for values in found.values()} for field in fields}
+    shared = [[field, *values] for field, values in alike.items() if len(values) == 1]
+    own = [field for field in fields if len(alike[field]) > 1]
+    parts = [_table(f"{title} of all runs", ["Field", "Value"], shared)] if shared else []
+    if own:
+        rows = [[folder, *(values.get(field, NOTHING) for field in own)] for folder, values in found.items()]
+        parts.append(_table(f"{title}: where runs differ", ["Run", *own], rows))
+    return _part(name, title, "\n".join(parts))
+
+
+def _commands(histories: Sequence[RunHistory]) -> str:
+    commands: dict[str, list[str]] = {}
+    for history in histories:
+        for environment in (*history.environment.get("earlier", []), history.environment):
+            command = str(environment.get("command", "unknown"))
+            if str(history.folder) not in commands.setdefault(command, []):
+                commands[command].append(str(history.folder))
+    items = "".join(
+        f'<li><pre tabindex="0"><code>{escape(command)}</code></pre>'
+        f'<p class="note">{_plural(len(runs), "run")}: {escape(", ".join(runs))}</p></li>'
+        for command, runs in commands.items()
+    )
+    return _part("commands", "Exact commands", f'<ol class="commands">{items}</ol>')
+
+
+def _part(name: str, title: str, content: str) -> str:
+    return f'<section id="{name}" aria-labelledby="{name}-title"><h2 id="{name}-title">{title}</h2>{content}</section>'
+
+
+def _table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in a box of its own that scrolls, also by keyboard, where the page is narrow."""
+    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
+    body = "".join(
+        "<tr>"
+        + f'<th scope="row">{escape(row[0])}</th>'
+        + "".join(f"<td{_numeric(cell) if len(row) > 2 else ''}>{escape(cell)}</td>" for cell in row[1:])
+        + "</tr>"
+        for row in rows
+    )
+    box = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">'
+    table = f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    kind = ' class="fields"' if len(headings) == 2 else ""
+    return f"{box}<table{kind}>{table}</table></div>"
+
+
+def _numeric(cell: str) -> str:
+    return ' class="number"' if cell[:1] in "0123456789+-−" or cell == NOTHING else ""
+
+
+def _spread(network: NetworkRuns, of: Callable[[RunHistory], float], middle: bool = False) -> str:
+    values = network.values(of)
+    if not values:
+        return "NaN" if network.counted and not math.isnan(of(network.counted[0])) else NOTHING
+    if middle:
+        return f"{statistics.median(values):,.0f}"
+    deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.2f}{deviation}"
+
+
+def _difference(network: NetworkRuns, first: NetworkRuns) -> str:
+    if network is first:
+        return NOTHING
+    found = paired_difference(network, first)
+    if found is None:
+        return "no common seed"
+    half_width = f" ± {found.half_width:.2f}" if found.pairs > 1 else ""
+    return f"{found.mean:+.2f}{half_width} ({_plural(found.pairs, 'pair')})"
+
+
+def _figure(value: float, digits: int = 2) -> str:
+    return f"{value:,.{digits}f}" if math.isfinite(value) else "NaN"
+
+
+def _engineering(value: float) -> str:
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:g}"
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for name, value in values.items():
+        flat |= _flat(value, f"{name}.") if isinstance(value, dict) else {prefix + name: str(value)}
+    return flat
+
+
+def _plural(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _embedded(data: object) -> str:
+    """JSON inside a script element: no text in it can end the element."""
+    return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _asset(name: str) -> str:
+    return files("stepnet.report").joinpath(name).read_text(encoding="utf-8")
