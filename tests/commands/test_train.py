@@ -53,7 +53,9 @@ def test_compare_prints_last_and_best_and_says_which(tmp_path, capsys):
 
 
 def test_compare_sets_schemes_side_by_side(tmp_path, capsys):
-    assert main(["compare", "tiny", "tiny:euler", *SMALL, "--out", str(tmp_path)]) == 0
+    page = tmp_path / "report.html"
+    assert main(["compare", "tiny", "tiny:euler", *SMALL, "--out", str(tmp_path), "--report", str(page)]) == 0
+    assert "2 runs of 2 networks on digits" in page.read_text()
     words = [line.split() for line in capsys.readouterr().out.splitlines()]
     parameters = {line[0]: line[1] for line in words if line and line[0] in ("tiny", "tiny:euler")}
     assert parameters["tiny"] != parameters["tiny:euler"]  # Euler has no k

@@ -126,6 +126,8 @@ class Compare(Training):
     """Runs of each model, with seeds from --seed up; the table has their mean and standard deviation."""
     out: Path = Path("runs/compare")
     """The folder of all the runs."""
+    report: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """At the end, write the page of `stepnet report` to this file."""
 
     def __call__(self) -> None:
         from stepnet.training import compare
@@ -150,6 +152,11 @@ class Compare(Training):
         print("The best epoch is chosen on the test set: compare by the last one.")
         for row in rows:
             print_coefficients(row.runs[0].metrics()[-1]["k"], f"{row.model}, seed {base.seed}: ")
+        if self.report is not None:
+            from stepnet.report.page import write_report
+
+            write_report([run.folder for row in rows for run in row.runs], self.report)
+            print(f"wrote {self.report}")
 
 
 @dataclass
