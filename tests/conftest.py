@@ -22,7 +22,7 @@ torch.set_num_threads(1)
 @pytest.fixture
 def registries(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is gone after it."""
-    from stepnet.analysis.noise import NOISES
+    from stepnet.analysis.noise_laws import NOISES
     from stepnet.data.datasets import DATA_SETS
     from stepnet.nets.registry import MODELS
     from stepnet.schemes.registry import SCHEMES

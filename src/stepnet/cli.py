@@ -14,6 +14,7 @@ from stepnet.commands.bench import Bench
 from stepnet.commands.data import Data
 from stepnet.commands.inspect import Inspect
 from stepnet.commands.models import Models
+from stepnet.commands.noise import Noise
 from stepnet.commands.report import Report
 from stepnet.commands.scheme import Scheme
 from stepnet.commands.table import Table
@@ -26,6 +27,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "evaluate": Evaluate,
     "report": Report,
     "scheme": Scheme,
+    "noise": Noise,
     "inspect": Inspect,
     "models": Models,
     "table": Table,

@@ -2,9 +2,7 @@
 
 import pytest
 
-from stepnet import get_scheme, list_schemes
-from stepnet.analysis import amplification_line, modified_lines, plain_equation, step_lines
-from stepnet.analysis.symbols import subject
+from stepnet import analyse, list_schemes
 
 
 @pytest.mark.parametrize(
@@ -22,31 +20,32 @@ from stepnet.analysis.symbols import subject
     ],
 )
 def test_steps(name, wanted):
-    assert [str(line) for line in step_lines(name)] == wanted
+    assert [str(line) for line in analyse(name).step_lines] == wanted
 
 
 def test_a_number_for_k():
-    (line,) = step_lines(get_scheme("lm", k=-0.5))
+    (line,) = analyse("lm", k=-0.5).step_lines
     assert str(line) == "u_{n+1} = 3/2 u_n - 1/2 u_{n-1} + dt f(u_n)"
 
 
 def test_modified_equations_and_growth_factors():
-    assert [str(line) for line in modified_lines("lm")] == ["(1 + k) u' + (1 - k) dt/2 u'' = f"]
-    assert [str(line) for line in modified_lines("leapfrog")] == ["u'' + dt^2/12 u^(4) = f"]
-    assert str(amplification_line("backward_euler")) == "(1 - z) zeta - 1 = 0"
-    assert str(amplification_line("rk4")) == "zeta - (1 + z + z^2/2 + z^3/6 + z^4/24) = 0"
-    assert plain_equation(subject("lm").equation) == "(1 + k) u' = f"
+    assert [str(line) for line in analyse("lm").modified_lines()] == ["(1 + k) u' + (1 - k) dt/2 u'' = f"]
+    assert [str(line) for line in analyse("leapfrog").modified_lines()] == ["u'' + dt^2/12 u^(4) = f"]
+    assert str(analyse("backward_euler").amplification_line) == "(1 - z) zeta - 1 = 0"
+    assert str(analyse("rk4").amplification_line) == "zeta - (1 + z + z^2/2 + z^3/6 + z^4/24) = 0"
+    assert analyse("lm").equation_line == "(1 + k) u' = f"
 
 
 @pytest.mark.parametrize("name", list_schemes())
 def test_latex_is_balanced(name):
-    for line in (*step_lines(name), *modified_lines(name), amplification_line(name)):
+    found = analyse(name)
+    for line in (*found.step_lines, *found.modified_lines(), found.amplification_line):
         assert line.latex.count("{") == line.latex.count("}")
         assert line.latex.count(r"\left") == line.latex.count(r"\right")
         assert "**" not in line.latex and "*" not in str(line)
 
 
 def test_latex_writes_delta_t():
-    (line,) = step_lines("lm")
+    (line,) = analyse("lm").step_lines
     assert line.latex.startswith(r"u_{n+1} = (1 - k) u_{n} + k u_{n-1} + \Delta t f")
-    assert modified_lines("euler")[0].latex == r"u' + \frac{\Delta t}{2} u'' = f"
+    assert analyse("euler").modified_lines()[0].latex == r"u' + \frac{\Delta t}{2} u'' = f"

@@ -3,7 +3,7 @@
 import sympy
 from sympy import sqrt
 
-from stepnet.analysis.noise import p
+from stepnet.analysis.noise_laws import p
 from stepnet.analysis.stochastic import stochastic_equation
 
 f, f1, f2 = sympy.symbols("f f1 f2")

@@ -7,7 +7,7 @@ import pytest
 import sympy
 
 from stepnet import UserError
-from stepnet.analysis.noise import get_noise
+from stepnet.analysis.noise_laws import get_noise
 from stepnet.analysis.stochastic import xi
 from stepnet.analysis.weak import (
     Problem,

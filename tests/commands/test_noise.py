@@ -1,16 +1,16 @@
-"""`stepnet scheme stochastic_depth` and its kind."""
+"""`stepnet noise`: what it prints, and that it fits."""
 
+import json
 import re
 
 import pytest
 
 from stepnet.cli import main
-from stepnet.commands import noise
 
 
-@pytest.fixture(autouse=True)
-def few_samples(monkeypatch):
-    monkeypatch.setattr(noise, "SAMPLES", 20_000)
+def shown(capsys, *arguments):
+    assert main(["noise", *arguments, "--samples", "20000"]) == 0
+    return capsys.readouterr().out
 
 
 def orders(text, label=""):
@@ -21,8 +21,7 @@ def orders(text, label=""):
 
 
 def test_stochastic_depth_tells_its_equation_its_condition_and_what_happens_without_it(capsys):
-    assert main(["scheme", "stochastic_depth"]) == 0
-    text = capsys.readouterr().out
+    text = shown(capsys, "stochastic_depth")
     assert "dX = p f dt + sqrt(p (1 - p)) f dB" in text
     assert "holds if 1 - 2 p = O(sqrt(dt))" in text
     assert "E X^3       off by a^3 dt^(3/2) p (1 - 2 p) (1 - p) in a step" in text
@@ -36,15 +35,13 @@ def test_stochastic_depth_tells_its_equation_its_condition_and_what_happens_with
 
 
 def test_a_given_p(capsys):
-    assert main(["scheme", "stochastic_depth", "--p", "0.5"]) == 0
-    text = capsys.readouterr().out
+    text = shown(capsys, "stochastic_depth", "--p", "0.5")
     assert "dX = 1/2 f dt + 1/2 f dB" in text
     assert "              holds\n" in text
 
 
 def test_shake_shake(capsys):
-    assert main(["scheme", "shake_shake"]) == 0
-    text = capsys.readouterr().out
+    text = shown(capsys, "shake_shake")
     assert "dX = (f1 + f2)/2 dt + sqrt(3) (f1 - f2)/6 dB" in text
     exact, large, measured, widths = orders(text)
     assert exact == pytest.approx([1, 1, 1], abs=0.01)
@@ -52,18 +49,33 @@ def test_shake_shake(capsys):
     assert all(abs(a - b) < 2 * width for a, b, width in zip(measured, large, widths, strict=True))
 
 
+def test_alone_it_lists_the_noises(capsys):
+    text = shown(capsys)
+    assert [line.split()[0] for line in text.splitlines()] == [
+        "stochastic_depth",
+        "shake_shake",
+        "rademacher",
+        "gaussian",
+    ]
+
+
+def test_json(capsys):
+    found = json.loads(shown(capsys, "stochastic_depth", "--p", "0.5", "--json"))
+    assert found["equation"] == "dX = 1/2 f dt + 1/2 f dB" and found["holds"] is True
+    assert found["weak_orders"] == {"E X": "1", "E X^2": "1", "E X^3": "1"}
+
+
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("arguments", "message"),
     [
-        (["stochastic_depth", "--p", "1.5"], "p = 1.5: expected 0 < p < 1"),
-        (["stochastic_depth", "--k", "1"], "stochastic_depth is a noise"),
-        (["stochastic-depth"], "unknown noise 'stochastic-depth': did you mean 'stochastic_depth'"),
-        (["shakeshake", "--p", "0.5"], "did you mean 'shake_shake'"),
-        (["shake_shake", "--p", "0.5"], "takes no option 'p'"),
-        (["euler", "--p", "0.5"], "scheme 'euler' has no p"),
-        (["--p", "0.5"], "need a scheme"),
+        (["noise", "stochastic_depth", "--p", "1.5"], "p = 1.5: expected 0 < p < 1"),
+        (["noise", "stochastic-depth"], "unknown noise 'stochastic-depth': did you mean 'stochastic_depth'"),
+        (["noise", "shakeshake", "--p", "0.5"], "did you mean 'shake_shake'"),
+        (["noise", "shake_shake", "--p", "0.5"], "takes no option 'p'"),
+        (["noise", "--p", "0.5"], "need a noise"),
+        (["scheme", "stochastic_depth"], "stochastic_depth is a noise, not a scheme: stepnet noise stochastic_depth"),
     ],
 )
-def test_bad_input(options, message, capsys):
-    assert main(["scheme", *options]) == 2
+def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys):
+    assert main(arguments) == 2
     assert message in capsys.readouterr().err

@@ -1,8 +1,10 @@
 """`stepnet scheme`: what it prints, and that it fits."""
 
+import json
 from pathlib import Path
 
 import pytest
+import sympy
 
 from stepnet.cli import main
 from stepnet.schemes import list_schemes
@@ -67,6 +69,13 @@ def test_latex(capsys):
     assert text.startswith("\\begin{align*}\n") and text.endswith("\\end{align*}\n")
     assert r"u_{n+1} &= (1 - k) u_{n} + k u_{n-1} + \Delta t" in text
     assert r"(1 + k) u' + (1 - k) \frac{\Delta t}{2} u'' &= f" in text
+
+
+def test_json(capsys):
+    found = json.loads(shown(capsys, "lm", "--json"))
+    assert found["order"] == 1 and found["stability_interval"] == "2 - 2*k"
+    assert sympy.sympify(found["zero_stable"]) == sympy.Interval.Lopen(-1, 1)
+    assert found["modified_equation"] == ["(1 + k) u' + (1 - k) dt/2 u'' = f"]
 
 
 def test_a_picture(capsys, tmp_path: Path):

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from stepnet.analysis.stability import growth
+from stepnet.analysis.scheme_analysis import growth
+from stepnet.analysis.stability import Array
 from stepnet.errors import UserError
 from stepnet.schemes import Scheme, solve
 
@@ -45,11 +46,11 @@ def best_lm(mu: float, L: float) -> Descent:
     return Descent(4 / (high + low) ** 2, -(rate**2), rate)
 
 
-def descend(scheme: str | Scheme, eigenvalues: Sequence[float], dt: float, steps: int) -> Any:
+def descend(scheme: str | Scheme, eigenvalues: Sequence[float], dt: float, steps: int) -> Array:
     """The error norms `|u_0|, …, |u_steps|` of a run on the quadratic, each eigenvector started at 1."""
     values = np.asarray(eigenvalues, dtype=float)
     run = solve(lambda u: -values * u, np.ones_like(values), (0.0, steps * dt), steps, scheme)
-    return np.linalg.norm(run.u, axis=1)
+    return np.asarray(np.linalg.norm(run.u, axis=1))
 
 
 def _check(mu: float, L: float) -> None:

@@ -10,11 +10,10 @@ Beside the condition stands what it is for: the error that one step leaves in th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import sympy
 
-from stepnet.analysis.noise import Noise, get_noise
+from stepnet.analysis.noise_laws import Noise, Parameter, get_noise
 from stepnet.analysis.notation import plain
 from stepnet.analysis.stochastic import Function, right_hand_sides, stochastic_equation, stochastic_step, xi
 from stepnet.analysis.symbols import dt
@@ -70,7 +69,7 @@ def increment_moment(noise: Noise, m: int) -> sympy.Expr:
     return dt ** sympy.Rational(m, 2) * noise.moment(m)
 
 
-def weak_condition(noise: str | Noise, **parameters: Any) -> WeakCondition:
+def weak_condition(noise: str | Noise, **parameters: Parameter) -> WeakCondition:
     """Decide the condition of appendix B by symbols. An assumption is stated only if it makes the term small enough."""
     noise = get_noise(noise, **parameters)
     moments = {m: increment_moment(noise, m) for m in (1, 2, 3)}
@@ -83,7 +82,7 @@ def weak_condition(noise: str | Noise, **parameters: Any) -> WeakCondition:
     return WeakCondition(terms, tuple(small for term in failing if (small := _assumption(term)) is not None))
 
 
-def one_step_error(noise: str | Noise, moment: int = 1, **parameters: Any) -> Term:
+def one_step_error(noise: str | Noise, moment: int = 1, **parameters: Parameter) -> Term:
     """The leading term of `E X_1^m - E X(dt)^m` from X = 1, with `f = a X`, or `f1 = a X` and `f2 = b X`.
 
     An error of order dt^q in each of T/dt steps adds up to one of order dt^(q - 1): that is the weak order of the m-th

@@ -8,7 +8,6 @@ where two roots meet. These values are algebraic, found exactly; between them on
 from __future__ import annotations
 
 from itertools import combinations, pairwise
-from typing import Any
 
 import mpmath
 import sympy
@@ -20,7 +19,7 @@ DIGITS = 50
 ON_CIRCLE = mpmath.mpf(10) ** -20  # far above the rounding of DIGITS digits, far below any root that is meant apart
 
 
-def critical_values(q: sympy.Expr, x: sympy.Symbol) -> list[Any]:
+def critical_values(q: sympy.Expr, x: sympy.Symbol) -> list[sympy.Expr]:
     """The real x, ascending, at which the position of the roots of `q(zeta; x)` can change."""
     _, factors = sympy.factor_list(q, zeta, x, extension=True)
     curves = [factor for factor, _ in factors if factor.has(zeta)]
@@ -29,7 +28,7 @@ def critical_values(q: sympy.Expr, x: sympy.Symbol) -> list[Any]:
         if sympy.degree(curve, zeta) > 1:
             conditions.append(sympy.discriminant(curve, zeta))
         conditions.append(sympy.resultant(curve, mirror(curve, x), zeta))
-    found: set[Any] = set()
+    found: set[sympy.Expr] = set()
     for condition in conditions:
         found.update(_real_roots(sympy.expand(condition), x))
     return sorted(found, key=lambda value: sympy.N(value, DIGITS))
@@ -58,14 +57,14 @@ def bounded(q: sympy.Expr, multiplicity: int = 1) -> bool:
     return True
 
 
-def roots(polynomial: sympy.Poly) -> list[Any]:
+def roots(polynomial: sympy.Poly) -> list[mpmath.mpc]:
     """The roots to `DIGITS` digits."""
     with mpmath.workdps(DIGITS):
         coefficients = [mpmath.mpmathify(sympy.N(c, DIGITS)) for c in polynomial.all_coeffs()]
         return list(mpmath.polyroots(coefficients, maxsteps=500, extraprec=200)) if len(coefficients) > 1 else []
 
 
-def between(values: list[Any]) -> list[Any]:
+def between(values: list[sympy.Expr]) -> list[sympy.Expr]:
     """One rational in each open interval that the ascending values cut the real line into."""
     if not values:
         return [sympy.Integer(0)]
@@ -74,7 +73,7 @@ def between(values: list[Any]) -> list[Any]:
     return [sympy.floor(near[0]) - 1, *middles, sympy.ceiling(near[-1]) + 1]
 
 
-def _simple(value: Any, tolerance: Any) -> Any:
+def _simple(value: sympy.Rational, tolerance: sympy.Rational) -> sympy.Rational:
     """A rational with few digits near `value`: the exact arithmetic that follows is quick with it."""
     denominator = 1
     while abs(sympy.Rational(round(value * denominator), denominator) - value) > tolerance:
@@ -82,7 +81,7 @@ def _simple(value: Any, tolerance: Any) -> Any:
     return sympy.Rational(round(value * denominator), denominator)
 
 
-def _real_roots(condition: sympy.Expr, x: sympy.Symbol) -> list[Any]:
+def _real_roots(condition: sympy.Expr, x: sympy.Symbol) -> list[sympy.Expr]:
     if not condition.has(x):
         return []
     parts = (part(condition.subs(x, _REAL)) for part in (sympy.re, sympy.im))

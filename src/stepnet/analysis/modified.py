@@ -12,17 +12,19 @@ flow is the step, found grade by grade from the rooted trees.
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Literal, TypeAlias
 
 import sympy
 
-from stepnet.analysis.amplification import NEW, amplification
+from stepnet.analysis.growth_factors import NEW
 from stepnet.analysis.power_series import divide, of_shifts
-from stepnet.analysis.symbols import dt, subject, z, zeta
+from stepnet.analysis.symbols import dt, z, zeta
 from stepnet.analysis.trees import Series, System, Terms, Vector, grade, step, vanishes
 from stepnet.errors import UserError, check_count
 from stepnet.schemes import Equation, Point, Scheme, advance
+from stepnet.schemes.arithmetic import Coefficient
 
+Form: TypeAlias = Literal["derivatives", "differentials"]
 t = sympy.Symbol("t")
 u = sympy.Function("u")
 f = sympy.Symbol("f")
@@ -30,24 +32,17 @@ f = sympy.Symbol("f")
 _DEEPEST = 9  # a scheme of higher order than this shows no correction
 
 
-def modified_equation(
-    scheme: str | Scheme, terms: int = 2, form: Literal["derivatives", "differentials"] | None = None
-) -> Any:
-    """The modified equation with its first `terms` non-zero terms: the equation itself, then the corrections.
-
-    `form` is "derivatives", `(1 + k) u' + (1 - k) dt/2 u'' = f` for `lm`, or "differentials",
-    `u' = f - dt/2 f'f` for `euler`; without it, derivatives where the scheme is a linear multistep method. A
-    partitioned scheme gives a pair of equations. Where a multistep method evaluates f between its states
-    (`between_states`), the derivatives are those for linear f.
-    """
-    method = subject(scheme)
+def modified(
+    method: Scheme, polynomial: sympy.Poly, terms: int = 2, form: Form | None = None
+) -> sympy.Eq | tuple[sympy.Eq, ...]:
+    """The modified equation with its first `terms` non-zero terms; a pair of equations for a partitioned scheme."""
     check_count("terms", terms)
-    multistep = not method.equation.partitioned and amplification(method).degree(z) == 1
+    multistep = not method.equation.partitioned and polynomial.degree(z) == 1
     form = form or ("derivatives" if multistep else "differentials")
     if form == "derivatives":
         if not multistep:
             raise UserError(f"{method.name} is no linear multistep method: form='differentials' is its form")
-        return _in_derivatives(method, terms)
+        return _in_derivatives(polynomial, method.equation.derivative, terms)
     if form != "differentials":
         raise UserError(f"form = {form!r}: expected 'derivatives' or 'differentials'")
     if method.steps > 1 or method.equation.derivative > 1:
@@ -55,15 +50,14 @@ def modified_equation(
     return _in_differentials(method, terms)
 
 
-def between_states(scheme: str | Scheme) -> bool:
+def evaluates_between_states(method: Scheme) -> bool:
     """Whether the step evaluates f elsewhere than at a state, as `f((u_n + u_{n-1})/2)` or a Runge–Kutta stage does."""
-    method = subject(scheme)
     if method.equation.partitioned:
         return False
     states = [sympy.Symbol(f"x{j}") for j in range(method.steps)]
-    asked: list[Any] = []
+    asked: list[sympy.Expr] = []
 
-    def rhs(u: Any, c: Any, i: int) -> Any:
+    def rhs(u: sympy.Expr, c: Coefficient, i: int) -> sympy.Symbol:
         asked.append(u)
         return sympy.Symbol(f"f{len(asked)}")
 
@@ -79,17 +73,17 @@ def differential_name(vector: Vector) -> str:
     return f"{label}{primes}({inside})" if len(names) > 1 else f"{label}{primes}{inside}"
 
 
-def _in_derivatives(method: Scheme, terms: int) -> sympy.Eq:
-    polynomial = sympy.Poly(amplification(method).as_expr(), z)
-    minus_sigma, rho = (sympy.Poly(c, zeta).as_dict() for c in polynomial.all_coeffs())
-    m, length = method.equation.derivative, 2 * terms + _DEEPEST  # a symmetric method lacks every second term
+def _in_derivatives(polynomial: sympy.Poly, m: int, terms: int) -> sympy.Eq:
+    in_z = sympy.Poly(polynomial.as_expr(), z)
+    minus_sigma, rho = (sympy.Poly(c, zeta).as_dict() for c in in_z.all_coeffs())
+    length = 2 * terms + _DEEPEST  # a symmetric method lacks every second term
     above = of_shifts({power: c for (power,), c in rho.items()}, length)
     below = of_shifts({power: -c for (power,), c in minus_sigma.items()}, length)
     found = [(n, sympy.factor(c)) for n, c in enumerate(divide(above, below)) if c != 0][:terms]
     return sympy.Eq(sympy.Add(*(c * dt ** (n - m) * u(t).diff(t, n) for n, c in found)), f)
 
 
-def _in_differentials(method: Scheme, terms: int) -> Any:
+def _in_differentials(method: Scheme, terms: int) -> sympy.Eq | tuple[sympy.Eq, ...]:
     for limit in range(terms, terms + _DEEPEST):
         found = _backward_error(method, limit)
         grades = sorted({grade(v, 1) for part in found for v in part})
@@ -125,7 +119,7 @@ def _backward_error(method: Scheme, limit: int) -> list[Terms]:
 class Autonomous(System):
     """A system whose f does not depend on time."""
 
-    def evaluate(self, label: str, u: Series, time: Any) -> Series:
+    def evaluate(self, label: str, u: Series, time: Coefficient) -> Series:
         return super().evaluate(label, u, 0)
 
 

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import sympy
 
-from stepnet.analysis.amplification import NEW, amplification
-from stepnet.analysis.modified import modified_equation
-from stepnet.analysis.symbols import dt, k, subject, z, zeta
+from stepnet.analysis.growth_factors import NEW
+from stepnet.analysis.symbols import dt, k, z, zeta
 from stepnet.errors import UserError
 from stepnet.schemes import Equation, Point, Scheme, advance
+from stepnet.schemes.arithmetic import Coefficient
 
-Terms = tuple[tuple[Any, Any], ...]  # (coefficient, symbol), in reading order
+Terms = tuple[tuple[sympy.Expr, sympy.Expr], ...]  # (coefficient, symbol), in reading order
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Line:
         return rf"{left} = {self.function}\left({right}\right)" if self.function else f"{left} = {right}"
 
 
-def plain(expression: Any) -> str:
+def plain(expression: sympy.Expr) -> str:
     """An expression in plain characters: `dt/2`, `1 - k`, `3 dt^2/4`."""
     text = str(sympy.sstr(expression, order="rev-lex")).replace("**", "^").replace("*", " ")
     return text.replace("^{(", "^(").replace(")}", ")")  # a fourth derivative is u^{(4)} in LaTeX only
@@ -52,9 +51,8 @@ def plain_equation(equation: Equation) -> str:
     return str(equation if mass == 1 else replace(equation, mass=plain(mass)))
 
 
-def step_lines(scheme: str | Scheme) -> list[Line]:
+def step_lines(method: Scheme) -> list[Line]:
     """The lines of one step; the last (for a pair, the last two) give the new state."""
-    method = subject(scheme)
     pair = method.equation.partitioned
     names = ("X", "Y") if pair else ("u",)
     past = [[_state(name, -j) for name in names] for j in range(method.steps)]
@@ -71,22 +69,17 @@ def step_lines(scheme: str | Scheme) -> list[Line]:
     return lines + [Line(_one(left), _terms(right, known, recorder)) for left, right in results.items()]
 
 
-def modified_lines(scheme: str | Scheme, terms: int = 2) -> list[Line]:
-    """The modified equation, as lines in the same notation."""
-    found = modified_equation(scheme, terms)
-    return [_modified_line(equation) for equation in (found if isinstance(found, tuple) else (found,))]
-
-
-def amplification_line(scheme: str | Scheme) -> Line:
+def amplification_line(polynomial: sympy.Poly) -> Line:
     """The equation for the growth factors, `zeta^2 - (1 - k + z) zeta - k = 0`."""
-    polynomial = sympy.Poly(amplification(scheme).as_expr(), zeta)
-    return Line(tuple((c, zeta**power) for (power,), c in polynomial.terms()), ((sympy.Integer(0), sympy.Integer(1)),))
+    in_zeta = sympy.Poly(polynomial.as_expr(), zeta)
+    return Line(tuple((c, zeta**power) for (power,), c in in_zeta.terms()), ((sympy.Integer(0), sympy.Integer(1)),))
 
 
-def _modified_line(equation: sympy.Eq) -> Line:
+def modified_line(equation: sympy.Eq) -> Line:
+    """A modified equation in the same notation, `(1 + k) u' + (1 - k) dt/2 u'' = f`."""
     derivatives = sorted(equation.lhs.atoms(sympy.Derivative), key=lambda d: d.derivative_count)
     left = [(equation.lhs.expand().coeff(d), _prime(d)) for d in derivatives]
-    right: list[tuple[Any, Any]] = []
+    right: list[tuple[sympy.Expr, sympy.Expr]] = []
     expanded = sympy.expand(equation.rhs)
     for q in range(sympy.degree(expanded, dt) + 1):
         part = expanded.coeff(dt, q)
@@ -108,8 +101,10 @@ class _Recorder:
         self.written: dict[sympy.Symbol, sympy.Expr] = {}
         self.stages: list[tuple[sympy.Symbol, str, sympy.Expr]] = []
 
-    def function(self, label: str) -> Any:
-        def rhs(u: Any, c: Any, i: int) -> sympy.Symbol:
+    def function(self, label: str) -> Callable[[sympy.Expr, Coefficient, int], sympy.Symbol]:
+        """The right-hand side of that name."""
+
+        def rhs(u: sympy.Expr, c: Coefficient, i: int) -> sympy.Symbol:
             for symbol, same, argument in self.calls:
                 if same == label and argument == u:
                     return symbol
@@ -133,7 +128,7 @@ def _state(name: str, shift: int) -> sympy.Symbol:
     return sympy.Symbol(f"{name}_{{n{shift:+d}}}" if shift else f"{name}_n")
 
 
-def _terms(expression: Any, known: list[sympy.Symbol], recorder: _Recorder) -> Terms:
+def _terms(expression: sympy.Expr, known: list[sympy.Symbol], recorder: _Recorder) -> Terms:
     symbols = [*known, *(symbol for symbol, _, _ in recorder.calls)]
     expanded = sympy.nsimplify(sympy.expand(expression), rational=True)
     found = [(expanded.coeff(symbol), symbol) for symbol in symbols]
@@ -147,7 +142,7 @@ def _one(symbol: sympy.Symbol) -> Terms:
     return ((sympy.Integer(1), symbol),)
 
 
-def _sum(terms: Terms, show: Callable[[Any], str]) -> str:
+def _sum(terms: Terms, show: Callable[[sympy.Expr], str]) -> str:
     """`c s + c s - c s`: a factor 1 is left out, a sign becomes the operator, a sum is put in parentheses."""
     text = ""
     for c, symbol in terms:
@@ -162,7 +157,7 @@ def _sum(terms: Terms, show: Callable[[Any], str]) -> str:
     return text
 
 
-def _split(c: Any) -> tuple[Any, Any]:
+def _split(c: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
     """`c = scalar * bracket`, the bracket a sum in k or z whose constant is positive, or 1."""
     bracket = sympy.expand(c)
     if not bracket.is_Add:
@@ -175,5 +170,5 @@ def _split(c: Any) -> tuple[Any, Any]:
     return scalar, bracket
 
 
-def _latex(expression: Any) -> str:
+def _latex(expression: sympy.Expr) -> str:
     return str(sympy.latex(expression, symbol_names={dt: r"\Delta t"}, order="rev-lex"))

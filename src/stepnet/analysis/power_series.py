@@ -5,14 +5,12 @@ sympy's own `series` expands step by step from derivatives; these three recurren
 
 from __future__ import annotations
 
-from typing import Any
-
 import sympy
 
-Coefficients = list[Any]
+Coefficients = list[sympy.Expr]
 
 
-def of_shifts(weights: dict[int, Any], length: int) -> Coefficients:
+def of_shifts(weights: dict[int, sympy.Expr], length: int) -> Coefficients:
     """`sum_m w_m e^(m D)` in powers of D: the coefficient of D^n is `sum_m w_m m^n / n!`."""
     return [
         sympy.expand(sum(w * sympy.Integer(m) ** n for m, w in weights.items())) / sympy.factorial(n)

@@ -11,29 +11,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import sympy
 
-from stepnet.analysis.noise import Noise, get_noise, number
+from stepnet.analysis.noise_laws import Noise, Parameter, get_noise, number
 from stepnet.analysis.notation import plain
 from stepnet.analysis.symbols import dt
 from stepnet.schemes import Euler, Point, Scheme, advance, combine
+from stepnet.schemes.arithmetic import Coefficient, State
+from stepnet.schemes.core import RightHandSide
 from stepnet.schemes.gates import stochastic_gate
 
-Function = Callable[[Any], Any]
+Function = Callable[[State], State]
 xi = sympy.Symbol("xi", real=True)  # (eta - mean) / deviation
 
 
 def stochastic_step(
-    noise: Noise, fs: tuple[Function, ...], u: Any, xi: Any, dt: Any, scheme: Scheme | None = None
-) -> Any:
+    noise: Noise, fs: tuple[Function, ...], u: State, xi: State, dt: Coefficient, scheme: Scheme | None = None
+) -> State:
     """One step of the gated scheme, forward Euler unless told, for symbols and arrays alike."""
     rhs, gate = gated(noise, fs, xi, dt)
     return advance(scheme or Euler(), (Point(u, rhs),), dt, None, gate)
 
 
-def gated(noise: Noise, fs: tuple[Function, ...], xi: Any, dt: Any) -> tuple[Callable[[Any, Any, int], Any], Any]:
+def gated(noise: Noise, fs: tuple[Function, ...], xi: State, dt: Coefficient) -> tuple[RightHandSide, Coefficient]:
     """The right-hand side and the gate of one step: shake-shake's gates stand within its right-hand side."""
     symbolic = isinstance(dt, sympy.Expr)
     mean, deviation = (noise.mean, noise.deviation) if symbolic else (number(noise.mean), number(noise.deviation))
@@ -60,7 +61,7 @@ def right_hand_sides(noise: Noise) -> tuple[sympy.Symbol, ...]:
     return (sympy.Symbol("f"),) if noise.branches == 1 else sympy.symbols("f1 f2")
 
 
-def stochastic_equation(noise: str | Noise, **parameters: Any) -> StochasticEquation:
+def stochastic_equation(noise: str | Noise, **parameters: Parameter) -> StochasticEquation:
     """Found by one step with symbols: what stands without xi is `drift dt`, what stands with it is `diffusion dW`."""
     noise = get_noise(noise, **parameters)
     u = sympy.Symbol("X")

@@ -17,15 +17,15 @@ zeta = sympy.Symbol("zeta")  # the root variable: u_n = zeta^n
 z = sympy.Symbol("z")  # dt^m lambda, for mass u^(m) = lambda u
 
 
-def subject(scheme: str | Scheme) -> Scheme:
+def subject(scheme: str | Scheme, **parameters: Coefficient) -> Scheme:
     """The scheme to analyse, with exact coefficients.
 
-    A name stands for the whole family: a trainable `k` is the symbol `k`. A scheme that was built with a number is
-    analysed at that number, as a rational.
+    A name stands for the whole family: a trainable `k` is the symbol `k`. A scheme that was built with a number, or
+    is given one, is analysed at that number, as a rational.
     """
-    method = get_scheme(scheme)
-    if isinstance(scheme, str) and method.trainable:
-        return get_scheme(scheme, k=k)
+    method = get_scheme(scheme, **parameters)
+    if isinstance(scheme, str) and method.trainable and "k" not in parameters:
+        return get_scheme(scheme, **{"k": k, **parameters})
     method = method.converted(exact) if isinstance(method, LinearMultistep) else copy.copy(method)
     method.k = None if method.k is None else exact(method.k)
     return method
@@ -46,6 +46,6 @@ def exact(c: Coefficient) -> Coefficient:
     return simple if abs(simple - Fraction(value)) <= abs(value) * 2**-52 else Fraction(repr(value))
 
 
-def is_symbolic(method: Scheme) -> bool:
-    """Whether the scheme's `k` is still a symbol."""
-    return bool(getattr(method.k, "free_symbols", ()))
+def is_symbolic(scheme: str | Scheme) -> bool:
+    """Whether analysis leaves the scheme's `k` a symbol: true of the name "lm", not of `get_scheme("lm", k=-0.5)`."""
+    return bool(getattr(subject(scheme).k, "free_symbols", ()))

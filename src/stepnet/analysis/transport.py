@@ -8,12 +8,13 @@ equation, derived from the weights and nothing else.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import sympy
 
 from stepnet.analysis.power_series import log, of_shifts
+from stepnet.analysis.stability import Array
 from stepnet.analysis.symbols import dt
 from stepnet.errors import UserError
 
@@ -26,11 +27,12 @@ class Stencil:
     """One step of a linear scheme on a grid: the weight of `u_{j+m}` for each offset m."""
 
     name: str
-    weights: dict[int, Any]
+    weights: dict[int, sympy.Expr]
 
-    def step(self, values: Any, ratio: float) -> Any:
+    def step(self, values: Array, ratio: float) -> Array:
         """One step on a periodic grid."""
-        return sum(float(sympy.sympify(w).subs(r, ratio)) * np.roll(values, -m) for m, w in self.weights.items())
+        weights = {m: float(sympy.sympify(w).subs(r, ratio)) for m, w in self.weights.items()}
+        return np.asarray(sum(w * np.roll(values, -m) for m, w in weights.items()))
 
 
 LAX_FRIEDRICHS = Stencil("Lax-Friedrichs", {1: (1 + r) / 2, -1: (1 - r) / 2})
@@ -78,7 +80,7 @@ def measured(
     return Behaviour(float(decay), float(np.angle(factor) / (2 * np.pi * wave * duration)))
 
 
-def run(stencil: Stencil, values: Any, ratio: float, steps: int) -> Any:
+def run(stencil: Stencil, values: Array, ratio: float, steps: int) -> Array:
     """The grid values after the steps, periodic, at `r = ratio`."""
     if not np.isfinite(ratio) or steps < 0:
         raise UserError(f"r = {ratio}, steps = {steps}: expected a finite r and steps from 0 up")
@@ -87,14 +89,14 @@ def run(stencil: Stencil, values: Any, ratio: float, steps: int) -> Any:
     return values
 
 
-def _corrections(stencil: Stencil, terms: int) -> list[tuple[int, Any]]:
+def _corrections(stencil: Stencil, terms: int) -> list[tuple[int, sympy.Expr]]:
     """`(n, a_n)` of `log G = r D + sum a_n D^n`, `D = dx d/dx`: the first non-zero ones."""
     series = log(of_shifts(stencil.weights, terms + 4))
     series[1] = sympy.cancel(series[1] - r)
     return [(n, sympy.factor(a)) for n, a in enumerate(series) if a != 0][:terms]
 
 
-def _in_steps(a: Any, n: int) -> Any:
+def _in_steps(a: sympy.Expr, n: int) -> sympy.Expr:
     """`a dx^n/dt`, with one factor r taken as `c dt/dx` where a has it: that is how the equations are written."""
     divided = sympy.cancel(a / r)
     if sympy.denom(divided).has(r):

@@ -16,16 +16,15 @@ import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import sympy
-from scipy.linalg import expm
 
-from stepnet.analysis.noise import Array, Noise, get_noise, number
+from stepnet.analysis.noise_laws import Array, Noise, Parameter, get_noise, number
 from stepnet.analysis.stochastic import Function, gated, right_hand_sides, stochastic_equation, stochastic_step
 from stepnet.errors import UserError, check_count
 from stepnet.schemes import LM, Point, Scheme, advance, get_scheme
+from stepnet.schemes.arithmetic import Coefficient, State
 
 # Powers of the summed noise that serve as control variates. A fourth would leave to rare sums most of the variance that
 # remains, and an interval that knows only the sums that were drawn would be too narrow. So would one of fewer paths.
@@ -87,7 +86,7 @@ def weak_error(
     problem: Problem | None = None,
     samples: int | None = None,
     seed: int = 0,
-    **parameters: Any,
+    **parameters: Parameter,
 ) -> WeakError:
     """The error of one moment after `steps` steps: exact for a linear f, or by Monte Carlo with `samples` paths."""
     noise, problem = get_noise(noise, **parameters), problem or Problem()
@@ -112,7 +111,7 @@ def weak_order(
     steps: Sequence[int] | None = None,
     samples: int | None = None,
     seed: int = 0,
-    **parameters: Any,
+    **parameters: Parameter,
 ) -> WeakOrder:
     """The measured weak order: `weak_order("stochastic_depth", p=0.2, moment=3)`.
 
@@ -142,6 +141,8 @@ def weak_order(
 
 def exact_moment(noise: Noise, moment: int, problem: Problem) -> float:
     """`E X(T)^m` of the linear stochastic equation, by the exponential of its moments' generator."""
+    from scipy.linalg import expm
+
     drift, diffusion = linear_equation(noise, problem)
     size = len(drift)
     generator = np.zeros((size**moment, size**moment))
@@ -211,10 +212,10 @@ def torchsde_moment(
     class Equation(torch.nn.Module):
         noise_type, sde_type = "diagonal", "ito"
 
-        def f(self, t: Any, x: Any) -> Any:
+        def f(self, t: State, x: State) -> State:
             return drift(x)
 
-        def g(self, t: Any, x: Any) -> Any:
+        def g(self, t: State, x: State) -> State:
             return diffusion(x)
 
     start = torch.full((samples, 1), problem.start, dtype=torch.float64)
@@ -238,7 +239,7 @@ def linear_equation(noise: Noise, problem: Problem) -> tuple[Array, Array]:
     return np.array([[0.0, 1.0], [drift, -problem.damping]]), np.array([[0.0, 0.0], [diffusion, 0.0]])
 
 
-def stepper(noise: Noise, problem: Problem) -> Callable[[Any, Any, Any], Any]:
+def stepper(noise: Noise, problem: Problem) -> Callable[[Array, Array | float, float], Array]:
     """`step(Z, xi, dt)` for the rows of Z: X, or X and Y. It goes through the scheme's own `advance`."""
     if problem.damping is not None:
         return lambda state, xi, dt: np.stack(
@@ -249,8 +250,8 @@ def stepper(noise: Noise, problem: Problem) -> Callable[[Any, Any, Any], Any]:
 
 
 def damped_step(
-    noise: Noise, fs: tuple[Function, ...], state: tuple[Any, Any], xi: Any, dt: Any, damping: Any
-) -> tuple[Any, Any]:
+    noise: Noise, fs: tuple[Function, ...], state: tuple[State, State], xi: State, dt: Coefficient, damping: Coefficient
+) -> tuple[State, State]:
     """The process of section 3.2, which is the LM scheme: `Y_{n+1} = (X_{n+1} - X_n) / dt`, and
 
         Y_{n+1} - Y_n = dt gate f(X_n) - g Y_n dt,

@@ -43,17 +43,16 @@ class Table:
 
 def print_schemes() -> None:
     """Table 1 from the registry of schemes: those that are some network's."""
-    from stepnet.analysis import order, plain_equation, subject
+    from stepnet.analysis import analyse
     from stepnet.report.paper import SCHEMES
     from stepnet.schemes import list_schemes
 
     printed = {row.network: row.scheme for row in SCHEMES}
     rows = []
     for name in list_schemes():
-        scheme = subject(name)
-        if scheme.network:
-            said = printed.get(scheme.network, "")
-            rows.append([scheme.network, plain_equation(scheme.equation), name, str(order(scheme)), said])
+        found = analyse(name)
+        if network := found.scheme.network:
+            rows.append([network, found.equation_line, name, str(found.order), printed.get(network, "")])
     print_table(["network", "equation", "scheme", RIGHT + "order", "the paper says"], rows, TITLES["schemes"])
 
 

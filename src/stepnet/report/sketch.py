@@ -13,7 +13,8 @@ from typing import Any
 import sympy
 from torch import Tensor, nn
 
-from stepnet.analysis import plain, plain_equation, subject
+from stepnet.analysis.notation import plain, plain_equation
+from stepnet.analysis.symbols import subject
 from stepnet.conversion.step import Step as ConvertedStep
 from stepnet.errors import UserError
 from stepnet.nets.reversible import ReversibleStage

@@ -7,7 +7,7 @@ from sympy import Rational
 from sympy import stats as law
 
 from stepnet import UserError
-from stepnet.analysis.noise import get_noise, list_noises, p, sigma
+from stepnet.analysis.noise_laws import get_noise, list_noises, p, sigma
 
 NUMBERS = {"stochastic_depth": {"p": 0.2}, "shake_shake": {}, "rademacher": {"sigma": 0.5}, "gaussian": {"sigma": 0.5}}
 LAWS = {

@@ -5,18 +5,18 @@ Every noise states its law once; moments, condition and equation follow by symbo
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import sympy
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from stepnet.analysis.symbols import exact
 from stepnet.errors import UserError
 from stepnet.registry import Registry, build, refuse_options
 
 Array = NDArray[np.float64]
+Parameter: TypeAlias = float | sympy.Expr
 p = sympy.Symbol("p", real=True)
 sigma = sympy.Symbol("sigma", positive=True)
 
@@ -27,8 +27,15 @@ class Noise:
     name: ClassVar[str]
     about: ClassVar[str]
     branches: ClassVar[int] = 1  # 2: the right-hand side is eta f1 + (1 - eta) f2
+    examples: ClassVar[tuple[dict[str, float], ...]] = ()  # numbers to measure with, where the parameter is a symbol
     mean: sympy.Expr
     deviation: sympy.Expr
+    value: str = ""  # of its parameter, "p = 0.2"
+
+    @property
+    def heading(self) -> str:
+        """Its name, and its parameter where that is a number."""
+        return f"{self.name}, {self.value}" if self.value else self.name
 
     def moment(self, m: int) -> sympy.Expr:
         """`E xi^m`."""
@@ -51,9 +58,11 @@ class StochasticDepth(Noise):
 
     name: ClassVar[str] = "stochastic_depth"
     about: ClassVar[str] = "eta is 1 with probability p and 0 otherwise (Huang et al. 2016)"
+    examples: ClassVar[tuple[dict[str, float], ...]] = ({"p": 0.5}, {"p": 0.2})
 
-    def __init__(self, p: Any = p) -> None:
+    def __init__(self, p: Parameter = p) -> None:
         self.mean = _parameter("p", p, upper=1)
+        self.value = _value("p", self.mean)
         self.deviation = sympy.sqrt(self.mean * (1 - self.mean))
 
     def moment(self, m: int) -> sympy.Expr:
@@ -95,9 +104,12 @@ class ShakeShake(Noise):
 class _Multiplicative(Noise):
     """`eta = 1 + sigma xi`."""
 
-    def __init__(self, sigma: Any = sigma) -> None:
+    examples: ClassVar[tuple[dict[str, float], ...]] = ({"sigma": 0.5},)
+
+    def __init__(self, sigma: Parameter = sigma) -> None:
         self.mean = sympy.S.One
         self.deviation = _parameter("sigma", sigma)
+        self.value = _value("sigma", self.deviation)
 
 
 class Rademacher(_Multiplicative):
@@ -126,6 +138,8 @@ class Gaussian(_Multiplicative):
         return sympy.factorial2(m - 1) if m % 2 == 0 else sympy.S.Zero
 
     def quantile(self, u: Array) -> Array:
+        from scipy.special import ndtri
+
         return np.asarray(ndtri(u))
 
     def quadrature(self, n: int) -> tuple[Array, Array]:
@@ -143,7 +157,7 @@ def list_noises() -> list[str]:
     return NOISES.names()
 
 
-def get_noise(noise: str | Noise, **parameters: Any) -> Noise:
+def get_noise(noise: str | Noise, **parameters: Parameter) -> Noise:
     """By name, with its parameter: `get_noise("stochastic_depth", p=0.2)`."""
     if isinstance(noise, Noise):
         refuse_options(f"noise {noise}", parameters)
@@ -158,7 +172,11 @@ def number(value: sympy.Expr) -> float:
     return float(value)
 
 
-def _parameter(name: str, value: Any, upper: float = float("inf")) -> sympy.Expr:
+def _value(name: str, value: sympy.Expr) -> str:
+    return "" if value.free_symbols else f"{name} = {float(value):g}"
+
+
+def _parameter(name: str, value: Parameter, upper: float = float("inf")) -> sympy.Expr:
     if isinstance(value, sympy.Expr) and value.free_symbols:
         return value
     if not (isinstance(value, int | float | sympy.Expr) and 0 < value < upper):

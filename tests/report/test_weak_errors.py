@@ -6,14 +6,13 @@ import pytest
 
 from stepnet.analysis import get_noise, weak_error
 from stepnet.cli import main
-from stepnet.commands import noise
 from stepnet.errors import UserError
-from stepnet.report.noise import EXACT_STEPS, draw_noises
+from stepnet.report.weak_errors import EXACT_STEPS, draw_noises
 
 
 def test_it_shows_exact_errors_and_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = []
-    monkeypatch.setattr("stepnet.report.noise.write_figure", lambda figure, path: kept.append(figure))
+    monkeypatch.setattr("stepnet.report.weak_errors.write_figure", lambda figure, path: kept.append(figure))
     draw_noises([get_noise("stochastic_depth", p=0.2), get_noise("shake_shake")], tmp_path / "n.png", samples=2000)
     left, right = kept[0].axes
     assert left.get_title() == "stochastic_depth, p = 0.2" and right.get_title() == "shake_shake"
@@ -28,10 +27,9 @@ def test_it_shows_exact_errors_and_intervals(tmp_path: Path, monkeypatch: pytest
     assert len(right.lines) == 3 + 12  # every interval of shake-shake is clear of 0
 
 
-def test_the_command_writes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    monkeypatch.setattr(noise, "SAMPLES", 2000)
+def test_the_command_writes_it(tmp_path: Path, capsys) -> None:
     path = tmp_path / "shake.svg"
-    assert main(["scheme", "shake_shake", "--plot", str(path)]) == 0
+    assert main(["noise", "shake_shake", "--samples", "2000", "--plot", str(path)]) == 0
     assert path.read_text().lstrip().startswith("<?xml")
     assert f"wrote {path}" in capsys.readouterr().out
 

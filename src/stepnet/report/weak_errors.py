@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from stepnet.analysis import one_step_error, weak_error
-from stepnet.analysis.noise import Noise
+from stepnet.analysis.noise_laws import Noise
 from stepnet.analysis.weak import LARGE_STEPS
 from stepnet.report.figures import ACCENT, INK, QUIET, check_suffix, write_figure
 
@@ -24,8 +24,7 @@ def draw_noises(noises: Sequence[Noise], path: Path, samples: int) -> None:
     for axes, noise in zip(figure.subplots(1, len(noises), squeeze=False, sharey=True)[0], noises, strict=True):
         for moment, colour in enumerate(COLOURS, start=1):
             _draw_moment(axes, noise, moment, colour, samples)
-        p = f", p = {float(noise.mean):g}" if noise.name == "stochastic_depth" else ""
-        axes.set(title=f"{noise}{p}", xlabel=r"$\Delta t$", xscale="log", yscale="log")
+        axes.set(title=noise.heading, xlabel=r"$\Delta t$", xscale="log", yscale="log")
         axes.legend(frameon=False)
     figure.axes[0].set_ylabel(f"weak error: exact, and of {samples:,} paths (95 %)")
     write_figure(figure, path)

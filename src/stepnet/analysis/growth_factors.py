@@ -7,35 +7,24 @@ What comes out is linear in them, so one step is a companion matrix; its charact
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import sympy
 
-from stepnet.analysis.symbols import subject, z, zeta
+from stepnet.analysis.symbols import z, zeta
 from stepnet.errors import UserError
 from stepnet.schemes import Point, Scheme, advance, fixed_point
+from stepnet.schemes.arithmetic import Coefficient
 
 NEW = sympy.Symbol("u_{n+1}")  # the unknown of an implicit step
 
 
-def amplification(scheme: str | Scheme) -> sympy.Poly:
-    """`p(zeta, z)`: the scheme's growth factors at z are the roots of `p(., z)`. For `euler`: `zeta - 1 - z`."""
-    matrix = companion(scheme)
-    determinant = (zeta * sympy.eye(matrix.rows) - matrix).det(method="berkowitz")
-    numerator, _ = sympy.fraction(sympy.cancel(sympy.together(determinant)))
-    polynomial = sympy.Poly(numerator, zeta, z)
-    leading = sympy.LC(numerator.subs(z, 0), zeta)
-    return -polynomial if leading.could_extract_minus_sign() else polynomial
-
-
-def companion(scheme: str | Scheme) -> sympy.Matrix:
+def companion_matrix(method: Scheme) -> sympy.Matrix:
     """The matrix that takes `(u_n, u_{n-1}, …)` to `(u_{n+1}, u_n, …)` on the linear equation."""
-    method = subject(scheme)
     parts = 2 if method.equation.partitioned else 1
     symbols = [sympy.Symbol(f"x{i}") for i in range(method.steps * parts)]
     past = [symbols[j : j + parts] for j in range(0, len(symbols), parts)]
 
-    def rhs(u: Any, c: Any, i: int) -> Any:
+    def rhs(u: sympy.Expr, c: Coefficient, i: int) -> sympy.Expr:
         return z * u
 
     points = tuple(Point(tuple(u), (rhs, rhs)) if parts == 2 else Point(u[0], rhs) for u in past)
@@ -48,6 +37,15 @@ def companion(scheme: str | Scheme) -> sympy.Matrix:
     for i in range(parts, len(symbols)):  # the older states move one place on
         matrix[i, i - parts] = 1
     return matrix
+
+
+def characteristic_polynomial(matrix: sympy.Matrix) -> sympy.Poly:
+    """`p(zeta, z)` of a companion matrix, without denominators, with a positive leading coefficient at z = 0."""
+    determinant = (zeta * sympy.eye(matrix.rows) - matrix).det(method="berkowitz")
+    numerator, _ = sympy.fraction(sympy.cancel(sympy.together(determinant)))
+    polynomial = sympy.Poly(numerator, zeta, z)
+    leading = sympy.LC(numerator.subs(z, 0), zeta)
+    return -polynomial if leading.could_extract_minus_sign() else polynomial
 
 
 @fixed_point.register

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from scipy.integrate import solve_ivp
+from numpy.typing import NDArray
 
-from stepnet.analysis.symbols import exact, subject
+from stepnet.analysis.symbols import exact
 from stepnet.analysis.trees import defect, vanishes
 from stepnet.errors import UserError
 from stepnet.schemes import Equation, Scheme, get_scheme, solve
+from stepnet.schemes.arithmetic import Coefficient
 
-Array = Any
+Array = NDArray[np.float64]
+Field = Callable[[float, Array], Array]
+STEPS = (64, 128, 256, 512)  # over the unit of time
 
 
-def order(scheme: str | Scheme, against: Equation | None = None) -> int:
-    """The largest p with a local error of `O(dt^(p+m))` on `mass u^(m) = f(t, u)`, for every smooth system.
-
-    The equation is the scheme's own, or the one given: `order("lm", against=Equation())` is 0, since `lm` does not
-    solve `u' = f`. A trainable k stays a symbol, and the order is that of almost every k. Order 0: inconsistent.
-    """
-    method = subject(scheme)
-    equation = against or method.equation
+def order_of_consistency(method: Scheme, equation: Equation) -> int:
+    """The largest p with a local error of `O(dt^(p+m))` on `mass u^(m) = f(t, u)`, for every smooth system."""
     if equation.partitioned != method.equation.partitioned:
         raise UserError(f"{method.name} solves {method.equation}: its order against {equation} is not defined")
     if vanishes(exact(equation.mass)):  # lm at k = -1: consistent with no equation of first order
@@ -44,16 +40,17 @@ class Convergence:
     slope: float
 
 
-def convergence(scheme: str | Scheme, steps: Sequence[int] = (64, 128, 256, 512), **parameters: Any) -> Convergence:
+def convergence(scheme: str | Scheme, steps: Sequence[int] = STEPS, **parameters: Coefficient) -> Convergence:
     """Solve the equation that the scheme states with several step sizes, and compare with DOP853.
 
     The system is nonlinear and non-autonomous (linear, or a partitioned pair, where the scheme asks for that). The
     slope is a least-squares fit over the errors that stand clear of rounding.
     """
     method = get_scheme(scheme, **parameters)
-    f, u0 = _problem(method.equation)
+    fs, start = _problem(method.equation)
+    f, u0 = (fs, start) if method.equation.partitioned else (fs[0], start[0])
     runs = [solve(f, u0, (0.0, 1.0), n, method).u for n in steps]  # first: it tells what cannot be solved
-    wanted = _reference(method, f, u0)
+    wanted = _reference(method, fs, start)
     sizes, errors = [1 / n for n in steps], []
     for u in runs:
         last = np.concatenate([part[-1] for part in u]) if isinstance(u, tuple) else u[-1]
@@ -66,43 +63,45 @@ def convergence(scheme: str | Scheme, steps: Sequence[int] = (64, 128, 256, 512)
     return Convergence(np.array(sizes), np.array(errors), slope)
 
 
-def empirical_order(scheme: str | Scheme, steps: Sequence[int] = (64, 128, 256, 512), **parameters: Any) -> float:
+def empirical_order(scheme: str | Scheme, steps: Sequence[int] = STEPS, **parameters: Coefficient) -> float:
     """The slope of log error against log dt, on the equation that the scheme states."""
     return convergence(scheme, steps, **parameters).slope
 
 
-def _problem(equation: Equation) -> tuple[Any, Any]:
+def _problem(equation: Equation) -> tuple[tuple[Field, ...], tuple[Array, ...]]:
     """Smooth and of bounded slope, so that no scheme blows up, whatever its mass makes of the time span."""
     u0 = np.array([0.7, -0.4, 0.3])
     matrix = np.array([[-0.6, 1.1, 0.2], [-0.9, -0.3, 0.5], [0.4, -0.7, -0.8]])
-    if equation.linear:
-        return (lambda u: matrix @ u), u0
+
+    def linear(t: float, u: Array) -> Array:
+        return np.asarray(matrix @ u)
 
     def f(t: float, u: Array) -> Array:
-        return matrix @ np.sin(2 * u) + np.sin(u[::-1]) * np.cos(u) * np.cos(3 * t) + np.sin(2 * t)
+        return np.asarray(matrix @ np.sin(2 * u) + np.sin(u[::-1]) * np.cos(u) * np.cos(3 * t) + np.sin(2 * t))
+
+    def g(t: float, x: Array) -> Array:
+        return np.asarray(np.cos(x[::-1]) * x - np.sin(3 * t))
 
     if equation.partitioned:
-        return (f, lambda t, x: np.cos(x[::-1]) * x - np.sin(3 * t)), (u0, u0[::-1].copy())
-    return f, u0
+        return (f, g), (u0, u0[::-1].copy())
+    return (linear if equation.linear else f,), (u0,)
 
 
-def _reference(method: Scheme, f: Any, u0: Any) -> Array:
-    equation = method.equation
-    mass = float(equation.mass)
+def _reference(method: Scheme, fs: tuple[Field, ...], start: tuple[Array, ...]) -> Array:
+    from scipy.integrate import solve_ivp
+
+    equation, size = method.equation, len(start[0])
     if equation.partitioned:
-        (first, second), size = f, len(u0[0])
-        start = np.concatenate(u0)
+        y0 = np.concatenate(start)
 
         def system(t: float, y: Array) -> Array:
-            return np.concatenate([first(t, y[size:]), second(t, y[:size])])
+            return np.concatenate([fs[0](t, y[size:]), fs[1](t, y[:size])])
     else:
-        size = len(u0)
-        velocity = np.broadcast_to(method.velocity, u0.shape)
-        start = np.concatenate([u0, *([velocity] * (equation.derivative - 1))])
+        mass, velocity = float(equation.mass), np.broadcast_to(method.velocity, start[0].shape)
+        y0 = np.concatenate([start[0], *([velocity] * (equation.derivative - 1))])
 
         def system(t: float, y: Array) -> Array:
-            value = f(y[:size]) if equation.linear else f(t, y[:size])
-            return np.concatenate([y[size:], value / mass])
+            return np.concatenate([y[size:], fs[0](t, y[:size]) / mass])
 
-    found = solve_ivp(system, (0.0, 1.0), start, method="DOP853", rtol=1e-13, atol=1e-14).y[:, -1]
+    found: Array = solve_ivp(system, (0.0, 1.0), y0, method="DOP853", rtol=1e-13, atol=1e-14).y[:, -1]
     return found if equation.partitioned else found[:size]

@@ -1,0 +1,242 @@
+"""One scheme, asked once: each fact is computed when it is first asked for, and kept.
+
+    lm = stepnet.analyse("lm")
+    lm.order, lm.zero_stable, lm.stability_interval      # 1, Interval.Lopen(-1, 1), 2 - 2*k
+    print(lm)                                            # what `stepnet scheme lm` prints
+
+The functions under the class ask one question each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import sympy
+from numpy.typing import ArrayLike
+
+from stepnet.analysis.accuracy import STEPS, Convergence, convergence, order_of_consistency
+from stepnet.analysis.description import describe_scheme, scheme_align, scheme_values
+from stepnet.analysis.growth_factors import characteristic_polynomial, companion_matrix
+from stepnet.analysis.modified import Form, evaluates_between_states, modified
+from stepnet.analysis.notation import Line, amplification_line, modified_line, plain_equation, step_lines
+from stepnet.analysis.stability import (
+    Array,
+    Region,
+    Verdict,
+    axis_limit,
+    largest_root,
+    region_on_grid,
+    root_condition,
+    stable_at,
+)
+from stepnet.analysis.symbols import subject
+from stepnet.errors import UserError
+from stepnet.schemes import Equation, Scheme
+from stepnet.schemes.arithmetic import Coefficient
+
+EXTENT = (-4.0, 1.0, -3.5, 3.5)  # of a region, unless told: left, right, bottom, top
+
+
+class SchemeAnalysis:
+    """What theory says of a scheme, found by running it on symbols, trees and the linear test equation.
+
+    A name stands for the whole family, with `k` a symbol; `analyse("lm", k=-0.5)` and a scheme that was built with a
+    number are analysed at that number, as a rational.
+    """
+
+    def __init__(self, scheme: str | Scheme, **parameters: Coefficient) -> None:
+        self.scheme = subject(scheme, **parameters)
+        self._modified: dict[tuple[int, Form | None], sympy.Eq | tuple[sympy.Eq, ...]] = {}
+
+    @cached_property
+    def equation(self) -> Equation:
+        """The equation with which it is consistent: `(1 + k) u' = f` for `lm`."""
+        return self.scheme.equation
+
+    @property
+    def equation_line(self) -> str:
+        """The equation as it is written."""
+        return plain_equation(self.equation)
+
+    @cached_property
+    def order(self) -> int:
+        """The order against its own equation; with a symbol k, that of almost every k. Order 0: inconsistent."""
+        return self.order_against(self.equation)
+
+    def order_against(self, equation: Equation) -> int:
+        """The order against another equation: 0 for `lm` against `u' = f`."""
+        return order_of_consistency(self.scheme, equation)
+
+    @cached_property
+    def companion(self) -> sympy.Matrix:
+        """The matrix of one step on the linear test equation."""
+        return companion_matrix(self.scheme)
+
+    @cached_property
+    def amplification(self) -> sympy.Poly:
+        """`p(zeta, z)`, whose roots in zeta are the growth factors at `z = dt^m lambda`."""
+        return characteristic_polynomial(self.companion)
+
+    @cached_property
+    def zero_stable(self) -> Verdict:
+        """The root condition for dt -> 0: True or False, or the set of k for which it holds."""
+        allowed = self.equation.derivative * (2 if self.equation.partitioned else 1)
+        return root_condition(self.amplification, allowed)
+
+    @cached_property
+    def stability_interval(self) -> sympy.Expr:
+        """The largest x with `-x < z < 0` stable."""
+        return axis_limit(self.amplification, sympy.Integer(-1), self.zero_stable)
+
+    @cached_property
+    def imaginary_limit(self) -> sympy.Expr:
+        """The largest y with `z = i s` stable for `0 < s < y`."""
+        return axis_limit(self.amplification, sympy.I, self.zero_stable)
+
+    def stable(self, at: sympy.Expr | complex) -> bool:
+        """The root condition at one z."""
+        return stable_at(self.amplification, at, self.zero_stable)
+
+    def growth(self, values: ArrayLike) -> Array:
+        """The largest growth factor at each z."""
+        symbols = self.amplification.free_symbols_in_domain
+        if symbols:
+            symbol = min(map(str, symbols))
+            raise UserError(f"scheme {self.scheme.name!r} has a {symbol}: give a number, such as {symbol}=-0.5")
+        return largest_root(self.amplification, values)
+
+    def stability_region(self, extent: tuple[float, float, float, float] = EXTENT, n: int = 201) -> Region:
+        """The largest growth factor on a grid of z."""
+        return region_on_grid(self.growth, extent, n)
+
+    def modified_equation(self, terms: int = 2, form: Form | None = None) -> sympy.Eq | tuple[sympy.Eq, ...]:
+        """The modified equation with its first non-zero terms, in its own form unless told."""
+        if (terms, form) not in self._modified:
+            self._modified[terms, form] = modified(self.scheme, self.amplification, terms, form)
+        return self._modified[terms, form]
+
+    @cached_property
+    def between_states(self) -> bool:
+        """Whether the step evaluates f elsewhere than at a state."""
+        return evaluates_between_states(self.scheme)
+
+    def convergence(self, steps: Sequence[int] = STEPS) -> Convergence:
+        """The errors of runs with several step sizes, and their slope: the order, measured."""
+        return convergence(self.scheme, steps)
+
+    @cached_property
+    def step_lines(self) -> list[Line]:
+        """The step as it is written."""
+        return step_lines(self.scheme)
+
+    @cached_property
+    def amplification_line(self) -> Line:
+        """The equation for the growth factors."""
+        return amplification_line(self.amplification)
+
+    def modified_lines(self, terms: int = 2) -> list[Line]:
+        """The modified equation as it is written: one line, two for a pair."""
+        found = self.modified_equation(terms)
+        return [modified_line(equation) for equation in (found if isinstance(found, tuple) else (found,))]
+
+    @cached_property
+    def latex(self) -> str:
+        """The step, the growth factors and the modified equation, aligned for a paper."""
+        return scheme_align(self)
+
+    def as_dict(self) -> dict[str, object]:
+        """Every fact as a plain value, for JSON: expressions are strings that sympy reads back."""
+        return scheme_values(self)
+
+    def __str__(self) -> str:
+        return str(describe_scheme(self))
+
+    def _repr_html_(self) -> str:
+        return describe_scheme(self).html
+
+    def __repr__(self) -> str:
+        return f"<analysis of {self.scheme!r}>"
+
+
+def analyse(scheme: str | Scheme, **parameters: Coefficient) -> SchemeAnalysis:
+    """Every fact of a scheme: `analyse("lm")` for every k, `analyse("lm", k=-0.5)` for one."""
+    return SchemeAnalysis(scheme, **parameters)
+
+
+def order(scheme: str | Scheme, against: Equation | None = None) -> int:
+    """The largest p with a local error of `O(dt^(p+m))` on `mass u^(m) = f(t, u)`, for every smooth system.
+
+    The equation is the scheme's own, or the one given: `order("lm", against=Equation())` is 0, since `lm` does not
+    solve `u' = f`. A trainable k stays a symbol, and the order is that of almost every k. Order 0: inconsistent.
+    """
+    found = analyse(scheme)
+    return found.order if against is None else found.order_against(against)
+
+
+def companion(scheme: str | Scheme) -> sympy.Matrix:
+    """The matrix that takes `(u_n, u_{n-1}, …)` to `(u_{n+1}, u_n, …)` on the linear equation."""
+    return analyse(scheme).companion
+
+
+def amplification(scheme: str | Scheme) -> sympy.Poly:
+    """`p(zeta, z)`: the scheme's growth factors at z are the roots of `p(., z)`. For `euler`: `zeta - 1 - z`."""
+    return analyse(scheme).amplification
+
+
+def zero_stable(scheme: str | Scheme) -> Verdict:
+    """The root condition for dt -> 0: True or False, or with a symbol k the set of k for which it holds.
+
+    Roots lie in the closed unit disc, and on the circle they are simple; for an equation of order m they may be
+    m-fold there (Henrici), which is why a double root at 1 is no fault of `leapfrog`. The parts of a partitioned
+    system do not see each other at z = 0, so each is allowed that much.
+    """
+    return analyse(scheme).zero_stable
+
+
+def stability_interval(scheme: str | Scheme) -> sympy.Expr:
+    """The largest x with `-x < z < 0` stable: an exact number; `oo` when the whole negative axis is.
+
+    2 for `euler`; `2 - 2 k` for `lm` with a symbolic k, which holds where it is zero-stable (`Piecewise` where a closed
+    end of that set differs from its inside). Single points, where roots on the circle happen to meet, are not
+    counted: whether an end belongs to the interval is what `stable` tells.
+    """
+    return analyse(scheme).stability_interval
+
+
+def imaginary_limit(scheme: str | Scheme) -> sympy.Expr:
+    """The largest y with `z = i s` stable for all `0 < s < y`: what a pure oscillation allows."""
+    return analyse(scheme).imaginary_limit
+
+
+def stable(scheme: str | Scheme, at: sympy.Expr | complex) -> bool:
+    """The root condition at one `z`, exactly; with a symbol k (which `at` may contain), for almost every k."""
+    return analyse(scheme).stable(at)
+
+
+def growth(scheme: str | Scheme, values: ArrayLike) -> Array:
+    """The largest |root| of the amplification polynomial at each z: the asymptotic growth factor of one step."""
+    return analyse(scheme).growth(values)
+
+
+def stability_region(scheme: str | Scheme, extent: tuple[float, float, float, float] = EXTENT, n: int = 201) -> Region:
+    """The largest |root| on an n by n grid over `extent = (left, right, bottom, top)`, for plotting."""
+    return analyse(scheme).stability_region(extent, n)
+
+
+def modified_equation(
+    scheme: str | Scheme, terms: int = 2, form: Form | None = None
+) -> sympy.Eq | tuple[sympy.Eq, ...]:
+    """The modified equation with its first `terms` non-zero terms: the equation itself, then the corrections.
+
+    `form` is "derivatives", `(1 + k) u' + (1 - k) dt/2 u'' = f` for `lm`, or "differentials",
+    `u' = f - dt/2 f'f` for `euler`; without it, derivatives where the scheme is a linear multistep method. A
+    partitioned scheme gives a pair of equations. Where a multistep method evaluates f between its states
+    (`between_states`), the derivatives are those for linear f.
+    """
+    return analyse(scheme).modified_equation(terms, form)
+
+
+def between_states(scheme: str | Scheme) -> bool:
+    """Whether the step evaluates f elsewhere than at a state, as `f((u_n + u_{n-1})/2)` or a Runge–Kutta stage does."""
+    return analyse(scheme).between_states
