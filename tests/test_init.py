@@ -42,7 +42,8 @@ def test_import_costs_no_torch() -> None:
 
 def test_no_public_name_is_that_of_a_submodule() -> None:
     """A name that is also a file means two things, depending on what was imported before."""
-    for package in ("stepnet", "stepnet.training"):
+    rooms = ("analysis", "conversion", "data", "nets", "schemes", "training")
+    for package in ("stepnet", *(f"stepnet.{room}" for room in rooms)):
         module = importlib.import_module(package)
         files = {found.name for found in pkgutil.iter_modules(module.__path__)}
         same = {name for name in module.__all__ if name in files and not isinstance(getattr(module, name), ModuleType)}
