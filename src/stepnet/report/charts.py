@@ -45,7 +45,7 @@ def printed_rows(data: str) -> list[Row]:
 def stable_interval(scheme: str) -> tuple[float, float] | None:
     """The ends of the k for which a scheme with a free k is zero-stable; None where that is no bounded interval."""
     held = zero_stable(scheme)
-    if getattr(held, "is_Interval", False) and held.start.is_finite and held.end.is_finite:
+    if not isinstance(held, bool) and held.is_Interval and held.start.is_finite and held.end.is_finite:
         return float(held.start), float(held.end)
     return None
 
