@@ -1,12 +1,16 @@
 """The command line as a person meets it: a process, its exit code, one line for a mistake."""
 
+import shlex
 import signal
 import subprocess
 import sys
 
 import pytest
 
-from stepnet.cli import COMMANDS, main
+from stepnet import __version__
+from stepnet.cli import COMMANDS, EXAMPLES, main
+from stepnet.commands.models import Models
+from stepnet.commands.parsing import parse
 from stepnet.files import whole_folder
 
 
@@ -28,11 +32,61 @@ def test_a_mistake_is_one_line_without_a_traceback():
     assert done.stderr.count("\n") == 1
 
 
-def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]):
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["schema"], "unknown command 'schema': did you mean 'scheme'?"),
+        (["--hepl"], "unknown option '--hepl': did you mean '--help'?"),
+        (["--completion", "csh"], "--completion csh: expected one of bash, zsh, fish, tcsh"),
+    ],
+)
+def test_what_is_unknown_is_told_in_one_line(words, said, capsys: pytest.CaptureFixture[str]):
+    assert main(words) == 2
+    assert capsys.readouterr().err == f"stepnet: {said}\n"
+
+
+def test_help_and_version_import_nothing_heavy(capsys: pytest.CaptureFixture[str]):
+    code = "import sys; from stepnet.cli import main; main([{!r}]); sys.exit(bool({{*sys.modules}} & {}))"
+    heavy = {"torch", "sympy", "matplotlib", "scipy", "numpy", "tyro", "rich"}
+    for word, expected in {"--help": "usage: stepnet COMMAND", "--version": f"stepnet {__version__}\n"}.items():
+        done = subprocess.run([sys.executable, "-c", code.format(word, heavy)], capture_output=True, text=True)
+        assert done.returncode == 0 and done.stdout.startswith(expected), done
+
+
+def test_without_a_command_the_help_comes_and_the_exit_code_is_2(capsys: pytest.CaptureFixture[str]):
+    assert main([]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and all(f"  {name} " in err for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_overview_says_what_the_command_says_of_itself(name: str):
+    assert (COMMANDS[name].load().__doc__ or "").startswith(COMMANDS[name].about)
+
+
+@pytest.mark.parametrize("example", [*EXAMPLES, *(each for command in COMMANDS.values() for each in command.examples)])
+def test_every_example_can_be_typed(example: str):
+    name, *words = shlex.split(example)
+    assert parse(COMMANDS[name].load(), name, words)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_examples_and_reads_plainly(name: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as stopped:
-        main(["schema"])
-    assert stopped.value.code == 2
-    assert "schema" in capsys.readouterr().err
+        main([name, "--help"])
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    assert "{None" not in shown and "default: None" not in shown
+    assert all(f"  stepnet {example}\n" in shown for example in COMMANDS[name].examples)
+
+
+def test_completion_knows_commands_and_flags(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--completion", "bash"])
+    assert not stopped.value.code
+    script = capsys.readouterr().out
+    assert all(word in script for word in (*COMMANDS, "--epochs", "--seeds"))
+    assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -42,7 +96,7 @@ def test_a_stopped_command_leaves_nothing_half_done(tmp_path, monkeypatch, numbe
             signal.raise_signal(number)
 
     before = signal.getsignal(number)
-    monkeypatch.setitem(COMMANDS, "models", lambda: write_a_folder)
+    monkeypatch.setattr(Models, "__call__", lambda self: write_a_folder())
     try:
         found = main(["models"])
     except SystemExit as stop:

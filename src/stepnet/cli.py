@@ -1,49 +1,69 @@
-"""The command line: parse, call, print. Each command is a dataclass in `stepnet.commands`."""
+"""The command line: find the command, call it, tell a mistake in one line.
+
+Only the module of the chosen command is imported; `stepnet --help` needs none.
+"""
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-import tyro
+from stepnet.errors import UserError, unknown
 
-from stepnet.commands.bench import Bench
-from stepnet.commands.data import Data
-from stepnet.commands.inspect import Inspect
-from stepnet.commands.models import Models
-from stepnet.commands.noise import Noise
-from stepnet.commands.report import Report
-from stepnet.commands.scheme import Scheme
-from stepnet.commands.table import Table
-from stepnet.commands.train import Compare, Evaluate, Train
-from stepnet.errors import UserError
+SHELLS = ("bash", "zsh", "fish", "tcsh")
 
-COMMANDS: dict[str, Callable[..., Any]] = {
-    "train": Train,
-    "compare": Compare,
-    "evaluate": Evaluate,
-    "report": Report,
-    "scheme": Scheme,
-    "noise": Noise,
-    "inspect": Inspect,
-    "models": Models,
-    "table": Table,
-    "data": Data,
-    "bench": Bench,
+
+class Command(NamedTuple):
+    """A dataclass of `stepnet.commands` that is called when its fields are known."""
+
+    home: str  # MODULE:CLASS below stepnet.commands
+    about: str  # as its docstring begins
+    examples: tuple[str, ...]
+
+    def load(self) -> Callable[..., Any]:
+        module, _, name = self.home.partition(":")
+        kind: Callable[..., Any] = getattr(importlib.import_module(f"stepnet.commands.{module}"), name)
+        return kind
+
+
+COMMANDS = {
+    "train": Command(
+        "train:Train",
+        "Train one network",
+        ("train lm_resnet20", "train lm_resnet20 --data cifar10 --epochs 30", "train timm/resnet18 --scheme lm"),
+    ),
+    "compare": Command(
+        "train:Compare", "Train several networks", ("compare preact_resnet20 lm_resnet20 --data digits --seeds 3",)
+    ),
+    "evaluate": Command("train:Evaluate", "The test error of a run", ("evaluate runs/digits/lm_resnet20-12ep-seed0",)),
+    "report": Command(
+        "report:Report", "Write one self-contained HTML page of runs", ("report runs/compare/* -o report.html",)
+    ),
+    "scheme": Command("scheme:Scheme", "Show a scheme", ("scheme", "scheme lm --k -0.5", "scheme rk4 --plot rk4.png")),
+    "noise": Command("noise:Noise", "Show a noise of stochastic training", ("noise", "noise stochastic_depth --p 0.5")),
+    "inspect": Command(
+        "inspect:Inspect",
+        "Show a network stage by stage",
+        ("inspect lm_resnet20 --out lm_resnet20.svg", "inspect timm/resnet18 --scheme lm"),
+    ),
+    "models": Command("models:Models", "List the networks", ("models", "models 'lm_*'")),
+    "table": Command("table:Table", "Print a table of the paper", ("table schemes", "table cifar")),
+    "data": Command("data:Data", "Fetch a data set, or list what is there", ("data list", "data fetch cifar10")),
+    "bench": Command("bench:Bench", "Time training steps side by side", ("bench", "bench --profile lm_resnet20")),
 }
+EXAMPLES = ("scheme lm --k -0.5", "train lm_resnet20", "compare preact_resnet20 lm_resnet20 --data digits --seeds 3")
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command. Exit codes: 0 done, 2 a user's mistake (told in one line), 130 Ctrl-C, 143 SIGTERM."""
+    words = sys.argv[1:] if argv is None else argv
     before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what is half done is undone
     try:
-        command = tyro.extras.subcommand_cli_from_dict(
-            COMMANDS, prog="stepnet", description="Deep networks as numerical schemes.", args=argv
-        )
-        command()
+        return run(words)
     except UserError as error:
         print(f"stepnet: {error}", file=sys.stderr)
         return 2
@@ -51,9 +71,53 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # `stepnet models | head`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def run(words: list[str]) -> int:
+    """Do what the words say; what they say wrong is a `UserError`."""
+    first = words[0] if words else ""
+    if first in ("", "-h", "--help"):
+        print(overview(), file=sys.stdout if words else sys.stderr)
+        return 0 if words else 2
+    if first == "--version":
+        from stepnet import __version__
+
+        print(f"stepnet {__version__}")
+        return 0
+    if first == "--completion":
+        if words[1:] not in ([shell] for shell in SHELLS):
+            raise UserError(f"--completion {' '.join(words[1:])}: expected one of {', '.join(SHELLS)}")
+        from stepnet.commands.parsing import print_completion
+
+        print_completion({name: command.load() for name, command in COMMANDS.items()}, words[1])
+        return 0
+    if first not in COMMANDS:
+        raise unknown("command" if not first.startswith("-") else "option", first, [*COMMANDS, "--help", "--version"])
+    from stepnet.commands.parsing import parse
+
+    command = COMMANDS[first]
+    parse(command.load(), first, words[1:], command.examples)()
     return 0
+
+
+def overview() -> str:
+    """What `stepnet --help` prints."""
+    width = max(map(len, COMMANDS)) + 3
+    listed = [f"  {name:<{width}}{command.about}" for name, command in COMMANDS.items()]
+    shown = [f"  stepnet {example}" for example in EXAMPLES]
+    return "\n".join(
+        [
+            "usage: stepnet COMMAND …      stepnet COMMAND --help      stepnet --version",
+            "\nDeep networks as numerical schemes.\n",
+            *listed,
+            "\nexamples:",
+            *shown,
+            f'\nTab completion: eval "$(stepnet --completion bash)" (or {", ".join(SHELLS[1:])})',
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -21,10 +21,10 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:
     return UserError(f"unknown {kind} {name!r}: {hint}")
 
 
-def nearest(name: object, known: Iterable[str]) -> str:
+def nearest(name: object, known: Iterable[str], cutoff: float = 0.5) -> str:
     """`did you mean 'lm'?`, or nothing where no name is near."""
     lowered = {each.lower(): each for each in known}
-    near = [lowered[match] for match in difflib.get_close_matches(str(name).lower(), lowered, n=3, cutoff=0.5)]
+    near = [lowered[match] for match in difflib.get_close_matches(str(name).lower(), lowered, n=3, cutoff=cutoff)]
     return f"did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 

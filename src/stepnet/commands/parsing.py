@@ -1,0 +1,84 @@
+"""From the words of a command line to a command: tyro's parser, with every mistake told in one line."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import io
+import re
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stderr
+from dataclasses import replace
+from typing import Any, Union, cast, get_args, get_origin
+
+import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from stepnet.errors import UserError, nearest
+
+Command = Callable[[], object]
+REGISTRY = ConstructorRegistry()
+
+
+def parse(kind: Callable[..., Command], name: str, words: Sequence[str], examples: Sequence[str] = ()) -> Command:
+    """The command of a dataclass with the fields that the words give it; prints the help where they ask for it."""
+    prog = f"stepnet {name}"
+    shown = [f"  stepnet {example}" for example in examples]
+    description = "\n".join([inspect.getdoc(kind) or "", *(["", "examples:", *shown] if shown else [])])
+    told = io.StringIO()
+    try:
+        with redirect_stderr(told):  # tyro draws a box of many lines
+            command, unknown = tyro.cli(
+                kind, prog=prog, description=description, args=words, registry=REGISTRY, return_unknown_args=True
+            )
+    except SystemExit as stop:
+        if stop.code in (0, None):
+            raise
+        raise UserError(f"{_sentence(told.getvalue())}; see {prog} --help") from None
+    if unknown:
+        word = next((word for word in unknown if word.startswith("-")), unknown[0])
+        hint = nearest(word, sorted(_flags(kind)), cutoff=0.75) if word.startswith("-") else ""
+        raise UserError(f"{name} takes no {word!r}: {hint or f'see {prog} --help'}")
+    return command
+
+
+def print_completion(commands: dict[str, Callable[..., Command]], shell: str) -> None:
+    """The script that completes commands and flags in bash, zsh, fish or tcsh."""
+    tyro.extras.subcommand_cli_from_dict(commands, prog="stepnet", args=["--tyro-print-completion", shell])
+
+
+@REGISTRY.primitive_rule
+def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    """`X | None` reads like `X`: a flag that is not given is None, and no word means that."""
+    kinds = [kind for kind in get_args(info.type) if kind is not type(None)]
+    if get_origin(info.type) not in (Union, types.UnionType) or len(kinds) != 1 or kinds == list(get_args(info.type)):
+        return None
+    spec = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(kinds[0], info.markers))
+    if not isinstance(spec, PrimitiveConstructorSpec):
+        return None
+    return replace(
+        spec,
+        is_instance=lambda value: value is None or spec.is_instance(value),
+        str_from_instance=lambda value: ["unset"] if value is None else spec.str_from_instance(value),
+    )
+
+
+def _sentence(box: str) -> str:
+    """What the first part of tyro's box says, in one line."""
+    lines = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in box.splitlines()]
+    rows = [line.strip("│ ") for line in lines if line.startswith("│")]
+    rule = next((i for i, row in enumerate(rows) if set(row) == {"─"}), len(rows))
+    text = re.sub(r"\s+", " ", " ".join(rows[:rule])).removesuffix(" (required)").rstrip(".")
+    return text[:1].lower() + text[1:]
+
+
+def _flags(kind: Callable[..., Command]) -> set[str]:
+    def of(parser: argparse.ArgumentParser) -> Iterator[str]:
+        for action in parser._actions:
+            yield from action.option_strings
+            if isinstance(action.choices, dict):  # subcommands
+                for inner in action.choices.values():
+                    yield from of(inner)
+
+    return set(of(cast(argparse.ArgumentParser, tyro.extras.get_parser(kind, registry=REGISTRY))))

@@ -1,0 +1,62 @@
+"""From words to a command, and one line for what cannot be read."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+from tyro.conf import Positional, arg
+
+from stepnet import UserError
+from stepnet.commands.parsing import parse
+
+
+@dataclass
+class Bake:
+    """Bake something."""
+
+    what: Annotated[Positional[str], arg(metavar="WHAT")]
+    """What to bake."""
+    minutes: int | None = None
+    """How long."""
+    sizes: tuple[int, ...] | None = None
+    """Which sizes."""
+    heat: Literal["low", "high"] | None = None
+    """How hot."""
+    out: Path | None = None
+    """Where to."""
+
+    def __call__(self) -> None: ...
+
+
+def test_what_is_optional_is_none_or_its_kind() -> None:
+    assert parse(Bake, "bake", ["bread"]) == Bake("bread")
+    words = ["bread", "--minutes", "40", "--sizes", "1", "2", "--heat", "high", "--out", "oven"]
+    assert parse(Bake, "bake", words) == Bake("bread", 40, (1, 2), "high", Path("oven"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["bread", "--minuts", "40"], "bake takes no '--minuts': did you mean '--minutes'?"),
+        (["bread", "cake"], "bake takes no 'cake': see stepnet bake --help"),
+        (["bread", "--colour", "red"], "bake takes no '--colour': see stepnet bake --help"),
+        (["bread", "--minutes", "long"], "error parsing --minutes: "),
+        (["bread", "--minutes"], "missing value for argument '--minutes'"),
+        (["bread", "--heat", "none"], "invalid choice 'none' for argument '--heat'. Expected one of ('low', 'high')"),
+        ([], "missing from stepnet bake: WHAT What to bake; see stepnet bake --help"),
+    ],
+)
+def test_a_mistake_is_one_line(words: list[str], said: str) -> None:
+    with pytest.raises(UserError) as error:
+        parse(Bake, "bake", words)
+    assert str(error.value).startswith(said) and "\n" not in str(error.value)
+
+
+def test_help_reads_plainly(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        parse(Bake, "bake", ["--help"], examples=("bake bread",))
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    assert "usage: stepnet bake" in shown and "Bake something.\n\nexamples:\n  stepnet bake bread\n" in shown
+    assert "--minutes INT " in shown and "--heat {low,high} " in shown and "None" not in shown
