@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import stepnet
-from stepnet.conversion.step import PAST, Step, reads_old_f
+from stepnet.conversion.step import PAST, ConvertedStep
 
 
 class Block(nn.Module):
@@ -260,14 +260,9 @@ def test_autocast(u: Tensor) -> None:
         stepnet.convert(net, "lm", u, init=-0.5)(u).sum().backward()
 
 
-def test_only_schemes_that_read_old_slopes_keep_them() -> None:
-    found = {name: reads_old_f(stepnet.get_scheme(name)) for name in ("euler", "lm", "leapfrog", "ab2", "ab3", "rk4")}
-    assert found == {"euler": False, "lm": False, "leapfrog": False, "ab2": True, "ab3": True, "rk4": False}
-
-
 def test_steps_are_told_in_the_printed_network(net: Net) -> None:
     assert "Block[lm]" in str(net)
-    assert sum(isinstance(module, Step) for module in net.modules()) == 4
+    assert sum(isinstance(module, ConvertedStep) for module in net.modules()) == 4
 
 
 def _rank(rank: int, folder: Path) -> None:

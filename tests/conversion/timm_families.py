@@ -20,7 +20,7 @@ from tests.conversion.agreement import check_agreement
 from torch import nn
 
 from stepnet.conversion import Conversion
-from stepnet.conversion.plan import candidates, why_not
+from stepnet.conversion.chains import candidates, why_not
 from stepnet.conversion.trace import trace
 from stepnet.errors import UserError
 

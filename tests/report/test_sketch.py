@@ -9,13 +9,13 @@ from stepnet import convert, create_model
 from stepnet.errors import UserError
 from stepnet.report.sketch import NetworkSketch, sketch, sketch_stage, weight_text
 from stepnet.schemes import get_scheme
+from stepnet.schemes.plan import k
 
 
 def test_lm_reads_two_states_with_its_own_k() -> None:
     stage = sketch_stage(get_scheme("lm"), 3, ks=[-0.1, -0.2])
     start, _, last = stage.steps
     assert (start.states, start.slopes, start.k) == (((0, 1),), ((0, 1),), None)
-    k = sympy.Symbol("k 2")
     assert (last.states, last.slopes, last.k) == (((0, 1 - k), (1, k)), ((0, 1),), -0.2)
     assert stage.equation == "(1 + k) u' = f"
 
@@ -28,7 +28,7 @@ def test_multistep_slopes_reach_back_and_runge_kutta_evaluates_often() -> None:
 
 
 def test_after_a_transition_the_projected_input_is_the_past() -> None:
-    first, second = sketch_stage(get_scheme("lm"), 2, ks=[-0.1], transition=True).steps
+    first, second = sketch_stage(get_scheme("lm"), 2, ks=[-0.1], entry="projected").steps
     assert first.states == ((0, 1),)
     assert [lag for lag, _ in second.states] == [0, 1]
 
@@ -91,7 +91,6 @@ def test_a_network_without_a_scheme_has_nothing_to_draw() -> None:
 
 
 def test_weights_as_text() -> None:
-    k = sympy.Symbol("k 3")
     assert weight_text(sympy.Integer(1), 3, None) == ""
     assert weight_text(k, 3, -0.25) == "$k_{3} = -0.250$"
     assert weight_text(1 - k, 3, -0.25) == "$1 - k_{3}$"

@@ -1,7 +1,7 @@
 """Put a scheme into a network that we did not write."""
 
 from stepnet.conversion.foreign import list_foreign, load_foreign
-from stepnet.conversion.report import Conversion, Stage
+from stepnet.conversion.report import Conversion, ConvertedStage
 from stepnet.conversion.transform import convert, describe, revert
 
-__all__ = ["Conversion", "Stage", "convert", "describe", "list_foreign", "load_foreign", "revert"]
+__all__ = ["Conversion", "ConvertedStage", "convert", "describe", "list_foreign", "load_foreign", "revert"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stepnet.conversion.plan import Plan, Run, run_evaluations
+from stepnet.conversion.chains import Chain, Selection
 from stepnet.schemes import Scheme
 
 
 @dataclass(frozen=True)
-class Stage:
-    """A run of blocks that became steps."""
+class ConvertedStage:
+    """A chain of blocks that became steps."""
 
     blocks: tuple[str, ...]
     classes: tuple[str, ...]
@@ -31,12 +31,12 @@ class Conversion:
     """The stages that a scheme marches, and the blocks that stayed, each with the reason."""
 
     scheme: str
-    stages: tuple[Stage, ...]
+    stages: tuple[ConvertedStage, ...]
     stays: dict[str, str]
 
     @classmethod
-    def of(cls, scheme: Scheme, plan: Plan) -> Conversion:
-        return cls(scheme.name, tuple(_stage(run, scheme) for run in plan.runs), plan.stays)
+    def of(cls, scheme: Scheme, selection: Selection) -> Conversion:
+        return cls(scheme.name, tuple(_stage(chain, scheme) for chain in selection.chains), selection.stays)
 
     @property
     def steps(self) -> int:
@@ -61,22 +61,22 @@ def _count(n: int, thing: str) -> str:
     return f"{n} {thing}{'s' * (n != 1)}"
 
 
-def _stage(run: Run, scheme: Scheme) -> Stage:
-    calls = run.calls
+def _stage(chain: Chain, scheme: Scheme) -> ConvertedStage:
+    calls, plan = chain.calls, chain.plan(scheme)
     notes = []
-    if run.transition:
+    if chain.transition:
         notes.append("the first changes the shape; its projected input is the past")
     if any(call.split is not None for call in calls):
         notes.append("split: the scheme acts before the activation")
     overwriting = [call.name for call in calls if call.overwrites]
     if overwriting:
         notes.append(f"{', '.join(overwriting)} work in place on the state, and get a copy")
-    counts = run_evaluations(run, scheme)
+    counts = plan.evaluations
     if max(counts) > 1:
         same = len(set(counts)) == 1
         notes.append(
             f"{counts[0]} evaluations in a step" if same else f"evaluations by step: {', '.join(map(str, counts))}"
         )
-    owners = len(calls) - (scheme.steps - 1) if scheme.trainable else 0
     classes = tuple(dict.fromkeys(type(call.block).__name__ for call in calls))
-    return Stage(tuple(call.name for call in calls), classes, tuple(calls[-1].after.shape[1:]), owners, tuple(notes))
+    names, shape = tuple(call.name for call in calls), tuple(calls[-1].after.shape[1:])
+    return ConvertedStage(names, classes, shape, len(plan.owners), tuple(notes))

@@ -23,14 +23,14 @@ from stepnet.conversion.adapters import Split
 from stepnet.conversion.graft import Graft, graft, ungraft
 from stepnet.conversion.statistics import at_evaluation, bring_together, keep_apart
 from stepnet.errors import UserError
-from stepnet.nets.stage import EULER
 from stepnet.schemes import Difference, Point, Scheme, advance
+from stepnet.schemes.plan import EULER
 
 K = "step_k"  # the parameter's name in the block: no library uses it
 PAST = "_stepnet_past"  # the attribute by which a state carries the states before it
 
 
-class Past:
+class CarriedPast:
     """The points before a state, newest first. A state that is copied or saved goes without them."""
 
     def __init__(self, points: tuple[Point, ...], version: int | None) -> None:
@@ -43,12 +43,12 @@ class Past:
 
 @dataclass(frozen=True)
 class Role:
-    """What a block does in its run of steps."""
+    """What a block does in its chain of steps."""
 
     name: str  # its path in the network
     scheme: Scheme
-    place: int  # how many steps of the run come before it
-    last: bool = False  # the run ends here: nobody needs a past any more
+    place: int  # how many steps of the chain come before it
+    last: bool = False  # the chain ends here: nobody needs a past any more
     split: Split | None = None  # branch, shortcut and activation, where they are known
     transition: bool = False  # changes the shape: hands over the projected input
     overwrites: bool = False  # works in place on its input, and so gets a copy
@@ -56,14 +56,10 @@ class Role:
     checkpoint: bool = False  # recompute the block, and nothing else, in the backward pass
     keeps_f: bool = False  # later steps read this step's f
     evaluations: int = 1  # of the block in this step
-
-    @property
-    def owns_k(self) -> bool:
-        """A step with a full past owns a coefficient if the scheme's are trained."""
-        return self.scheme.trainable and not self.transition and self.place >= self.scheme.steps - 1
+    owns_k: bool = False
 
 
-class Step(Graft):
+class ConvertedStep(Graft):
     """What the subclass adds to a block's class."""
 
     step_role: Role
@@ -103,7 +99,7 @@ class Step(Graft):
             output = with_state(outputs[0], new)
         if not role.last:
             points = (_remember(point, role.keeps_f), *past)[: role.scheme.steps - 1]
-            setattr(new, PAST, Past(points, _version(new)))
+            setattr(new, PAST, CarriedPast(points, _version(new)))
         return output
 
     def _block(self, v: Tensor, i: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -180,35 +176,20 @@ class Step(Graft):
 
 def become_step(block: nn.Module, role: Role, k: Tensor | None) -> None:
     """Make the block a step, in place."""
-    graft(block, Step)
+    graft(block, ConvertedStep)
     block.step_role = role  # type: ignore[assignment]
     keep_apart(block, role.evaluations)
     if k is not None:
         block.register_parameter(K, nn.Parameter(k))
 
 
-def become_block(step: Step) -> None:
+def become_block(step: ConvertedStep) -> None:
     """Make the step the block that it was, in place."""
     ungraft(step)
     bring_together(step)
     del step.step_role
     if K in step._parameters:
         del step._parameters[K]
-
-
-def reads_old_f(scheme: Scheme) -> bool:
-    """Whether a step reads `f` at older points, found by taking one over numbers."""
-    read: list[int] = []
-
-    def rhs(age: int) -> Callable[[Any, Any, int], float]:
-        def evaluate(v: Any, c: Any, i: int) -> float:
-            read.append(age)
-            return 0.0
-
-        return evaluate
-
-    advance(scheme, tuple(Point(0.0, rhs(age)) for age in range(scheme.steps)), 1, scheme.k)
-    return any(age > 0 for age in read)
 
 
 def state_in(output: Any) -> Any:
@@ -230,7 +211,7 @@ def _past(role: Role, u: Tensor) -> tuple[Point, ...]:
     if not needed:
         return ()
     past = getattr(u, PAST, None)
-    if not isinstance(past, Past) or len(past.points) != needed or _rewritten(u, past.version):
+    if not isinstance(past, CarriedPast) or len(past.points) != needed or _rewritten(u, past.version):
         raise UserError(
             f"step {role.name!r} of scheme {role.scheme.name!r} got a state that its run did not make, and so has no "
             "past: call the whole network, alter no state between its steps, put no full backward hook on a step; with "

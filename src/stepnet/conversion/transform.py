@@ -12,9 +12,9 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 from torch import Tensor, nn
 
-from stepnet.conversion.plan import Plan, Run, candidates, is_transition, plan, run_evaluations
+from stepnet.conversion.chains import Chain, Selection, candidates, is_transition, select
 from stepnet.conversion.report import Conversion
-from stepnet.conversion.step import Role, Step, become_block, become_step, reads_old_f
+from stepnet.conversion.step import ConvertedStep, Role, become_block, become_step
 from stepnet.conversion.trace import trace
 from stepnet.errors import UserError, first_line
 from stepnet.nets.stage import Stage, check_makes_network
@@ -52,13 +52,13 @@ def convert(
     """
     method = get_scheme(scheme)
     _check(model, method, init)
-    planned = _plan(model, method, example, blocks)
+    selection = _select(model, method, example, blocks)
     if not inplace:
         model = _copy(model)
-    conversion = Conversion.of(method, planned)
+    conversion = Conversion.of(method, selection)
     modules = dict(model.named_modules())
-    for run in planned.runs:
-        for role in _roles(run, method, checkpoint):
+    for chain in selection.chains:
+        for role in _roles(chain, method, checkpoint):
             block = modules[role.name]
             become_step(block, role, _initial_k(method, init, block) if role.owns_k else None)
     setattr(model, REPORT, conversion)
@@ -71,7 +71,7 @@ def convert(
 
 def revert(model: Model) -> Model:
     """Give back the original network, in place: the same modules, their own classes, without coefficients."""
-    steps = [module for module in model.modules() if isinstance(module, Step)]
+    steps = [module for module in model.modules() if isinstance(module, ConvertedStep)]
     if not steps:
         raise UserError(f"{type(model).__name__} has no converted block: nothing to revert")
     for step in steps:
@@ -90,23 +90,23 @@ def describe(model: nn.Module, scheme: str | Scheme = "lm", example: Any = None)
         return done
     method = get_scheme(scheme)
     _check(model, method, "paper")
-    return Conversion.of(method, _plan(model, method, example, None))
+    return Conversion.of(method, _select(model, method, example, None))
 
 
-def _plan(model: nn.Module, scheme: Scheme, example: Any, blocks: Blocks | None) -> Plan:
+def _select(model: nn.Module, scheme: Scheme, example: Any, blocks: Blocks | None) -> Selection:
     model = _copy(model)  # running it with autograd on may fill caches in its modules
     watched = candidates(model) if blocks is None else _named(model, blocks)
     calls = trace(model, example, watched)
-    planned = plan(calls, scheme, named=blocks is not None)
-    if not planned.runs:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in list(planned.stays.items())[:3])
+    selection = select(calls, scheme, named=blocks is not None)
+    if not selection.chains:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in list(selection.stays.items())[:3])
         found = f"found {len(calls)} that ran ({reasons})" if reasons else "found no block that takes a state"
         raise UserError(
             f"{type(model).__name__} has no residual stage: looked for {scheme.steps} or more "
             f"{'residual blocks' if blocks is None else 'of the named blocks'} in a row with equal input and output "
             f"shape, {found}{'; name blocks yourself with blocks=' if blocks is None else ''}"
         )
-    return planned
+    return selection
 
 
 def _copy(model: Model) -> Model:
@@ -140,23 +140,24 @@ def _named(model: nn.Module, blocks: Blocks) -> Mapping[str, nn.Module]:
     return {name: m for name, m in modules.items() if any(matches(name, m, pattern) for pattern in wanted)}
 
 
-def _roles(run: Run, scheme: Scheme, checkpoint: bool) -> list[Role]:
-    counts = run_evaluations(run, scheme)
+def _roles(chain: Chain, scheme: Scheme, checkpoint: bool) -> list[Role]:
+    plan = chain.plan(scheme)
     return [
         Role(
             name=call.name,
             scheme=scheme,
             place=place,
-            last=place == len(run.calls) - 1,
+            last=place == len(chain.calls) - 1,
             split=call.split,
             transition=is_transition(call),
             overwrites=call.overwrites,
             keyword=call.keyword,
             checkpoint=checkpoint,
-            keeps_f=reads_old_f(scheme),
-            evaluations=counts[place],
+            owns_k=place in plan.owners,
+            keeps_f=plan.keeps_f(place),
+            evaluations=plan.evaluations[place],
         )
-        for place, call in enumerate(run.calls)
+        for place, call in enumerate(chain.calls)
     ]
 
 
@@ -169,7 +170,7 @@ def _initial_k(scheme: Scheme, init: str | float, block: nn.Module) -> Tensor:
 def _check(model: nn.Module, scheme: Scheme, init: str | float) -> None:
     if not isinstance(model, nn.Module):
         raise UserError(f"convert got a {type(model).__name__}: expected a torch.nn.Module")
-    if any(isinstance(module, Step) for module in model.modules()):
+    if any(isinstance(module, ConvertedStep) for module in model.modules()):
         raise UserError(f"{type(model).__name__} is converted already: call stepnet.revert first")
     if any(isinstance(module, Stage) for module in model.modules()):
         raise UserError(f"{type(model).__name__} is stepnet's own: build it with create_model(name, scheme=…) instead")

@@ -15,7 +15,6 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -24,11 +23,12 @@ from stepnet.nets.blocks import OwnWeights, conv, initialise
 from stepnet.nets.draws import OwnDraws, zero_gradient
 from stepnet.nets.registry import register_model
 from stepnet.nets.residual import Network
-from stepnet.nets.stage import EULER, Stage, check_makes_network, evaluations
+from stepnet.nets.stage import Stage, check_makes_network
 from stepnet.randomness import Stream, random_words, uniform
 from stepnet.schemes import Difference, Scheme, get_scheme
 from stepnet.schemes.arithmetic import Coefficient
 from stepnet.schemes.fractal import Fractal
+from stepnet.schemes.plan import EULER, plan
 
 WIDTHS = {20: (64, 128, 256, 512, 512), 40: (32, 64, 128, 256, 256)}
 MEAN = Fraction(1, 2)
@@ -75,7 +75,7 @@ class FractalNet(OwnDraws, Network):
         self.global_drop = _probability("global_drop", global_drop, self.scheme)
         self.seed = seed
         self.entries, self.stages = nn.ModuleList(), nn.ModuleList()
-        (layers,) = evaluations(self.scheme, 1, history=0)
+        (layers,) = plan(self.scheme, 1).evaluations
         channels = in_channels
         for width in widths:
             self.entries.append(Layer(channels, width, 1) if channels != width else nn.Identity())
@@ -129,10 +129,8 @@ class FractalNet(OwnDraws, Network):
 
     def extract_column(self, column: int) -> FractalNet:
         """That column as a plain network of its own, which shares its weights: forward Euler with `f = B - I`."""
-        used: list[int] = []
-        point_joins = self.column_joins(column)[0]
-        for _ in Stage(self.scheme, [_Record(used)]).states(torch.zeros(()), given=[point_joins]):
-            pass
+        (step,) = plan(self.scheme, 1, given=[self.column_joins(column)[0]]).steps
+        used = [evaluation.result.i for evaluation in step.evaluations]
         plain = FractalNet(1, (), num_classes=0, in_channels=self.in_channels)
         plain.scheme, plain.entries = EULER, self.entries
         for stage in self.stages:
@@ -149,18 +147,6 @@ class FractalNet(OwnDraws, Network):
         if not isinstance(self.scheme, Fractal):
             raise UserError(f"scheme {self.scheme.name!r} has no columns: drop-path needs 'fractal' or 'full_fractal'")
         return self.scheme
-
-
-class _Record(nn.Module):
-    """A right-hand side that notes which evaluations were asked for."""
-
-    def __init__(self, seen: list[int]) -> None:
-        super().__init__()
-        self.seen = seen
-
-    def forward(self, u: Tensor, i: int = 0) -> Tensor:
-        self.seen.append(i)
-        return u
 
 
 def _levels(c: int) -> list[int]:

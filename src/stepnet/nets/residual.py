@@ -15,11 +15,12 @@ from stepnet.errors import UserError, check_count
 from stepnet.nets.blocks import PostActivation, PreActivation, Subsample, conv, initialise, projection
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.draws import Noise, OwnDraws, zero_gradient
-from stepnet.nets.stage import Gates, Stage, Transition, check_makes_network, evaluations
+from stepnet.nets.stage import Gates, Stage, Transition, check_makes_network, entry_by
 from stepnet.nets.stochastic import StochasticDepth
 from stepnet.nets.trajectories import trajectory
 from stepnet.schemes import Scheme, get_scheme
 from stepnet.schemes.arithmetic import is_number
+from stepnet.schemes.plan import plan
 
 Convolutions = Callable[[int, int, int], list[nn.Conv2d]]  # (inputs, outputs, stride) -> the chain of one block
 
@@ -43,13 +44,12 @@ class Backbone:
         width, depth, stride = self.widths[index], self.depths[index], 2 if index else 1
         transition = None
         if stride > 1 or inputs != width:
-            depth -= 1
             reads_past = index > 0 and scheme.trainable and scheme.steps > 1
             past = conv(inputs, width, 1, stride) if self.project_past and reads_past else None
             transition = Transition(
                 self.make_block(inputs, width, stride), self.make_shortcut(inputs, width, stride), past
             )
-        counts = evaluations(scheme, depth, history=int(transition is not None))
+        counts = plan(scheme, depth, entry_by(transition)).evaluations[transition is not None :]
         return transition, [self.make_block(width, width, 1, count) for count in counts]
 
     def make_block(self, inputs: int, outputs: int, stride: int, evaluations: int = 1) -> nn.Module:

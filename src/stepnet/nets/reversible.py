@@ -9,60 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.func import functional_call
-from torch.utils.hooks import RemovableHandle
 
 from stepnet.errors import UserError
-from stepnet.nets.stage import check_step_size, right_hand_side
-from stepnet.nets.trajectories import Visit, watch_calls
+from stepnet.nets.cost import KineticCost
+from stepnet.nets.stage import CoupledTransition, Coupling, Gates, Pair, Stage, StateT
+from stepnet.nets.trajectories import Visit
 from stepnet.schemes import Point, Scheme, advance, march
-
-Pair = tuple[Tensor, Tensor]  # the state (X, Y)
-
-
-class Coupling(nn.Module):
-    """The pair `(f, g)` of one step: `X' = f(Y)`, `Y' = g(X)`."""
-
-    def __init__(self, f: nn.Module, g: nn.Module) -> None:
-        super().__init__()
-        self.f, self.g = f, g
-
-    @property
-    def rhs(self) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
-        """The pair as the scheme takes it."""
-        return right_hand_side(self.f), right_hand_side(self.g)
+from stepnet.schemes.arithmetic import Coefficient
 
 
-class CoupledTransition(nn.Module):
-    """The first step of a stage that changes the shape: `X_1 = P X + f(Y)`, `Y_1 = P Y + g(X_1)`.
-
-    `f` reads `Y` at the old resolution, `g` stands at the new one. Sub-sampling loses pixels, so this step has no
-    inverse and keeps what its gradient needs.
-    """
-
-    def __init__(self, coupling: Coupling, shortcuts: tuple[nn.Module, nn.Module]) -> None:
-        super().__init__()
-        self.coupling = coupling
-        self.shortcuts = nn.ModuleList(shortcuts)
-
-    def point(self, state: Pair) -> Point:
-        """The projected pair, with `f(Y)` of the state before the projection."""
-        projected = tuple(shortcut(part) for shortcut, part in zip(self.shortcuts, state, strict=True))
-        _, g = self.coupling.rhs
-        return Point(projected, (lambda u, c, i: self.coupling.f(state[1]), g))
-
-
-class ReversibleStage(nn.Module):
-    """`(X_0, Y_0) … (X_N, Y_N)` by `march`. In training, the backward pass recomputes instead of storing.
+class ReversibleStage(Stage):
+    """A stage of couplings, `(X_0, Y_0) … (X_N, Y_N)`. In training, the backward pass recomputes instead of storing.
 
     In evaluation, and where no gradient is asked for, it is the plain march. Under `torch.compile` a training step
     runs the stage eagerly, so that it still stores nothing. `recompute=False` stores as any other network does;
-    training in one full graph, second derivatives and `torch.func` need that.
+    training in one full graph, second derivatives and `torch.func` need that. A transition loses pixels, so it has no
+    inverse and keeps what its gradient needs.
     """
 
     def __init__(
@@ -73,55 +41,27 @@ class ReversibleStage(nn.Module):
         dt: float = 1,
         recompute: bool = True,
     ) -> None:
-        super().__init__()
-        check_reversible(scheme)
-        check_step_size(dt)
-        self.scheme, self.dt, self.recompute = scheme, dt, recompute
-        self.transition = transition
-        self.blocks = nn.ModuleList(blocks)
+        if recompute and not hasattr(scheme, "inverse"):
+            raise UserError(f"scheme {scheme.name!r} has no exact inverse: take recompute=False, or 'coupled'")
+        super().__init__(scheme, blocks, transition, dt)
+        self.recompute = recompute
 
-    @property
-    def depth(self) -> int:
-        """How many steps it takes, the transition counted."""
-        return len(self.blocks) + (self.transition is not None)
-
-    def states(self, state: Pair) -> Iterator[Pair]:
-        """Yield `(X_0, Y_0), …, (X_N, Y_N)`, each stored."""
-        if self.transition is not None:
-            point = self.transition.point(state)
-            yield point.u
-            state = advance(self.scheme, (point,), self.dt)
-        yield state
-        yield from march(self.scheme, [block.rhs for block in self._couplings()], state, self.dt)
-
-    def forward(self, state: Pair, visit: Visit | None = None) -> Pair:
+    def forward(
+        self,
+        x: StateT,
+        past: StateT | None = None,
+        gates: Gates | None = None,
+        given: Sequence[Coefficient] | None = None,
+        cost: KineticCost | None = None,
+        visit: Visit | None = None,
+    ) -> StateT:
         """The last pair; `visit` is called with every pair, which are then stored."""
-        if visit is None and self.recompute and self.training and torch.is_grad_enabled() and len(self.blocks):
-            if self.transition is not None:
-                state = advance(self.scheme, (self.transition.point(state),), self.dt)
-            last: Pair = march_without_storing(self.scheme, self._couplings(), state, self.dt)
-            return last
-        for u in self.states(state):
-            state = u
-            if visit is not None:
-                visit(u)
-        return state
-
-    def watch_states(self, stages: list[list[Pair]]) -> RemovableHandle:
-        """See `stepnet.nets.trajectories`."""
-        return watch_calls(self, stages)
-
-    def _couplings(self) -> list[Coupling]:
-        return [block for block in self.blocks if isinstance(block, Coupling)]
-
-    def extra_repr(self) -> str:
-        return f"scheme={self.scheme.name}, dt={self.dt}, equation: {self.scheme.equation}"
-
-
-def check_reversible(scheme: Scheme) -> None:
-    """Refuse a scheme that does not step a pair, or whose step has no exact inverse."""
-    if not (scheme.equation.partitioned and hasattr(scheme, "inverse")):
-        raise UserError(f"scheme {scheme.name!r} has no exact inverse on a pair (X, Y): a revnet takes 'coupled'")
+        stores = not (self.recompute and self.training and torch.is_grad_enabled() and len(self.blocks))
+        if stores or visit is not None:
+            return super().forward(x, past, gates, given, cost, visit)
+        if self.transition is not None and self.plan.transition is not None:
+            x = advance(self.plan.transition, (self.transition.point(x),), self.dt)
+        return march_without_storing(self.scheme, cast(Sequence[Coupling], self.blocks), x, self.dt)  # type: ignore[no-any-return]
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]

@@ -18,7 +18,8 @@ from stepnet.errors import UserError
 from stepnet.nets.blocks import basic, bottleneck, initialise
 from stepnet.nets.registry import register_model
 from stepnet.nets.residual import Backbone, Network
-from stepnet.nets.reversible import CoupledTransition, Coupling, ReversibleStage, check_reversible
+from stepnet.nets.reversible import ReversibleStage
+from stepnet.nets.stage import CoupledTransition, Coupling, check_makes_network
 from stepnet.schemes import Scheme, get_scheme
 
 # The widths are those of one half, X or Y; the stem's are of both together.
@@ -55,7 +56,7 @@ class RevNet(Network):
     ) -> None:
         super().__init__(num_classes, in_channels)
         self.scheme = get_scheme(scheme)
-        check_reversible(self.scheme)
+        check_makes_network(self.scheme, pair=True)
         self.stem = backbone.make_stem(in_channels)
         self.stages = nn.ModuleList(
             ReversibleStage(self.scheme, *_units(backbone, index), dt=dt, recompute=recompute)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TypeVar, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
@@ -14,10 +13,22 @@ from torch.utils.hooks import RemovableHandle
 from stepnet.errors import UserError
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.trajectories import Visit, watch_calls
-from stepnet.schemes import Euler, Point, Scheme, advance, march
+from stepnet.schemes import Point, Scheme, march
+from stepnet.schemes.arithmetic import Coefficient, State
+from stepnet.schemes.core import RightHandSide, RightHandSides
+from stepnet.schemes.plan import Entry, plan
 
-Gates = Sequence[Any]
-EULER = Euler()
+Gates = Sequence[Coefficient]
+Pair = tuple[Tensor, Tensor]  # the state (X, Y) of a coupled system
+StateT = TypeVar("StateT", Tensor, Pair)
+
+
+class Coupling(nn.Module):
+    """The pair `(f, g)` of one step of a coupled system: `X' = f(Y)`, `Y' = g(X)`."""
+
+    def __init__(self, f: nn.Module, g: nn.Module) -> None:
+        super().__init__()
+        self.f, self.g = f, g
 
 
 class Transition(nn.Module):
@@ -34,13 +45,34 @@ class Transition(nn.Module):
         self.shortcut = shortcut
         self.project_past = project_past
 
-    def point(self, x: Tensor) -> Point:
+    def point(self, x: State) -> Point:
         """The projected input with `f(x)` as its right-hand side."""
         return Point(self.shortcut(x), lambda u, c, i: self.block(x))
 
 
+class CoupledTransition(nn.Module):
+    """The same for a pair: `X_1 = P X + f(Y)`, `Y_1 = P Y + g(X_1)`, where `g` stands at the new resolution."""
+
+    project_past = None
+
+    def __init__(self, coupling: Coupling, shortcuts: tuple[nn.Module, nn.Module]) -> None:
+        super().__init__()
+        self.coupling = coupling
+        self.shortcuts = nn.ModuleList(shortcuts)
+
+    @property
+    def block(self) -> nn.Module:
+        """Its pair `(f, g)`."""
+        return self.coupling
+
+    def point(self, state: State) -> Point:
+        """The projected pair, with `f(Y)` of the state before the projection."""
+        projected = tuple(shortcut(part) for shortcut, part in zip(self.shortcuts, state, strict=True))
+        return Point(projected, (lambda u, c, i: self.coupling.f(state[1]), lambda u, c, i: self.coupling.g(u, i)))
+
+
 class Stage(nn.Module):
-    """`u_0 … u_N` by `march`: an optional transition, then the blocks.
+    """`u_0 … u_N` by `march`, as its `plan` says: an optional transition, then the blocks.
 
     `k` is one parameter that holds the coefficients of all steps that own one: a starting step owns none.
     """
@@ -49,22 +81,22 @@ class Stage(nn.Module):
         self,
         scheme: Scheme,
         blocks: Sequence[nn.Module],
-        transition: Transition | None = None,
+        transition: Transition | CoupledTransition | None = None,
         dt: float = 1,
         after: Callable[[Tensor], Tensor] | None = None,
         initial_k: float | None = None,
         k_channels: int | None = None,
     ) -> None:
         super().__init__()
-        check_makes_network(scheme)
         check_step_size(dt)
         check_coefficients(scheme, initial_k, k_channels)
         self.scheme, self.dt, self.after = scheme, dt, after
         self.transition = transition
         self.blocks = nn.ModuleList(blocks)
+        self.plan = plan(scheme, self.depth, entry_by(transition))
         self.k: nn.Parameter | None = None
-        if scheme.trainable and self.owners:
-            shape = (len(self.owners),) if k_channels is None else (len(self.owners), k_channels, 1, 1)
+        if owners := len(self.plan.owners):
+            shape = (owners,) if k_channels is None else (owners, k_channels, 1, 1)
             low, high = scheme.initial_k if initial_k is None else (initial_k, initial_k)
             self.k = nn.Parameter(torch.empty(shape).uniform_(low, high) if low < high else torch.full(shape, low))
 
@@ -78,67 +110,54 @@ class Stage(nn.Module):
         """How many steps it takes, the transition counted."""
         return len(self.steps)
 
-    @property
-    def owners(self) -> list[int]:
-        """The steps that own a coefficient: those of the scheme itself, with a full past."""
-        given = self.transition is not None and self.transition.project_past is not None
-        by_euler = self.transition is not None and not given
-        return list(range(self.depth))[max(by_euler, self.scheme.steps - 1 - given) :]
-
     def named_coefficients(self) -> Iterator[tuple[str, Tensor]]:
         """`k_n` with the name of the block whose step owns it."""
         names = [
             *(["transition"] if self.transition is not None else []),
             *(f"blocks.{n}" for n in range(len(self.blocks))),
         ]
-        for owner, k in zip(self.owners, () if self.k is None else self.k.unbind(), strict=False):
+        for owner, k in zip(self.plan.owners, () if self.k is None else self.k.unbind(), strict=True):
             yield names[owner], k
 
     def states(
         self,
-        x: Tensor,
-        past: Tensor | None = None,
+        x: StateT,
+        past: StateT | None = None,
         gates: Gates | None = None,
-        given: Sequence[Any] | None = None,
+        given: Sequence[Coefficient] | None = None,
         cost: KineticCost | None = None,
-    ) -> Iterator[Tensor]:
+    ) -> Iterator[StateT]:
         """Yield `u_0, u_1, …, u_N`.
 
         `past` is the state before `x`, of the stage before. `gates` are one for each step; so are `given`, the
         coefficients of a scheme that does not learn them (FractalNet's join weights). A running `cost` watches
         the right-hand sides.
         """
-        ks = given if given is not None else None if self.k is None else self.k.unbind()
-        fs = [right_hand_side(block) for block in self.blocks]
+        owned = self.k.unbind() if self.k is not None else () if self.scheme.trainable else None
+        fs: list[RightHandSides] = [right_hand_side(block) for block in self.blocks]
         history: tuple[Point, ...] = ()
-        u = x
         if self.transition is not None:
             start = self.transition.point(x)
-            u, fs = start.u, [start.rhs, *fs]
+            x, fs = start.u, [start.rhs, *fs]
+            if self.transition.project_past is not None:
+                if past is None:
+                    raise UserError("this stage also projects the state before x: call it with (x, past)")
+                history = (Point(self.transition.project_past(past)),)
         if cost is not None:
-            fs = [cost.watch(f, self.dt) for f in fs]
-        yield u
-        if self.transition is not None and self.transition.project_past is not None:
-            if past is None:
-                raise UserError("this stage also projects the state before x: call it with (x, past)")
-            history = (Point(self.transition.project_past(past)),)
-        elif self.transition is not None:
-            history = (Point(u, fs.pop(0)),)
-            u = advance(EULER, history, self.dt, None, 1 if gates is None else gates[0])
-            u = u if self.after is None else self.after(u)
-            gates = None if gates is None else gates[1:]
-            yield u
-        yield from march(self.scheme, fs, u, self.dt, ks, gates, self.after, history)
+            fs = [cost.watch(cast(RightHandSide, f), self.dt) for f in fs]
+        yield x
+        ks = owned if given is None else given
+        yield from march(self.scheme, fs, x, self.dt, ks, gates, self.after, history, self.plan.transition)
 
     def forward(
         self,
-        x: Tensor,
-        past: Tensor | None = None,
+        x: StateT,
+        past: StateT | None = None,
         gates: Gates | None = None,
-        given: Sequence[Any] | None = None,
+        given: Sequence[Coefficient] | None = None,
         cost: KineticCost | None = None,
         visit: Visit | None = None,
-    ) -> Tensor:
+    ) -> StateT:
         """The last state; `visit` is called with every state."""
         for u in self.states(x, past, gates, given, cost):
             x = u
@@ -154,26 +173,16 @@ class Stage(nn.Module):
         return f"scheme={self.scheme.name}, dt={self.dt}, equation: {self.scheme.equation}"
 
 
-def right_hand_side(block: nn.Module) -> Callable[[Tensor, Any, int], Tensor]:
-    """A block as `rhs(u, c, i)`: a network has no clock, so `c` is not used."""
+def right_hand_side(block: nn.Module) -> RightHandSides:
+    """A block as `rhs(u, c, i)`, a coupling as a pair of them: a network has no clock, so `c` is not used."""
+    if isinstance(block, Coupling):
+        return lambda u, c, i: block.f(u, i), lambda u, c, i: block.g(u, i)
     return lambda u, c, i: block(u, i)
 
 
-def evaluations(scheme: Scheme, blocks: int, history: int) -> list[int]:
-    """How often each block is evaluated in its step, found by marching the scheme itself over numbers."""
-    counts = [1] * blocks
-
-    def counter(n: int) -> Callable[[Any, Any, int], Any]:
-        def rhs(u: Any, c: Any, i: int) -> Any:
-            counts[n] = max(counts[n], i + 1)
-            return u
-
-        return rhs
-
-    past = tuple(Point(np.zeros(()), counter(0)) for _ in range(history))
-    for _ in march(scheme, [counter(n) for n in range(blocks)], np.zeros(()), 1, past=past):
-        pass
-    return counts
+def entry_by(transition: Transition | CoupledTransition | None) -> Entry:
+    """How a stage with this transition begins."""
+    return "given" if transition is None else "projected" if transition.project_past is None else "with past"
 
 
 def check_step_size(dt: float) -> None:
@@ -195,9 +204,11 @@ def _is_finite(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def check_makes_network(scheme: Scheme) -> None:
-    """Refuse a scheme that cannot march the blocks of a residual stage, and say what can be had instead."""
+def check_makes_network(scheme: Scheme, pair: bool = False) -> None:
+    """Refuse a scheme that cannot march the blocks of a residual stage, or couplings, and say what can."""
     if not scheme.makes_network:
         raise UserError(f"scheme {scheme.name!r} makes no network: an implicit step would have to invert the block")
-    if scheme.equation.partitioned:
+    if pair and not scheme.equation.partitioned:
+        raise UserError(f"scheme {scheme.name!r} does not advance a pair (X, Y): a revnet takes 'coupled'")
+    if scheme.equation.partitioned and not pair:
         raise UserError(f"scheme {scheme.name!r} advances a pair (X, Y): use a revnet model, e.g. 'revnet38'")

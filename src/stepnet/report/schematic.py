@@ -146,7 +146,10 @@ def _draw_pair(axes: Axes, row: _Row) -> None:
         _arrow(axes, reads, box, shrink=(RADIUS, 0.46))
         _arrow(axes, box, (end, high), shrink=(0.46, RADIUS))
         _box(axes, box, f"$f_{{{n}}}$")
-        _arrow(axes, (end, high - RADIUS), (end, row.y + BOX[1] / 2))
+        if row.stage.steps[n].couples_new:
+            _arrow(axes, (end, high - RADIUS), (end, row.y + BOX[1] / 2))
+        else:  # both read the old pair
+            _arrow(axes, (start, high), (end, row.y), shrink=(RADIUS, 0.46))
         _arrow(axes, (end, row.y - BOX[1] / 2), (end, low + RADIUS))
         _box(axes, (end, row.y), f"$g_{{{n}}}$")
     for node, x in row.x.items():

@@ -1,6 +1,6 @@
 """A network as a plain description: stages, their steps, what each step reads and with which weight.
 
-What a step reads is not typed here: `march` runs on symbols, and each new state is looked at as a sum.
+What a step reads is not typed here: the plan of the march says it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from torch import Tensor, nn
 
 from stepnet.analysis.notation import plain, plain_equation
 from stepnet.analysis.symbols import subject
-from stepnet.conversion.step import Step as ConvertedStep
+from stepnet.conversion.step import ConvertedStep
 from stepnet.errors import UserError
-from stepnet.nets.reversible import ReversibleStage
-from stepnet.nets.stage import EULER, Stage
-from stepnet.schemes import Point, Scheme, march
+from stepnet.nets.stage import Stage
+from stepnet.schemes import Scheme
+from stepnet.schemes.plan import Entry, PlannedStep, Quantity, dt, k, plan
 
-BEFORE_INPUT = -2  # the place of the state before the input x, which has -1: u_0 is the projected x
 Weights = tuple[tuple[int, Any], ...]  # (how many steps back, weight)
 
 
@@ -33,6 +32,7 @@ class Step:
     slopes: Weights
     evaluations: int = 1
     k: float | None = None  # the step's own coefficient; the mean where there is one for each channel
+    couples_new: bool = False  # of a pair: g reads the new X
 
 
 @dataclass(frozen=True)
@@ -90,89 +90,43 @@ def sketch_stage(
     scheme: Scheme,
     depth: int,
     ks: Sequence[float] = (),
-    dt: float = 1,
+    step_size: float = 1,
     shape: str = "",
-    transition: bool = False,
-    projected_past: bool = False,
+    entry: Entry = "given",
     after: str = "",
 ) -> StageSketch:
-    """A stage of `depth` steps. `ks` are the coefficients of the last steps: a step without a full past owns none."""
+    """A stage of `depth` steps; `ks` are the coefficients of those that own one."""
+    planned = plan(scheme, depth, entry)
+    values = dict(zip(planned.owners, ks, strict=True)) if ks else {}
+    counts = planned.evaluations
+    steps = tuple(_step(step, n, counts[n], values.get(n), step_size) for n, step in enumerate(planned.steps))
     equation = plain_equation(subject(scheme.name if ks else scheme).equation)
-    if scheme.equation.partitioned:
-        steps = [Step(((0, 1),), ((0, 1),))] * depth
-        return StageSketch(scheme.name, equation, tuple(steps), shape, transition, pair=True, dt=dt)
-    values = dict(zip(range(depth - len(ks), depth), ks, strict=True))
-    first = EULER if transition and not projected_past else scheme
-    lead = (
-        _march(first, range(1), values, dt, [Point(_state(BEFORE_INPUT))] if projected_past else [])
-        if transition
-        else []
-    )
-    rest = range(len(lead), depth)
-    steps = lead + _march(scheme, rest, values, dt, [Point(_state(0), _rhs(0))] if transition else [])
-    return StageSketch(scheme.name, equation, tuple(steps), shape, transition, projected_past, after=after, dt=dt)
+    moved, past, pair = entry != "given", entry == "with past", scheme.equation.partitioned
+    return StageSketch(scheme.name, equation, steps, shape, moved, past, pair, step_size, after)
 
 
-def _march(scheme: Scheme, places: range, values: dict[int, float], dt: float, past: Sequence[Point]) -> list[Step]:
-    """Each new state is seen as a sum, and stands as a symbol in the next step."""
-    steps: list[Step] = []
-
-    def settle(total: Any) -> Any:
-        n = places.start + len(steps)
-        steps.append(_step(sympy.expand(total), n, values.get(n)))
-        return _state(n + 1)
-
-    owned = [_k(n) for n in places if n in values] if scheme.trainable else None
-    length = sympy.nsimplify(dt, rational=True)
-    for _ in march(scheme, map(_rhs, places), _state(places.start), length, owned, after=settle, past=past):
-        pass
-    return steps
-
-
-def _step(total: Any, n: int, k: float | None) -> Step:
+def _step(step: PlannedStep, n: int, evaluations: int, k: float | None, step_size: float) -> Step:
     states: dict[int, Any] = {}
     slopes: dict[int, Any] = {}
-    evaluations = 1
-    for symbol in total.free_symbols:
-        kind, *place = symbol.name.split()
-        if kind == "k":
-            continue
-        lag = n - int(place[0])
-        found = states if kind == "u" else slopes
-        found[lag] = found.get(lag, 0) + total.coeff(symbol)
-        if kind == "f" and lag == 0:
-            evaluations = max(evaluations, int(place[1]) + 1)
-    return Step(_sorted(states), _sorted(slopes), evaluations, k)
+    for (name, place, _), weight in step.new[0]:
+        found, lag = slopes if name == "f" else states, n - place
+        found[lag] = found.get(lag, 0) + weight.subs(dt, sympy.nsimplify(step_size, rational=True))
+    couples_new = any(e.result == Quantity("g", n) and e.argument == step.new[0] for e in step.evaluations)
+    return Step(_sorted(states), _sorted(slopes), evaluations, k, couples_new)
 
 
 def _sorted(weights: dict[int, Any]) -> Weights:
     return tuple((lag, weight) for lag, weight in sorted(weights.items()) if weight != 0)
 
 
-def _state(n: int) -> Any:
-    return sympy.Symbol(f"u {n}")
-
-
-def _k(n: int) -> Any:
-    return sympy.Symbol(f"k {n}")
-
-
-def _rhs(n: int) -> Any:
-    return lambda u, c, i: sympy.Symbol(f"f {n} {i}")
-
-
 def _stages(model: nn.Module) -> Iterator[StageSketch]:
     for module in model.modules():
-        if isinstance(module, ReversibleStage):
-            shape = f"{_channels(module)} + {_channels(module)} channels"
-            yield sketch_stage(module.scheme, module.depth, (), module.dt, shape, module.transition is not None)
-        elif isinstance(module, Stage):
+        if isinstance(module, Stage):
             ks = [] if module.k is None else [_value(k) for k in module.k.unbind()]
-            moved = module.transition is not None
-            past = module.transition is not None and module.transition.project_past is not None
-            shape = f"{_channels(module)} channels"
+            pair = module.scheme.equation.partitioned
+            shape = f"{_channels(module)} + {_channels(module)} channels" if pair else f"{_channels(module)} channels"
             after = "" if module.after is None else getattr(module.after, "__name__", "activation")
-            yield sketch_stage(module.scheme, module.depth, ks, module.dt, shape, moved, past, after)
+            yield sketch_stage(module.scheme, module.depth, ks, module.dt, shape, module.plan.entry, after)
     steps = [module for module in model.modules() if isinstance(module, ConvertedStep)]
     starts = 0
 
@@ -189,7 +143,7 @@ def _converted(steps: list[ConvertedStep]) -> StageSketch:
     """A run of blocks that `convert` made steps."""
     ks = [_value(k) for step in steps for _, k in step.named_coefficients()]
     role = steps[0].step_role
-    return sketch_stage(role.scheme, len(steps), ks, shape=role.name, transition=role.transition)
+    return sketch_stage(role.scheme, len(steps), ks, shape=role.name, entry="projected" if role.transition else "given")
 
 
 def _channels(stage: nn.Module) -> int:
@@ -212,13 +166,12 @@ def _listed(ks: list[float], ends: int = 4) -> str:
     return ", ".join(texts if len(ks) <= 2 * ends else [*texts[:ends], "…", *texts[-ends:]])
 
 
-def weight_text(weight: Any, n: int, k: float | None) -> str:
+def weight_text(weight: Any, n: int, value: float | None) -> str:
     """A weight for an edge, in mathtext: nothing for 1, `k_n` with its value, `1 - k_n`, a number."""
     if weight == 1:
         return ""
-    symbol = _k(n)
-    if weight == symbol:
-        return f"$k_{{{n}}}$" if k is None else f"$k_{{{n}}} = {k + 0.0:.3f}$"
+    if weight == k:
+        return f"$k_{{{n}}}$" if value is None else f"$k_{{{n}}} = {value + 0.0:.3f}$"
     if getattr(weight, "q", 1) > 99:  # a rational that nobody reads as one
         return f"${float(weight):.3g}$"
-    return f"${plain(weight).replace(str(symbol), f'k_{{{n}}}')}$"
+    return f"${plain(weight).replace('k', f'k_{{{n}}}')}$"

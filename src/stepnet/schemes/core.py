@@ -9,15 +9,27 @@ side) and `stepnet.analysis` (symbols): they all go through `advance`, one step,
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias, cast
 
 from stepnet.schemes.arithmetic import Coefficient, State, combine, is_number
 
-# rhs(u, c, i): the right-hand side at time t_n + c dt; i counts the evaluations within one step, since a
-# network's block keeps its own normalisation statistics for each of them. For a partitioned system: a pair.
-RightHandSide: TypeAlias = Any
+
+class RightHandSide(Protocol):
+    """`f` at time `t_n + c dt`, where `t_n` is that of its step."""
+
+    def __call__(self, u: State, c: Coefficient, i: int, /) -> State:
+        """`f(t_n + c dt, u)`.
+
+        `i` counts the evaluations within one step, since a network's block keeps its own normalisation statistics for
+        each of them.
+        """
+        ...
+
+
+RightHandSides: TypeAlias = "RightHandSide | tuple[RightHandSide, ...]"  # of a partitioned system: (f, g)
 Past: TypeAlias = "tuple[Point, ...]"  # newest first: past[0] is u_n, past[1] is u_{n-1}
 
 
@@ -26,12 +38,17 @@ class Point:
 
     __slots__ = ("_f", "_known", "gate", "rhs", "u")
 
-    def __init__(self, u: State, rhs: RightHandSide = None) -> None:
+    def __init__(self, u: State, rhs: RightHandSides | None = None) -> None:
         self.u = u
-        self.rhs = rhs
+        self.rhs = cast(RightHandSide, rhs)
         self.gate: Coefficient = 1  # set when the step is taken: later ones read `gate f`
         self._f: State = 0  # what a point without a right-hand side contributes: nothing
         self._known = rhs is None
+
+    @property
+    def pair(self) -> tuple[RightHandSide, ...]:
+        """`(f, g)` of a partitioned system."""
+        return cast("tuple[RightHandSide, ...]", self.rhs)
 
     @property
     def f(self) -> State:
@@ -60,7 +77,7 @@ class Equation:
         return f"{mass}u{primes} = f" + (", f linear" if self.linear else "")
 
 
-class Scheme:
+class Scheme(ABC):
     """A numerical method. A subclass states what it is and defines `increment` (and `carry`, if not `u_n`)."""
 
     name: str = ""  # its registered name; the name of its class before that
@@ -87,9 +104,9 @@ class Scheme:
         """The part of the step that needs no new evaluation of `f`."""
         return past[0].u
 
+    @abstractmethod
     def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
         """The part of the step that evaluates `f`."""
-        raise TypeError(f"{type(self).__name__} defines no increment")
 
     def starter(self) -> Scheme:
         """The one-step method for the first `steps - 1` steps, which have too little past."""
@@ -113,26 +130,30 @@ def advance(scheme: Scheme, past: Past, dt: Coefficient = 1, k: Coefficient = No
 
 def march(
     scheme: Scheme,
-    fs: Iterable[RightHandSide],
+    fs: Iterable[RightHandSides],
     u0: State,
     dt: Coefficient = 1,
     ks: Iterable[Coefficient] | None = None,
     gates: Sequence[Coefficient] | None = None,
     after: Callable[[State], State] | None = None,
     past: Sequence[Point] = (),
+    transition: Scheme | None = None,
 ) -> Iterator[State]:
     """Yield `u_1, u_2, …`: one step of the scheme for each right-hand side in `fs`.
 
     `ks` holds one coefficient for each step with a full past; a starting step owns none. Without `ks` every
     step, the starting ones too, takes the scheme's own `k`. `gates` multiply the increments. `after` acts on
     each new state (the ReLU of post-activation networks). `past` holds the points before `u0`, newest first.
+    A `transition` takes the first step instead of the scheme, where that changes the shape; it owns no `k`.
     """
     history: Past = tuple(past)
     owned = iter(ks) if ks is not None else None
     u = u0
     for n, f in enumerate(fs):
         history = (Point(u, f), *history)[: scheme.steps]
-        k = scheme.k if owned is None else next(owned) if len(history) == scheme.steps else None
-        u = advance(scheme, history, dt, k, 1 if gates is None else gates[n])
+        method = scheme if n > 0 or transition is None else transition
+        owns = method is scheme and len(history) == scheme.steps
+        k = scheme.k if owned is None else next(owned) if owns else None
+        u = advance(method, history, dt, k, 1 if gates is None else gates[n])
         u = u if after is None else after(u)
         yield u

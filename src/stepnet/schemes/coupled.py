@@ -29,14 +29,14 @@ class Coupled(Scheme):
         return Equation(partitioned=True)
 
     def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
-        (f, g), (x, y) = past[0].rhs, past[0].u
+        (f, g), (x, y) = past[0].pair, past[0].u
         dx = combine((dt, f(y, 0, 0)))
         dy = combine((dt, g(combine((1, x), (1, dx)), 1, 0)))
         return dx, dy
 
-    def inverse(self, new: State, rhs: RightHandSide, dt: Coefficient = 1) -> State:
+    def inverse(self, new: State, pair: tuple[RightHandSide, ...], dt: Coefficient = 1) -> State:
         """`(X_n, Y_n)` from `(X_{n+1}, Y_{n+1})`: the same evaluations, taken back in the opposite order."""
-        (f, g), (x, y) = rhs, new
+        (f, g), (x, y) = pair, new
         y = combine((1, y), (-dt, g(x, 1, 0)))
         x = combine((1, x), (-dt, f(y, 0, 0)))
         return x, y

@@ -45,7 +45,7 @@ def solve(
     _check_equation(method, f, u0)
     dt = (end - start) / int(steps)
     clock = _Clock(start, dt)
-    rhs = _right_hand_side(f, clock)
+    rhs = tuple(_right_hand_side(part, clock) for part in f) if isinstance(f, tuple) else _right_hand_side(f, clock)
     states = [u0]
     for n, u in enumerate(march(method, repeat(rhs, int(steps)), u0, dt)):
         _check_finite(u, method, n + 1, clock.t + dt, dt)
@@ -62,9 +62,7 @@ class _Clock:
         self.dt = dt
 
 
-def _right_hand_side(f: Any, clock: _Clock) -> RightHandSide:
-    if isinstance(f, tuple):
-        return tuple(_right_hand_side(part, clock) for part in f)
+def _right_hand_side(f: Callable[..., Any], clock: _Clock) -> RightHandSide:
     timed = _takes_time(f)
 
     def rhs(u: State, c: Any, i: int) -> State:

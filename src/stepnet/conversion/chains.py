@@ -1,4 +1,4 @@
-"""From what the blocks did to runs of steps: which blocks a scheme can march, and why the others stay."""
+"""From what the blocks did to chains of steps: which blocks a scheme can march, and why the others stay."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from stepnet.conversion.trace import Call
-from stepnet.nets.stage import evaluations
 from stepnet.schemes import Scheme
+from stepnet.schemes.plan import Plan, plan
 
 ALONE = "alone at its shape"
 
@@ -33,44 +33,48 @@ def candidates(model: nn.Module) -> dict[str, nn.Module]:
 
 
 @dataclass
-class Run:
+class Chain:
     """Consecutive residual blocks at one shape; each takes the state that the one before it made."""
 
     calls: list[Call] = field(default_factory=list)
 
     @property
     def transition(self) -> bool:
-        """Whether the run starts with a block that changes the shape and tells its projected input."""
+        """Whether the chain starts with a block that changes the shape and tells its projected input."""
         return is_transition(self.calls[0])
 
+    def plan(self, scheme: Scheme) -> Plan:
+        """How the scheme marches it."""
+        return plan(scheme, len(self.calls), "projected" if self.transition else "given")
+
     def covers(self, outer: Call) -> bool:
-        """Whether `outer` is nothing but this run."""
+        """Whether `outer` is nothing but this chain."""
         return self.calls[0].taken == outer.taken and self.calls[-1].made == outer.made
 
 
 @dataclass
-class Plan:
-    """What `convert` will do: the runs, and the reason for each block that stays as it is."""
+class Selection:
+    """What `convert` will do: the chains, and the reason for each block that stays as it is."""
 
-    runs: list[Run]
+    chains: list[Chain]
     stays: dict[str, str]
 
 
-def plan(calls: Sequence[Call], scheme: Scheme, named: bool = False) -> Plan:
-    """The runs that `scheme` can march among `calls`. Blocks that the caller `named` need not look residual."""
+def select(calls: Sequence[Call], scheme: Scheme, named: bool = False) -> Selection:
+    """The chains that `scheme` can march among `calls`. Blocks that the caller `named` need not look residual."""
     reasons = {call.name: why_not(call, named) for call in calls}
     able = [call for call in calls if not reasons[call.name]]
-    runs = []
-    for run in link(_innermost(able)):
-        if scheme.steps == 1 and run.transition:
-            run.calls.pop(0)  # a one-step scheme wants no past: the transition stays what it is
-        if len(run.calls) >= scheme.steps:
-            runs.append(run)
+    chains = []
+    for chain in link(_innermost(able)):
+        if scheme.steps == 1 and chain.transition:
+            chain.calls.pop(0)  # a one-step scheme wants no past: the transition stays what it is
+        if len(chain.calls) >= scheme.steps:
+            chains.append(chain)
         else:
-            for call in run.calls:
+            for call in chain.calls:
                 reasons[call.name] = f"{ALONE}: {scheme.name} needs {scheme.steps} blocks in a row"
-    steps = {call.name for run in runs for call in run.calls}
-    return Plan(runs, _worth_telling({name: reason for name, reason in reasons.items() if reason}, steps))
+    steps = {call.name for chain in chains for call in chain.calls}
+    return Selection(chains, _worth_telling({name: reason for name, reason in reasons.items() if reason}, steps))
 
 
 def why_not(call: Call, named: bool = False) -> str:
@@ -88,40 +92,34 @@ def why_not(call: Call, named: bool = False) -> str:
     return ""
 
 
-def run_evaluations(run: Run, scheme: Scheme) -> list[int]:
-    """How often each block of a run is evaluated in its step: the starting steps may differ from the others."""
-    first = [1] if run.transition else []  # a transition is an Euler step
-    return first + evaluations(scheme, len(run.calls) - len(first), len(first))
-
-
 def is_transition(call: Call) -> bool:
     """A block known by an adapter, with a projection as its shortcut."""
     return call.split is not None and call.split.projects(call.block)
 
 
-def link(calls: Iterable[Call]) -> list[Run]:
-    """Chain the calls: a block follows the one whose output it was given, unaltered. A transition begins a new run."""
-    runs: list[Run] = []
-    ends: dict[tuple[int, int], Run] = {}
+def link(calls: Iterable[Call]) -> list[Chain]:
+    """A block follows the one whose output it was given, unaltered. A transition begins a new chain."""
+    chains: list[Chain] = []
+    ends: dict[tuple[int, int], Chain] = {}
     for call in calls:
-        run = None if is_transition(call) else ends.pop(call.taken, None)
-        if run is None:
-            run = Run()
-            runs.append(run)
-        run.calls.append(call)
-        ends[call.made] = run
-    return runs
+        chain = None if is_transition(call) else ends.pop(call.taken, None)
+        if chain is None:
+            chain = Chain()
+            chains.append(chain)
+        chain.calls.append(call)
+        ends[call.made] = chain
+    return chains
 
 
 def _innermost(able: Sequence[Call]) -> list[Call]:
-    """Where one able block holds others: the inner ones if they are a run of their own or all that it does."""
+    """Where one able block holds others: the inner ones if they are a chain of their own or all that it does."""
     names = {call.name for call in able}
     chosen: list[Call] = []
     for call in able:
         if any(_inside(call.name, other) for other in names):
             continue
         inner = _innermost([other for other in able if _inside(other.name, call.name)])
-        if any(len(run.calls) > 1 or run.covers(call) for run in link(inner)):
+        if any(len(chain.calls) > 1 or chain.covers(call) for chain in link(inner)):
             chosen += inner
         else:
             chosen.append(call)

@@ -1,0 +1,223 @@
+"""The plan of a march: who takes each step, who owns `k_n`, how often `f` is evaluated, what is read with which weight.
+
+A plan is found by marching the scheme once over sums that remember their terms. Stages, converted networks, drawings
+and reports ask it, so that none of them has to know how a scheme starts or what it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+import sympy
+
+from stepnet.schemes.arithmetic import Coefficient, Difference, State
+from stepnet.schemes.core import Past, Point, RightHandSide, RightHandSides, Scheme, march
+from stepnet.schemes.runge_kutta import Euler
+
+# How the first state comes about: it is given; or it is `P x`, the projected input, and the first step is a transition,
+# `u_1 = P x + dt f(x)`; or the state before `x` is projected too, and the transition is a full step of the scheme.
+Entry: TypeAlias = Literal["given", "projected", "with past"]
+Taker: TypeAlias = Literal["scheme", "starter", "transition"]
+
+INPUT, BEFORE_INPUT = -1, -2  # the places of x and of the state before it: u_0 is the projected x
+EULER = Euler()
+dt = sympy.Symbol("dt", positive=True)
+k = sympy.Symbol("k", real=True)  # in a weight: the coefficient that the step owns
+
+
+class Quantity(NamedTuple):
+    """A state `u_n` (of a pair: `X_n` or `Y_n`), or the i-th evaluation of `f_n` (`g_n`), the block of step n."""
+
+    name: str
+    n: int
+    i: int = 0
+
+
+Terms: TypeAlias = "tuple[tuple[Quantity, sympy.Expr], ...]"  # a sum: what is read, each with its weight in dt and k
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """`result = f(argument)` at time `t_n + c dt`."""
+
+    result: Quantity
+    argument: Terms
+    c: Coefficient
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """One step: what it evaluates, in order, and the new state (of a pair: both parts) as a sum."""
+
+    taker: Taker
+    owns_k: bool
+    evaluations: tuple[Evaluation, ...]
+    new: tuple[Terms, ...]
+
+    @property
+    def reads(self) -> set[Quantity]:
+        """The states and evaluations that enter the new state, or an argument of `f`."""
+        sums = (*self.new, *(evaluation.argument for evaluation in self.evaluations))
+        return {quantity for terms in sums for quantity, _ in terms}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps of a march; step n makes `u_{n+1}` with the n-th block."""
+
+    entry: Entry
+    transition: Scheme | None  # what takes the first step, where that changes the shape
+    steps: tuple[PlannedStep, ...]
+
+    @property
+    def owners(self) -> list[int]:
+        """The steps that own a coefficient: those of the scheme itself, if its coefficients are trained."""
+        return [n for n, step in enumerate(self.steps) if step.owns_k]
+
+    @property
+    def evaluations(self) -> list[int]:
+        """How often each step's block is evaluated, or rather how many statistics it needs: 1 at least."""
+        counts = [1] * len(self.steps)
+        for step in self.steps:
+            for evaluation in step.evaluations:
+                _, n, i = evaluation.result
+                counts[n] = max(counts[n], i + 1)
+        return counts
+
+    def keeps_f(self, n: int) -> bool:
+        """Whether a later step reads an `f` of step n."""
+        return any(q.n == n and q.name in "fg" for step in self.steps[n + 1 :] for q in step.reads)
+
+
+def transition_of(scheme: Scheme) -> Scheme:
+    """What takes a step that changes the shape: `f` reads the old shape, and can be evaluated there only, once.
+
+    For a pair it is the scheme's own first step, whose `g` stands at the new shape already.
+    """
+    return scheme.starter() if scheme.equation.partitioned else EULER
+
+
+def plan(scheme: Scheme, length: int, entry: Entry = "given", given: list[Coefficient] | None = None) -> Plan:
+    """The plan of `length` steps; `given` are coefficients for each step that stand in place of the scheme's own."""
+    recorder = _Recorder(scheme, length)
+    transition = transition_of(scheme) if entry == "projected" else None
+    marching = march(
+        _Watched(scheme, "scheme", recorder),
+        map(recorder.block, range(length)) if entry == "given" else recorder.blocks_after_input(),
+        recorder.state(0),
+        dt,
+        recorder.owned() if scheme.trainable and given is None else given,
+        after=recorder.settle,
+        past=[Point(recorder.state(BEFORE_INPUT))] if entry == "with past" else [],
+        transition=None if transition is None else _Watched(transition, "transition", recorder),
+    )
+    for _ in marching:
+        pass
+    return Plan(entry, transition, tuple(recorder.steps))
+
+
+class _Recorder:
+    """States and evaluations as symbols, and the steps that were seen so far."""
+
+    def __init__(self, scheme: Scheme, length: int) -> None:
+        pair = scheme.equation.partitioned
+        self.parts, self.functions = ("XY", "fg") if pair else ("u", "f")
+        self.length = length
+        self.steps: list[PlannedStep] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """A new step is under way."""
+        self.taker: Taker = "scheme"
+        self.owns_k = False
+        self.evaluations: list[Evaluation] = []
+
+    def state(self, n: int) -> State:
+        states = tuple(_Sum({Quantity(part, n): 1}) for part in self.parts)
+        return states if len(states) > 1 else states[0]
+
+    def block(self, n: int) -> RightHandSides:
+        """The right-hand side of step n; of a pair, both."""
+        functions = tuple(self.function(name, n) for name in self.functions)
+        return functions if len(functions) > 1 else functions[0]
+
+    def blocks_after_input(self) -> Iterator[RightHandSides]:
+        """The same, where the first `f` reads the input as it was before it was projected."""
+        first = self.function("f", 0, _Sum({Quantity(self.parts[-1], INPUT): 1}))
+        yield (first, self.function("g", 0)) if len(self.parts) > 1 else first
+        yield from map(self.block, range(1, self.length))
+
+    def function(self, name: str, n: int, read: _Sum | None = None) -> RightHandSide:
+        def rhs(u: State, c: Coefficient, i: int) -> _Sum:
+            result = Quantity(name, n, i)
+            self.evaluations.append(Evaluation(result, _terms(u if read is None else read), c))
+            return _Sum({result: 1})
+
+        return rhs
+
+    def owned(self) -> Iterator[sympy.Symbol]:
+        """The coefficients: a step that asks for one owns it."""
+        while True:
+            self.owns_k = True
+            yield k
+
+    def settle(self, new: State) -> State:
+        """Write the step down; its result stands as a symbol in the next one."""
+        sums = new if isinstance(new, tuple) else (new,)
+        made = PlannedStep(self.taker, self.owns_k, tuple(self.evaluations), tuple(map(_terms, sums)))
+        self.steps.append(made)
+        self.begin()
+        return self.state(len(self.steps))
+
+
+class _Sum:
+    """A sum of quantities. It adds and scales, so that every scheme runs on it as it stands; constants are let go."""
+
+    __array_ufunc__ = None  # a numpy number on the left leaves the product to us
+
+    def __init__(self, weights: dict[Quantity, Coefficient]) -> None:
+        self.weights = weights
+
+    def __add__(self, other: object) -> _Sum:
+        weights = dict(self.weights)
+        for quantity, weight in other.weights.items() if isinstance(other, _Sum) else ():
+            weights[quantity] = weights.get(quantity, 0) + weight
+        return _Sum(weights)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: _Sum) -> _Sum:
+        return self + -1 * other
+
+    def __mul__(self, c: Coefficient) -> _Sum:
+        return _Sum({quantity: c * weight for quantity, weight in self.weights.items()})
+
+    __rmul__ = __mul__
+
+
+def _terms(total: State) -> Terms:
+    """The terms of a sum, states first, each kind from the newest to the oldest."""
+    value = total.value if isinstance(total, Difference) else total
+    weights = ((quantity, sympy.expand(weight)) for quantity, weight in value.weights.items())
+    ordered = sorted(weights, key=lambda term: (term[0].name in "fg", -term[0].n, term[0]))
+    return tuple((quantity, weight) for quantity, weight in ordered if weight != 0)
+
+
+class _Watched(Scheme):
+    """A scheme that tells the recorder when it takes a step."""
+
+    def __init__(self, method: Scheme, role: Taker, recorder: _Recorder) -> None:
+        self.method, self.role, self.recorder = method, role, recorder
+        self.steps, self.k = method.steps, method.k
+
+    def carry(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
+        self.recorder.taker = self.role
+        return self.method.carry(past, dt, k)
+
+    def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
+        return self.method.increment(past, dt, k)
+
+    def starter(self) -> Scheme:
+        return _Watched(self.method.starter(), "starter", self.recorder)

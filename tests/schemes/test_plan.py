@@ -1,0 +1,107 @@
+"""The plan of a march: found by running the scheme, compared with what the textbooks say of each."""
+
+import pytest
+from sympy import Rational
+
+from stepnet.schemes import Equation, Scheme, combine, get_scheme
+from stepnet.schemes.plan import BEFORE_INPUT, INPUT, Plan, Quantity, dt, k, plan
+
+
+def takers(planned: Plan) -> list[str]:
+    return [step.taker for step in planned.steps]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "entry", "expected", "owners"),
+    [
+        ("euler", "given", "scheme scheme scheme", []),
+        ("euler", "projected", "transition scheme scheme", []),
+        ("lm", "given", "starter scheme scheme", [1, 2]),
+        ("lm", "projected", "transition scheme scheme", [1, 2]),
+        ("lm", "with past", "scheme scheme scheme", [0, 1, 2]),
+        ("ab3", "given", "starter starter scheme", []),
+        ("ab3", "projected", "transition starter scheme", []),
+        ("coupled", "projected", "transition scheme scheme", []),
+    ],
+)
+def test_who_takes_a_step_and_who_owns_k(scheme, entry, expected, owners):
+    planned = plan(get_scheme(scheme), 3, entry)
+    assert takers(planned) == expected.split() and planned.owners == owners
+    assert planned.entry == entry
+
+
+@pytest.mark.parametrize(
+    ("scheme", "expected"),
+    [
+        ("euler", [1, 1, 1]),
+        ("heun", [2, 2, 2]),
+        ("rk4", [4, 4, 4]),
+        ("neumann3", [3, 3, 3]),
+        ("fractal3", [4, 4, 4]),
+        ("full_fractal3", [7, 7, 7]),
+        ("ab2", [1, 1, 1]),
+        ("ab3", [2, 2, 1]),  # its two starting steps are Heun's
+        ("coupled", [1, 1, 1]),
+    ],
+)
+def test_how_often_a_block_is_evaluated(scheme, expected):
+    assert plan(get_scheme(scheme), 3).evaluations == expected
+    assert plan(get_scheme(scheme), 3, "projected").evaluations == [1, *expected[1:]]
+
+
+def test_only_multistep_methods_of_adams_read_old_slopes():
+    keep = {
+        name: [plan(get_scheme(name), 4).keeps_f(n) for n in range(4)]
+        for name in ("euler", "lm", "leapfrog", "ab2", "ab3", "rk4", "coupled")
+    }
+    never = [False] * 4
+    assert keep.pop("ab2") == keep.pop("ab3") == [True, True, True, False]
+    assert set(map(tuple, keep.values())) == {tuple(never)}
+
+
+def test_the_wiring_of_lm():
+    start, step = plan(get_scheme("lm"), 2).steps
+    assert start.new == (((Quantity("u", 0), 1), (Quantity("f", 0), dt)),)
+    assert step.new == (((Quantity("u", 1), 1 - k), (Quantity("u", 0), k), (Quantity("f", 1), dt)),)
+    first, second = plan(get_scheme("lm"), 2, "with past").steps
+    assert dict(first.new[0])[Quantity("u", BEFORE_INPUT)] == k
+    assert first.evaluations[0].argument == ((Quantity("u", INPUT), 1),)  # f reads x, which is not projected
+    assert second.evaluations[0].argument == ((Quantity("u", 1), 1),)
+
+
+def test_the_wiring_of_heun_and_of_the_adams_method():
+    (step,) = plan(get_scheme("heun"), 1).steps
+    u, f = Quantity("u", 0), [Quantity("f", 0, i) for i in range(2)]
+    assert [evaluation.argument for evaluation in step.evaluations] == [((u, 1),), ((u, 1), (f[0], dt))]
+    assert [evaluation.c for evaluation in step.evaluations] == [0, 1]
+    assert step.new == (((u, 1), (f[0], dt / 2), (f[1], dt / 2)),)
+    ab2 = plan(get_scheme("ab2"), 2).steps[1]
+    assert dict(ab2.new[0])[Quantity("f", 0)] == -dt * Rational(1, 2)
+
+
+class ForwardPair(Scheme):
+    """Forward Euler on a pair: both right-hand sides read the old state."""
+
+    @property
+    def equation(self):
+        return Equation(partitioned=True)
+
+    def increment(self, past, dt, k):
+        (f, g), (x, y) = past[0].pair, past[0].u
+        return combine((dt, f(y, 0, 0))), combine((dt, g(x, 0, 0)))
+
+
+def test_a_forward_pair_is_not_the_coupled_scheme():
+    (forward,) = plan(ForwardPair(), 1).steps
+    (coupled,) = plan(get_scheme("coupled"), 1).steps
+    x, f = Quantity("X", 0), Quantity("f", 0)
+    assert forward.new == coupled.new
+    assert forward.evaluations[1].argument == ((x, 1),)
+    assert coupled.evaluations[1].argument == ((x, 1), (f, dt)) == coupled.new[0]  # the new X
+    (projected,) = plan(get_scheme("coupled"), 1, "projected").steps
+    assert projected.evaluations[0].argument == ((Quantity("Y", INPUT), 1),)
+
+
+def test_given_coefficients_drop_the_paths_that_they_drop():
+    (step,) = plan(get_scheme("full_fractal3"), 1, given=[[0, 1, 1]]).steps
+    assert [evaluation.result.i for evaluation in step.evaluations] == [0]  # the shallowest column: one step
