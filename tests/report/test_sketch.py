@@ -8,7 +8,7 @@ from torch import nn
 from stepnet import convert, create_model
 from stepnet.errors import UserError
 from stepnet.report.sketch import NetworkSketch, sketch, sketch_stage, weight_text
-from stepnet.schemes import get_scheme
+from stepnet.schemes import Equation, Scheme, get_scheme
 from stepnet.schemes.plan import k
 
 
@@ -31,6 +31,21 @@ def test_after_a_transition_the_projected_input_is_the_past() -> None:
     first, second = sketch_stage(get_scheme("lm"), 2, ks=[-0.1], entry="projected").steps
     assert first.states == ((0, 1),)
     assert [lag for lag, _ in second.states] == [0, 1]
+
+
+class ForwardPair(Scheme):
+    @property
+    def equation(self) -> Equation:
+        return Equation(partitioned=True)
+
+    def increment(self, past, dt, k):
+        (f, g), (x, y) = past[0].pair, past[0].u
+        return f(y, 0, 0), g(x, 0, 0)
+
+
+def test_a_forward_pair_and_the_coupled_scheme_come_out_different() -> None:
+    forward, coupled = (sketch_stage(scheme, 1).steps[0] for scheme in (ForwardPair(), get_scheme("coupled")))
+    assert coupled.couples_new and not forward.couples_new
 
 
 def test_every_k_of_a_network_is_shown() -> None:
