@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from stepnet.conversion.plan import candidates
 from torch import nn
 
 from stepnet.conversion import describe
+from stepnet.conversion.chains import candidates
 
 
 class Block(nn.Module):
