@@ -24,7 +24,7 @@ from stepnet.analysis.symbols import exact
 from stepnet.errors import UserError
 from stepnet.schemes import Equation, Point, Scheme, advance, fixed_point
 from stepnet.schemes.arithmetic import Coefficient, State
-from stepnet.schemes.core import RightHandSide
+from stepnet.schemes.core import RightHandSides
 
 Vector: TypeAlias = "tuple[Any, ...]"  # (label, child, child, …), children sorted
 Terms: TypeAlias = "dict[Vector, Coefficient]"
@@ -86,7 +86,7 @@ class System:
         """The exact solution at `t_0, t_0 - dt, …`, newest first: what a multistep method is given."""
         return tuple(Point(self.flow(-j), self.rhs(-j)) for j in range(steps))
 
-    def rhs(self, time: int) -> RightHandSide:
+    def rhs(self, time: int) -> RightHandSides:
         """The right-hand side as a scheme calls it at `t_0 + time dt`: `rhs(u, c, i)`; a pair when partitioned."""
         calls = tuple(self._rhs(label, time) for label in self.labels)
         return calls if self.equation.partitioned else calls[0]
