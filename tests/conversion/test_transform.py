@@ -296,3 +296,17 @@ def test_the_trajectory_of_blocks_taken_whole() -> None:
     original = stepnet.revert(network)
     with torch.no_grad():
         torch.testing.assert_close(states[2], original.encoder.layers[1](states[1]) + 0.25 * (states[0] - states[1]))
+
+
+def test_a_bound_keeps_k_inside_and_reverts() -> None:
+    network = resnet18()
+    bounded = stepnet.convert(network, "lm", IMAGE, init="identity", k_bound="stable")
+    assert torch.equal(bounded(IMAGE), network(IMAGE))
+    free = [p for name, p in bounded.named_parameters() if name.endswith("step_k_free")]
+    with torch.no_grad():
+        for p in free:
+            p.fill_(-50.0)
+    found = stepnet.coefficients(bounded)
+    assert len(found) == len(free) and all(-1 < k < -0.999 for k in found.values())
+    bounded(IMAGE).sum().backward()
+    assert set(stepnet.revert(bounded).state_dict()) == set(network.state_dict())

@@ -23,10 +23,11 @@ from stepnet.conversion.adapters import Split
 from stepnet.conversion.graft import Graft, graft, ungraft
 from stepnet.conversion.statistics import at_evaluation, bring_together, keep_apart
 from stepnet.errors import UserError
+from stepnet.nets.bounds import Bound
 from stepnet.schemes import Difference, Point, Scheme, advance
 from stepnet.schemes.plan import EULER
 
-K = "step_k"  # the parameter's name in the block: no library uses it
+K, K_FREE = "step_k", "step_k_free"  # the parameter's name in the block, without and with a bound: no library uses it
 PAST = "_stepnet_past"  # the attribute by which a state carries the states before it
 
 
@@ -57,6 +58,7 @@ class Role:
     keeps_f: bool = False  # later steps read this step's f
     evaluations: int = 1  # of the block in this step
     owns_k: bool = False
+    bound: Bound | None = None  # the interval in which k is kept
 
 
 class ConvertedStep(Graft):
@@ -135,12 +137,15 @@ class ConvertedStep(Graft):
 
     @property
     def _k(self) -> Tensor | None:
-        return getattr(self, K, None)
+        bound = self.step_role.bound
+        if bound is None or not self.step_role.owns_k:
+            return getattr(self, K, None)
+        return bound.k(getattr(self, K_FREE))
 
     def named_coefficients(self) -> Iterator[tuple[str, Tensor]]:
         """The step's `k`, if it owns one."""
-        if self._k is not None:
-            yield K, self._k
+        if (k := self._k) is not None:
+            yield K, k
 
     def watch_states(self, stages: list[list[Tensor]]) -> RemovableHandle:
         """See `stepnet.nets.trajectories`: a step goes on with the run whose last state it was given."""
@@ -161,8 +166,9 @@ class ConvertedStep(Graft):
     ) -> None:  # fmt: skip
         """As the block's; a checkpoint of the original network has no `k` and leaves ours as it is."""
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
-        if prefix + K in missing:
-            missing.remove(prefix + K)
+        for name in (prefix + K, prefix + K_FREE):
+            if name in missing:
+                missing.remove(name)
 
     @classmethod
     def members(cls, original: type[nn.Module]) -> dict[str, Any]:
@@ -179,8 +185,10 @@ def become_step(block: nn.Module, role: Role, k: Tensor | None) -> None:
     graft(block, ConvertedStep)
     block.step_role = role  # type: ignore[assignment]
     keep_apart(block, role.evaluations)
-    if k is not None:
+    if k is not None and role.bound is None:
         block.register_parameter(K, nn.Parameter(k))
+    elif k is not None and role.bound is not None:
+        block.register_parameter(K_FREE, nn.Parameter(role.bound.free(k)))
 
 
 def become_block(step: ConvertedStep) -> None:
@@ -188,8 +196,8 @@ def become_block(step: ConvertedStep) -> None:
     ungraft(step)
     bring_together(step)
     del step.step_role
-    if K in step._parameters:
-        del step._parameters[K]
+    for name in (K, K_FREE):
+        step._parameters.pop(name, None)
 
 
 def state_in(output: Any) -> Any:

@@ -17,6 +17,7 @@ from stepnet.conversion.report import Conversion
 from stepnet.conversion.step import ConvertedStep, Role, become_block, become_step
 from stepnet.conversion.trace import trace
 from stepnet.errors import UserError, first_line
+from stepnet.nets.bounds import Bound, BoundOption, initial_k
 from stepnet.nets.stage import Stage, check_makes_network
 from stepnet.nets.trajectories import trajectory
 from stepnet.schemes import Scheme, get_scheme
@@ -34,6 +35,7 @@ def convert(
     *,
     inplace: bool = False,
     init: str | float = "paper",
+    k_bound: BoundOption = None,
     blocks: Blocks | None = None,
     checkpoint: bool = False,
     verbose: bool = False,
@@ -45,7 +47,8 @@ def convert(
 
     `init` is how trainable coefficients start: "paper" draws them from the scheme's own law (`lm`: U[-0.1, 0], or the
     `k` that it was made with), "identity" sets them to 0, which leaves the network's outputs as they were, a number
-    sets them all to it.
+    sets them all to it. `k_bound` keeps them in an interval while they are trained: "stable" for the one where the
+    scheme is zero-stable, or two numbers.
     `blocks` names the blocks instead of finding them: a class, a pattern for module or class names, or several.
     `checkpoint` recomputes each block, but not the scheme's own terms, in the backward pass. `verbose` prints what
     became a step, what stayed, and why.
@@ -55,12 +58,13 @@ def convert(
     selection = _select(model, method, example, blocks)
     if not inplace:
         model = _copy(model)
+    bound = Bound.of(k_bound, method)
     conversion = Conversion.of(method, selection)
     modules = dict(model.named_modules())
     for chain in selection.chains:
-        for role in _roles(chain, method, checkpoint):
+        for role in _roles(chain, method, checkpoint, bound):
             block = modules[role.name]
-            become_step(block, role, _initial_k(method, init, block) if role.owns_k else None)
+            become_step(block, role, _initial_k(method, init, block, bound) if role.owns_k else None)
     setattr(model, REPORT, conversion)
     if not hasattr(model, TRAJECTORY):
         setattr(model, TRAJECTORY, partial(trajectory, model))
@@ -140,7 +144,7 @@ def _named(model: nn.Module, blocks: Blocks) -> Mapping[str, nn.Module]:
     return {name: m for name, m in modules.items() if any(matches(name, m, pattern) for pattern in wanted)}
 
 
-def _roles(chain: Chain, scheme: Scheme, checkpoint: bool) -> list[Role]:
+def _roles(chain: Chain, scheme: Scheme, checkpoint: bool, bound: Bound | None) -> list[Role]:
     plan = chain.plan(scheme)
     return [
         Role(
@@ -154,6 +158,7 @@ def _roles(chain: Chain, scheme: Scheme, checkpoint: bool) -> list[Role]:
             keyword=call.keyword,
             checkpoint=checkpoint,
             owns_k=place in plan.owners,
+            bound=bound,
             keeps_f=plan.keeps_f(place),
             evaluations=plan.evaluations[place],
         )
@@ -161,10 +166,10 @@ def _roles(chain: Chain, scheme: Scheme, checkpoint: bool) -> list[Role]:
     ]
 
 
-def _initial_k(scheme: Scheme, init: str | float, block: nn.Module) -> Tensor:
-    low, high = scheme.initial_k if init == "paper" else (0.0, 0.0) if init == "identity" else (init, init)
+def _initial_k(scheme: Scheme, init: str | float, block: nn.Module, bound: Bound | None) -> Tensor:
+    given = None if init == "paper" else 0.0 if init == "identity" else float(init)
     like = next((p for p in block.parameters() if p.is_floating_point()), torch.zeros(()))
-    return torch.empty(1, dtype=like.dtype, device=like.device).uniform_(float(low), float(high))
+    return initial_k(scheme, (1,), given, bound).to(like)
 
 
 def _check(model: nn.Module, scheme: Scheme, init: str | float) -> None:

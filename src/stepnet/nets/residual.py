@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from stepnet.errors import UserError, check_count
 from stepnet.nets.blocks import PostActivation, PreActivation, Subsample, conv, initialise, projection
+from stepnet.nets.bounds import BoundOption
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.draws import Noise, OwnDraws, zero_gradient
 from stepnet.nets.stage import Gates, Stage, Transition, check_makes_network, entry_by
@@ -139,7 +140,8 @@ class ResidualNetwork(OwnDraws, Network):
     """A scheme marching the blocks of a backbone, stage by stage.
 
     `stochastic_depth` is the survival probability `p_L` of the last block, or the options of `StochasticDepth`:
-    `{"survival": 0.8, "scaling": "inverse", "mode": "drop_path"}`.
+    `{"survival": 0.8, "scaling": "inverse", "mode": "drop_path"}`. `k_bound` keeps trainable coefficients in an
+    interval: "stable" for the scheme's own.
     """
 
     def __init__(
@@ -151,6 +153,7 @@ class ResidualNetwork(OwnDraws, Network):
         dt: float = 1,
         k: float | None = None,
         k_per_channel: bool = False,
+        k_bound: BoundOption = None,
         stochastic_depth: float | Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(num_classes, in_channels)
@@ -161,7 +164,8 @@ class ResidualNetwork(OwnDraws, Network):
         for index, width in enumerate(backbone.widths):
             transition, blocks = backbone.blocks(index, self.scheme)
             after = None if backbone.pre_activation else torch.relu
-            self.stages.append(Stage(self.scheme, blocks, transition, dt, after, k, width if k_per_channel else None))
+            channels = width if k_per_channel else None
+            self.stages.append(Stage(self.scheme, blocks, transition, dt, after, k, channels, k_bound))
         self.num_features = backbone.widths[-1]
         self.pre_activation = backbone.pre_activation
         self.norm: nn.Module = nn.BatchNorm2d(self.num_features) if backbone.pre_activation else nn.Identity()
@@ -221,4 +225,4 @@ class ResidualNetwork(OwnDraws, Network):
 
 def vectors(model: nn.Module) -> set[str]:
     """The names of the parameters that are no weights: norms, biases and coefficients, per channel too."""
-    return {name for name, p in model.named_parameters() if p.ndim <= 1 or name.endswith(".k")}
+    return {name for name, p in model.named_parameters() if p.ndim <= 1 or name.endswith((".k", ".k_free"))}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar, cast
 
-import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from stepnet.errors import UserError
+from stepnet.nets.bounds import Bound, BoundOption, is_real
+from stepnet.nets.bounds import initial_k as first_k
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.trajectories import Visit, watch_calls
 from stepnet.schemes import Point, Scheme, march
@@ -74,7 +74,8 @@ class CoupledTransition(nn.Module):
 class Stage(nn.Module):
     """`u_0 … u_N` by `march`, as its `plan` says: an optional transition, then the blocks.
 
-    `k` is one parameter that holds the coefficients of all steps that own one: a starting step owns none.
+    `k` is one parameter that holds the coefficients of all steps that own one: a starting step owns none. With a
+    `k_bound` the parameter is `k_free`, from which `coefficients` makes k.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Stage(nn.Module):
         after: Callable[[Tensor], Tensor] | None = None,
         initial_k: float | None = None,
         k_channels: int | None = None,
+        k_bound: BoundOption = None,
     ) -> None:
         super().__init__()
         check_step_size(dt)
@@ -94,11 +96,20 @@ class Stage(nn.Module):
         self.transition = transition
         self.blocks = nn.ModuleList(blocks)
         self.plan = plan(scheme, self.depth, entry_by(transition))
+        self.bound = Bound.of(k_bound, scheme)
         self.k: nn.Parameter | None = None
         if owners := len(self.plan.owners):
             shape = (owners,) if k_channels is None else (owners, k_channels, 1, 1)
-            low, high = scheme.initial_k if initial_k is None else (initial_k, initial_k)
-            self.k = nn.Parameter(torch.empty(shape).uniform_(low, high) if low < high else torch.full(shape, low))
+            k = first_k(scheme, shape, initial_k, self.bound)
+            if self.bound is None:
+                self.k = nn.Parameter(k)
+            else:
+                self.k_free = nn.Parameter(self.bound.free(k))
+
+    @property
+    def coefficients(self) -> Tensor | None:
+        """`k_n` of the steps that own one, in order."""
+        return self.k if self.bound is None or not self.plan.owners else self.bound.k(self.k_free)
 
     @property
     def steps(self) -> list[nn.Module]:
@@ -116,7 +127,8 @@ class Stage(nn.Module):
             *(["transition"] if self.transition is not None else []),
             *(f"blocks.{n}" for n in range(len(self.blocks))),
         ]
-        for owner, k in zip(self.plan.owners, () if self.k is None else self.k.unbind(), strict=True):
+        ks = self.coefficients
+        for owner, k in zip(self.plan.owners, () if ks is None else ks.unbind(), strict=True):
             yield names[owner], k
 
     def states(
@@ -133,7 +145,8 @@ class Stage(nn.Module):
         coefficients of a scheme that does not learn them (FractalNet's join weights). A running `cost` watches
         the right-hand sides.
         """
-        owned = self.k.unbind() if self.k is not None else () if self.scheme.trainable else None
+        own = self.coefficients
+        owned = own.unbind() if own is not None else () if self.scheme.trainable else None
         fs: list[RightHandSides] = [right_hand_side(block) for block in self.blocks]
         history: tuple[Point, ...] = ()
         if self.transition is not None:
@@ -187,21 +200,15 @@ def entry_by(transition: Transition | CoupledTransition | None) -> Entry:
 
 def check_step_size(dt: float) -> None:
     """Refuse a step that leads nowhere."""
-    if not (_is_finite(dt) and dt > 0):
+    if not (is_real(dt) and dt > 0):
         raise UserError(f"dt = {dt!r}: expected a positive finite number")
 
 
 def check_coefficients(scheme: Scheme, k: float | None, channels: int | None) -> None:
-    """Refuse coefficients that would be ignored, or that are none."""
-    if k is not None and not _is_finite(k):
-        raise UserError(f"k = {k!r}: expected a finite number, from which all coefficients start")
+    """Refuse coefficients that would be ignored."""
     if not scheme.trainable and (k is not None or channels is not None):
         option = "k_per_channel" if k is None else f"k = {k!r}"
         raise UserError(f"{option}: scheme {scheme.name!r} learns no coefficients; leave it out, or take scheme 'lm'")
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def check_makes_network(scheme: Scheme, pair: bool = False) -> None:

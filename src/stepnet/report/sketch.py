@@ -122,7 +122,7 @@ def _sorted(weights: dict[int, Any]) -> Weights:
 def _stages(model: nn.Module) -> Iterator[StageSketch]:
     for module in model.modules():
         if isinstance(module, Stage):
-            ks = [] if module.k is None else [_value(k) for k in module.k.unbind()]
+            ks = [_value(k) for _, k in module.named_coefficients()]
             pair = module.scheme.equation.partitioned
             shape = f"{_channels(module)} + {_channels(module)} channels" if pair else f"{_channels(module)} channels"
             after = "" if module.after is None else getattr(module.after, "__name__", "activation")

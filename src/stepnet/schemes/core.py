@@ -90,6 +90,7 @@ class Scheme(ABC):
     velocity: State = 0  # u'(0), for an equation of second order
     trainable: ClassVar[bool] = False  # a network learns one k for each step
     initial_k: tuple[float, float] = (0.0, 0.0)  # k ~ U[low, high] in a new network
+    stable_k: tuple[float, float] | None = None  # zero-stable for k inside (analysis checks it)
     makes_network: ClassVar[bool] = True
 
     def __init_subclass__(cls) -> None:

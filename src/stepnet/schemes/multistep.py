@@ -111,6 +111,7 @@ class LM(LinearMultistep):
     order = 1
     trainable: ClassVar[bool] = True
     initial_k = (-0.1, 0.0)
+    stable_k = (-1.0, 1.0)
 
     def __init__(self, k: Coefficient = None) -> None:
         if isinstance(k, int | float | Fraction):

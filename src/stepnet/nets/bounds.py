@@ -1,0 +1,90 @@
+"""Where trainable coefficients start, and how they are kept in an interval: `k = middle + radius tanh(free)`.
+
+Training may drive an unbounded `k_n` to where the scheme is not zero-stable. A bound makes `free` the parameter: any
+step of any optimiser leaves `k` inside the open interval. The middle is exact, so `k = 0` under the bound (-1, 1) is
+Euler to the bit.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from stepnet.errors import UserError
+from stepnet.schemes import Scheme
+
+BoundOption: TypeAlias = "Literal['stable'] | tuple[float, float] | None"
+INSIDE = 1 - 2.0**-20  # of the radius: tanh rounds to 1 in single precision
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An open interval for `k`."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, given: BoundOption, scheme: Scheme) -> Bound | None:
+        """From what a network is given: "stable" for the scheme's own interval, two numbers, or nothing."""
+        if given is None:
+            return None
+        if not scheme.trainable:
+            raise UserError(f"k_bound = {given!r}: scheme {scheme.name!r} learns no coefficients; leave it out")
+        if given == "stable":
+            if scheme.stable_k is None:
+                raise UserError(f"k_bound = 'stable': scheme {scheme.name!r} states no stable_k; give two numbers")
+            return cls(*scheme.stable_k)
+        ends = [float(end) if is_real(end) else math.nan for end in given] if isinstance(given, tuple | list) else []
+        if len(ends) != 2 or not ends[0] < ends[1]:
+            raise UserError(f"k_bound = {given!r}: expected 'stable' or two finite numbers, the lower one first")
+        return cls(*ends)
+
+    @property
+    def middle(self) -> float:
+        return (self.low + self.high) / 2
+
+    @property
+    def radius(self) -> float:
+        return INSIDE * (self.high - self.low) / 2
+
+    def k(self, free: Tensor) -> Tensor:
+        """The coefficient of a free parameter."""
+        k = self.radius * torch.tanh(free)
+        return k if self.middle == 0 else self.middle + k
+
+    def free(self, k: Tensor) -> Tensor:
+        """The free parameter of a coefficient inside."""
+        share = (k.double() - self.middle) / self.radius
+        return torch.atanh(share.clamp(-1 + 1e-7, 1 - 1e-7)).to(k.dtype)
+
+    def __str__(self) -> str:
+        return f"{self.low:g} < k < {self.high:g}"
+
+
+def initial_k(scheme: Scheme, shape: Sequence[int], k: float | None, bound: Bound | None) -> Tensor:
+    """`k ~ U[low, high]` of the scheme's own law, or all equal to the given one; told where that leads nowhere good."""
+    if k is not None and not is_real(k):
+        raise UserError(f"k = {k!r}: expected a finite number, from which all coefficients start")
+    low, high = scheme.initial_k if k is None else (float(k), float(k))
+    if bound is not None and not (bound.low <= low < high <= bound.high or bound.low < low == high < bound.high):
+        law = f"k = {low:g}" if low == high else f"the initial law U[{low:g}, {high:g}]"
+        raise UserError(f"{law} does not lie in k_bound, {bound}: give a k inside it")
+    if scheme.stable_k is not None and not scheme.stable_k[0] <= low <= high <= scheme.stable_k[1]:
+        warnings.warn(
+            f"k = {low:g} is outside [{scheme.stable_k[0]:g}, {scheme.stable_k[1]:g}], where {scheme.name} is "
+            f"zero-stable: states grow like {max(abs(low), abs(high)):g}^n with depth",
+            stacklevel=2,
+        )
+    return torch.empty(*shape).uniform_(low, high) if low < high else torch.full(tuple(shape), low)
+
+
+def is_real(value: object) -> bool:
+    """Whether a value is a finite real number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
