@@ -3,6 +3,8 @@ from .analysis import analyse as analyse
 from .conversion import convert as convert
 from .conversion import revert as revert
 from .errors import UserError as UserError
+from .exchange import load as load
+from .exchange import save as save
 from .nets import coefficients as coefficients
 from .nets import create_model as create_model
 from .nets import list_models as list_models

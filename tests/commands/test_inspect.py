@@ -3,11 +3,8 @@
 import pytest
 import torch
 
+from stepnet import create_model, save
 from stepnet.cli import main
-from stepnet.data import get_data
-from stepnet.training import TrainConfig, checkpoint
-from stepnet.training.build import build_network
-from stepnet.training.run import Run
 
 
 def test_a_model_in_text_and_as_a_drawing(capsys, tmp_path) -> None:
@@ -25,17 +22,14 @@ def test_another_scheme(capsys) -> None:
 
 
 def test_a_run_shows_the_coefficients_of_its_last_checkpoint(capsys, tmp_path) -> None:
-    run = Run(tmp_path)
-    config = TrainConfig("lm_resnet20", "digits")
-    config.write(run.config_file)
-    network = build_network(config, get_data("digits"))
+    network = create_model("lm_resnet20", in_channels=1)
     with torch.no_grad():
         network.stages[0].k.copy_(torch.tensor([-0.75, 0.5]))
-    checkpoint.save(run.last, network, None, checkpoint.Progress(), "last")
+    save(network, tmp_path / "model.safetensors")
     assert main(["inspect", str(tmp_path)]) == 0
     assert "\n  k = -0.750, 0.500\n" in capsys.readouterr().out
     assert main(["inspect", str(tmp_path), "--scheme", "heun"]) == 2
-    assert "is a run, which has its scheme" in capsys.readouterr().err
+    assert "is trained, and has its scheme" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -43,7 +37,7 @@ def test_a_run_shows_the_coefficients_of_its_last_checkpoint(capsys, tmp_path) -
     [
         (["lm_resnet21"], "unknown model 'lm_resnet21'"),
         (["densenet100_k24"], "densenet100_k24 marches no scheme"),
-        (["."], "is not a run: it has no config.yaml"),
+        (["."], "is no run and no model"),
     ],
 )
 def test_a_mistake_is_one_line(capsys, arguments: list[str], message: str) -> None:

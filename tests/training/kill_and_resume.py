@@ -17,10 +17,11 @@ import torch
 torch.set_num_threads(1)
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from stepnet.training import Run, checkpoint, train  # noqa: E402
+from stepnet import tensors  # noqa: E402
+from stepnet.training import Run, train  # noqa: E402
 from training.tiny import tiny_config  # noqa: E402
 
-save_file, append_metrics = checkpoint.save_file, Run.append_metrics
+save_file, append_metrics = tensors.save_file, Run.append_metrics
 
 
 def die(*_: object, **__: object) -> None:
@@ -44,7 +45,7 @@ def line_without_checkpoint(self, line):
 
 
 WORST = {
-    "while the first checkpoint is written": (checkpoint, "save_file", half_a_checkpoint),
+    "while the first checkpoint is written": (tensors, "save_file", half_a_checkpoint),
     "after the best weights, before their line": (Run, "append_metrics", die),
     "in the middle of the line": (Run, "append_metrics", half_a_line),
     "after the line, before the checkpoint that counts it": (Run, "append_metrics", line_without_checkpoint),

@@ -48,7 +48,14 @@ class StopAt(Watcher):
 
 def test_a_run_is_a_folder(uninterrupted):
     names = {path.name for path in uninterrupted.folder.iterdir()}
-    files = {"config.yaml", "environment.yaml", "metrics.jsonl", "last.safetensors", "best.safetensors"}
+    files = {
+        "config.yaml",
+        "environment.yaml",
+        "metrics.jsonl",
+        "last.safetensors",
+        "best.safetensors",
+        "model.safetensors",
+    }
     assert names == files | {".lock"}
     lines = uninterrupted.metrics()
     assert [line["epoch"] for line in lines] == [0, 1]

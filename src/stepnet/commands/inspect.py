@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
@@ -44,20 +44,19 @@ class Inspect:
         from stepnet.nets import create_model
         from stepnet.report.sketch import sketch
 
-        if Path(self.model).is_dir():
-            from stepnet.training.evaluation import load_network
-            from stepnet.training.run import Run
+        if Path(self.model).exists():
+            from stepnet.exchange.files import description_of, load
 
             if self.scheme is not None:
-                raise UserError(f"{self.model} is a run, which has its scheme: leave out --scheme {self.scheme}")
-            run = Run(Path(self.model))
-            return sketch(load_network(run)[0], f"{run.config.model} ({self.model})")
+                raise UserError(f"{self.model} is trained, and has its scheme: leave out --scheme {self.scheme}")
+            network = load(self.model)
+            return sketch(network, f"{description_of(network).model} ({self.model})")
         torch.manual_seed(0)  # a new network's k are drawn at random
         if is_foreign(self.model):
             scheme = self.scheme or "lm"
             converted = convert(load_foreign(self.model), scheme, inplace=True)
             print(f"{describe(converted)}\n")
             return sketch(converted, f"{self.model}, {scheme}")
-        options = {} if self.scheme is None else {"scheme": self.scheme}
+        options: dict[str, Any] = {} if self.scheme is None else {"scheme": self.scheme}
         title = self.model if self.scheme is None else f"{self.model}, {self.scheme}"
         return sketch(create_model(self.model, **options), title)

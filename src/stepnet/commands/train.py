@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 import typing
 from collections.abc import Iterator
@@ -162,37 +161,36 @@ class Compare(Training):
 
 @dataclass
 class Evaluate:
-    """The test error of a run."""
+    """The test error of a run, a model file or a pretrained network."""
 
-    run: Annotated[Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """The run's folder."""
+    run: Annotated[Positional[str], tyro.conf.arg(metavar="RUN|MODEL")]
+    """The folder of a run, a model file, or the name of pretrained weights."""
     which: Literal["best", "last"] = "last"
-    """Which checkpoint; the best one was chosen on the test set."""
+    """Which epoch of a run; the best one was chosen on the test set."""
+    data: str | None = None
+    """The data set, if not the one that it was trained on."""
     data_root: str | None = None
-    """The folder of all data sets, if not the one of the run."""
+    """The folder of all data sets; $STEPNET_DATA or ~/.cache/stepnet unless given."""
     record: Path | None = None
     """Write the figures of a finished run into this file, for `stepnet table`: results/NAME.json."""
-    json: bool = False
-    """Print the exact figures as JSON instead."""
 
     def __call__(self) -> None:
         from stepnet.training import Run, evaluate
 
-        found = evaluate(Run(self.run), self.which, self.data_root)
-        if self.json:
-            print(json.dumps({"run": str(self.run), "which": self.which, **found._asdict()}, indent=2))
-        else:
-            print(
-                f"{self.run} ({self.which}, after {found.epochs} epochs): "
-                f"test error {found.error:.2f}%, loss {found.loss:.4f}, {found.images:,} images"
-            )
+        found = evaluate(self.run, self.which, self.data_root, self.data)
+        which = f"{self.which}, " if Path(self.run).is_dir() else ""
+        print(
+            f"{self.run} ({which}after {found.epochs} epochs): "
+            f"test error {found.error:.2f}%, loss {found.loss:.4f}, {found.images:,} images"
+        )
         if self.record is not None:
             from stepnet.report.results import record
 
-            wanted = Run(self.run).config.recipe.epochs
+            run = Run(Path(self.run))
+            wanted = run.config.recipe.epochs
             if self.which != "last" or found.epochs < wanted:
                 raise UserError(f"--record: {self.run} is at {found.epochs} of {wanted} epochs; record the last one")
-            record(Run(self.run), found, self.record)
+            record(run, found, self.record)
 
 
 @contextmanager

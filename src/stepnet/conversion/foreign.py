@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from stepnet.errors import UserError, first_line, unknown
+from stepnet.nets.origin import remember_origin
 
 LIBRARIES = ("timm", "torchvision")
 _GEOMETRY = ("kernel_size", "stride", "padding", "dilation", "padding_mode")
@@ -27,9 +28,11 @@ def load_foreign(name: str, num_classes: int = 1000, in_channels: int = 3, **opt
         raise unknown(f"{library} model", model, known)
     if library == "timm":
         built: nn.Module = _import("timm").create_model(model, num_classes=num_classes, in_chans=in_channels, **options)
-        return built
-    built = _import("torchvision.models").get_model(model, num_classes=num_classes, **options)
-    return built if in_channels == 3 else _with_channels(built, in_channels, name)
+    else:
+        built = _import("torchvision.models").get_model(model, num_classes=num_classes, **options)
+        built = built if in_channels == 3 else _with_channels(built, in_channels, name)
+    weightless = {key: value for key, value in options.items() if key not in ("pretrained", "weights")}
+    return remember_origin(built, name, {"num_classes": num_classes, "in_channels": in_channels, **weightless})
 
 
 def list_foreign(library: str) -> list[str]:

@@ -6,8 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from stepnet.nets.origin import remember_origin
+from stepnet.nets.pretrained import pretrained_file, split_tag
 from stepnet.nets.residual import Network
+from stepnet.nets.weights import load_weights, shape_of
 from stepnet.registry import Registry, build
+from stepnet.tensors import read_tensors
 
 Builder = TypeVar("Builder", bound=Callable[..., Network])
 
@@ -39,13 +43,21 @@ def register_model(
     return register
 
 
-def create_model(name: str, **options: Any) -> Network:
+def create_model(name: str, pretrained: bool = False, **options: Any) -> Network:
     """Build a network: `create_model("resnet20", scheme="lm", num_classes=10, in_channels=3)`.
 
-    Some options, such as `stochastic_depth`, only some families have.
+    Some options, such as `stochastic_depth`, only some families have. `pretrained` fills it with weights that come with
+    the package, those of a tag where the name has one (`lm_resnet20.cifar10`): classes and channels are then theirs
+    unless given, and for another number of classes the classifier is a new one.
     """
-    entry = model_entry(name)
-    return build(f"model {name!r}", entry.build, {"num_classes": entry.num_classes, **options})
+    model, _ = split_tag(name)
+    entry = model_entry(model)
+    weights = read_tensors(pretrained_file(name))[0] if pretrained else {}
+    defaults = {"num_classes": entry.num_classes, **shape_of(weights)}
+    network = build(f"model {model!r}", entry.build, {**defaults, **options})
+    if pretrained:
+        load_weights(network, weights, new_head=True, where=f"the weights of {name}")
+    return remember_origin(network, model, options)
 
 
 def list_models(pattern: str = "*") -> list[str]:

@@ -4,8 +4,8 @@ recipes     the paper's recipes and a fast one          loop         the trainin
 config      what a run is made of                       job          the parts of a run under way
 build       from a config to network and optimiser      scores       losses and errors, summed on the device
 run         the run's folder                            saving       when it is saved, how it stops
-checkpoint  one safetensors file                        signals      how it is asked to stop
-evaluation  the test error of a run                     processes    what its processes tell each other
+checkpoint  where to go on from                         signals      how it is asked to stop
+evaluation  the test error of a model                   processes    what its processes tell each other
 comparison  several models and seeds                    rendezvous   where they meet
 display     what a person sees of it                    precision    what the machine can compute in
 """

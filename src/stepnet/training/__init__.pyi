@@ -3,7 +3,6 @@ from .comparison import compare as compare
 from .config import TrainConfig as TrainConfig
 from .evaluation import Evaluation as Evaluation
 from .evaluation import evaluate as evaluate
-from .evaluation import load_network as load_network
 from .loop import Watcher as Watcher
 from .loop import train as train
 from .recipes import RECIPES as RECIPES

@@ -1,140 +1,142 @@
-"""A checkpoint: one safetensors file, written whole or not at all, with no pickle in it.
+"""A run's resume state: one safetensors file, written whole or not at all, with no pickle in it.
 
-Tensors: the model under `model.`, the optimiser's state under `optimizer.<parameter>.<name>`. The header carries the
-run's position and sums as JSON, and a checksum of all tensor bytes.
+Tensors: the model under `model.`, the momentum under `optimizer.<parameter>.momentum_buffer`. The header carries the
+run's position and sums as JSON, what the model is, and a checksum of all tensor bytes.
 """
 
 from __future__ import annotations
 
 import json
-import zlib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
+import msgspec
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor, nn
+from msgspec import Meta
+from torch import nn
 
-from stepnet.errors import UserError
-from stepnet.files import whole_file
+from stepnet.errors import UserError, first_line
+from stepnet.exchange.description import Description, encode
+from stepnet.exchange.files import DESCRIPTION, PREFIX, RESUME
+from stepnet.tensors import Tensors, alike, first_difference, read_tensors, write_tensors
 
-FORMAT = "stepnet checkpoint 1"
+MOMENTUM = "momentum_buffer"  # what SGD keeps for each parameter
+AT_REST = "at rest"  # the parameters that have had no gradient yet, and so have no momentum
+
+Count = Annotated[int, Meta(ge=0)]
+Sum = Annotated[float, Meta(ge=0)]
 
 
 @dataclass
 class Progress:
     """Where a run stands: steps done in the epoch under way, and the epoch's sums so far."""
 
-    epoch: int = 0
-    step: int = 0
+    epoch: Count = 0
+    step: Count = 0
     loss_sum: float = 0.0
-    wrong: float = 0.0
-    seen: int = 0
-    seconds: float = 0.0
-    best_error: float = float("inf")
-    best_epoch: int = -1
+    wrong: Sum = 0.0
+    seen: Count = 0
+    seconds: Sum = 0.0
+    best_error: Sum = float("inf")
+    best_epoch: Annotated[int, Meta(ge=-1)] = -1
 
     def begin_epoch(self, epoch: int) -> None:
         """Move to the start of an epoch."""
         self.epoch, self.step, self.loss_sum, self.wrong, self.seen, self.seconds = epoch, 0, 0.0, 0.0, 0, 0.0
 
 
-def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer | None, progress: Progress, what: str) -> None:
-    """Write the checkpoint. `what` names the network, so that another network's file is told apart."""
-    tensors = {f"model.{name}": _own(value) for name, value in model.state_dict().items()}
-    if optimizer is not None:
-        names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
-        for parameter, state in optimizer.state.items():
-            for key, value in state.items():
-                if isinstance(value, Tensor):
-                    tensors[f"optimizer.{names[parameter]}.{key}"] = _own(value)
+def save(
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, description: Description
+) -> None:
+    """Write the resume state; the description says what the network is."""
+    tensors = {PREFIX + name: value for name, value in model.state_dict().items()}
+    at_rest = []
+    for name, parameter in model.named_parameters():
+        momentum = optimizer.state.get(parameter, {}).get(MOMENTUM)
+        if momentum is None:
+            at_rest.append(name)
+        else:
+            tensors[f"optimizer.{name}.{MOMENTUM}"] = momentum
     header = {
-        "format": FORMAT,
-        "what": what,
+        "format": RESUME,
+        "what": description.model,
         "progress": json.dumps(asdict(progress)),
-        "checksum": str(_checksum(tensors)),
+        AT_REST: json.dumps(at_rest),
+        DESCRIPTION: encode(description),
     }
-    with whole_file(path) as partial:
-        try:
-            save_file(tensors, partial, metadata=header)
-        except SafetensorError as error:  # a full disk reaches us in this form
-            raise OSError(str(error)) from None
+    write_tensors(path, tensors, header)
 
 
-def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> Progress:
-    """Read a checkpoint into the model and the optimiser; a file that is damaged or of another network is refused
+def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+    """Read a resume state into the model and the optimiser; a file that is damaged or of another network is refused
     before anything is changed."""
-    tensors, header = _read(path)
+    tensors, header = read_tensors(path)
+    if header.get("format") != RESUME:
+        raise UserError(f"{path} is not the resume state of a run: its format is {header.get('format')!r}")
     progress = _progress(path, header)
-    weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
-    own = model.state_dict()
-    odd = sorted(set(own) ^ set(weights)) or [n for n in own if not _alike(own[n], weights[n])]
-    if odd:
-        raise UserError(f"{path} holds {header.get('what')!r}, which is another network: they differ in {odd[0]!r}")
-    if optimizer is not None:
-        parameters = dict(model.named_parameters())
-        state = []
-        for name, tensor in tensors.items():
-            if name.startswith("optimizer."):
-                owner, _, key = name.removeprefix("optimizer.").rpartition(".")
-                like = parameters.get(owner)
-                if like is None or not _alike(like, tensor):
-                    raise UserError(f"{path} is damaged: {name!r} is the optimiser's state of no parameter")
-                state.append((like, key, tensor))
-        for like, key, tensor in state:
-            optimizer.state[like][key] = tensor.to(like.device).contiguous(memory_format=_layout(like))
+    weights = {name.removeprefix(PREFIX): t for name, t in tensors.items() if name.startswith(PREFIX)}
+    difference = first_difference(model.state_dict(), weights)
+    if difference is not None:
+        raise UserError(f"{path} holds {header.get('what')!r}, which is another network: they differ in {difference}")
+    momentum = _momentum(path, tensors, dict(model.named_parameters()))
+    _check_whole(path, header, {name for name, _ in model.named_parameters()} - momentum.keys(), progress, optimizer)
+    for name, parameter in model.named_parameters():
+        if name in momentum:
+            kept = momentum[name].to(parameter.device).contiguous(memory_format=_layout(parameter))
+            optimizer.state[parameter][MOMENTUM] = kept
     model.load_state_dict(weights)
     return progress
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            header: dict[str, str] = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such checkpoint; a run has written it by the end of its first epoch") from None
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"{path} is damaged or no checkpoint: {error}") from None
-    if header.get("format") != FORMAT:
-        raise UserError(f"{path} is not a stepnet checkpoint: its format is {header.get('format')!r}")
-    if header.get("checksum") != str(_checksum(tensors)):
-        raise UserError(f"{path} is damaged: its tensors do not have the checksum in its header")
-    return tensors, header
-
-
-def _progress(path: Path, header: dict[str, str]) -> Progress:
+def _progress(path: Path, header: Mapping[str, str]) -> Progress:
     """Where the run stood, from a header that anyone may have written."""
     try:
         values = json.loads(header["progress"])
-        types = {name: type(value) for name, value in asdict(Progress()).items()}
-        if values.keys() != types.keys() or any(not isinstance(values[n], (kind, int)) for n, kind in types.items()):
+        if not isinstance(values, dict) or values.keys() != asdict(Progress()).keys():
             raise ValueError(f"it says {header['progress']!r}")
-        if min(values["epoch"], values["step"], values["seen"]) < 0:
-            raise ValueError("a position below zero")
-        return Progress(**values)
-    except (KeyError, ValueError, AttributeError) as error:
-        raise UserError(f"{path} is damaged: it does not say where the run stood ({error})") from None
+        progress = msgspec.convert(values, Progress)
+        if progress.best_epoch > progress.epoch or (progress.best_epoch < 0) != (progress.best_error > 100):
+            raise ValueError(f"an error of {progress.best_error} after epoch {progress.best_epoch} at best")
+        return progress
+    except (KeyError, ValueError, RecursionError, msgspec.ValidationError) as error:
+        raise UserError(f"{path} is damaged: it does not say where the run stood ({first_line(error)})") from None
 
 
-def _alike(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype
+def _momentum(path: Path, tensors: Tensors, parameters: Mapping[str, nn.Parameter]) -> Tensors:
+    found = {}
+    for name, tensor in tensors.items():
+        if not name.startswith(PREFIX):
+            owner, _, key = name.removeprefix("optimizer.").rpartition(".")
+            like = parameters.get(owner)
+            if like is None or key != MOMENTUM or not alike(like, tensor):
+                raise UserError(f"{path} is damaged: {name!r} is the optimiser's state of no parameter")
+            found[owner] = tensor
+    return found
 
 
-def _checksum(tensors: dict[str, Tensor]) -> int:
-    total = 0
-    for name in sorted(tensors):
-        flat: Any = tensors[name].flatten().view(torch.uint8).numpy()
-        total = zlib.crc32(flat, zlib.crc32(name.encode(), total))
-    return total
+def _check_whole(
+    path: Path, header: Mapping[str, str], without: set[str], progress: Progress, optimizer: torch.optim.Optimizer
+) -> None:
+    """A momentum that got lost would begin at zero again, and the run go on to other bits."""
+    if (progress.epoch, progress.step) == (0, 0) or not any(group["momentum"] for group in optimizer.param_groups):
+        return
+    if AT_REST in header:
+        expected = set(_names(header[AT_REST]))
+    else:  # the first files did not say; networks of others may have parameters that no gradient reaches
+        expected = without if "/" in header.get("what", "") else set()
+    if without != expected:
+        raise UserError(f"{path} is damaged: the momentum of {sorted(without ^ expected)[0]!r} is missing or too much")
 
 
-def _own(value: Tensor) -> Tensor:
-    return value.detach().cpu().contiguous().clone()
+def _names(text: str) -> list[str]:
+    try:
+        return msgspec.json.decode(text, type=list[str])
+    except msgspec.MsgspecError:
+        return []
 
 
-def _layout(parameter: Tensor) -> torch.memory_format:
+def _layout(parameter: torch.Tensor) -> torch.memory_format:
     channels_last = parameter.ndim == 4 and parameter.is_contiguous(memory_format=torch.channels_last)
     return torch.channels_last if channels_last else torch.contiguous_format

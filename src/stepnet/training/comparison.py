@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stepnet.exchange.files import load
 from stepnet.training.config import TrainConfig, name_and_scheme
-from stepnet.training.evaluation import load_network
 from stepnet.training.loop import Watcher, train
 from stepnet.training.run import Run
 
@@ -59,7 +59,7 @@ def mean_and_deviation(values: Sequence[float]) -> str:
 
 
 def _summary(model: str, runs: Sequence[Run]) -> Comparison:
-    network, _ = load_network(runs[0])
+    network = load(runs[0].folder)
     errors = [[line["test_error"] for line in run.metrics()] for run in runs]
     return Comparison(
         model,

@@ -1,17 +1,22 @@
-"""`stepnet evaluate`: the test error of a run's checkpoint."""
+"""`stepnet evaluate`: the error of a network on a test set."""
 
 from __future__ import annotations
 
-import dataclasses
+import os
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
+from torch import nn
 
-from stepnet.data import Data, evaluation_batches, get_data
-from stepnet.training import checkpoint
-from stepnet.training.build import build_network
+from stepnet.data import Data, get_data
+from stepnet.data.batches import Batches
+from stepnet.data.normalise import Normalisation
+from stepnet.errors import UserError
+from stepnet.exchange.description import Description
+from stepnet.exchange.files import description_of, load
 from stepnet.training.run import Run
-from stepnet.training.scores import evaluate_batch
+from stepnet.training.scores import TOP, evaluate_batch
 
 
 class Evaluation(NamedTuple):
@@ -21,28 +26,60 @@ class Evaluation(NamedTuple):
     error: float
     images: int
     epochs: int
+    top5_error: float | None = None  # where there are more than five classes
 
 
-def load_network(
-    run: Run, which: Literal["best", "last"] = "last", data: Data | None = None
-) -> tuple[torch.nn.Module, checkpoint.Progress]:
-    """The network of a run with the weights of a checkpoint; `data` spares reading the run's data set again."""
-    config = dataclasses.replace(run.config, start_like=None)  # the checkpoint has the weights
-    network = build_network(config, data or get_data(config.data, config.data_root))
-    return network, checkpoint.load(getattr(run, which), network)
+def evaluate(
+    model: nn.Module | Run | str | os.PathLike[str],
+    which: Literal["best", "last"] = "last",
+    data_root: str | None = None,
+    data: str | Data | None = None,
+    batch_size: int = 500,
+) -> Evaluation:
+    """Evaluate a network, or what `stepnet.load` opens, on the whole of the test set that it was trained for.
 
-
-def evaluate(run: Run, which: Literal["best", "last"] = "last", data_root: str | None = None) -> Evaluation:
-    """Evaluate a checkpoint on the whole test set."""
-    config = run.config
-    data = get_data(config.data, data_root or config.data_root)
-    network, progress = load_network(run, which, data)
+    `data` names another one. Its images are prepared as the network's description says.
+    """
+    network = model if isinstance(model, nn.Module) else load(_chosen(model, which))
+    description = description_of(network)
+    tests = data if isinstance(data, Data) else _test_set(description, data, data_root)
+    how = description.preprocessing
+    normalise = tests.normalise if how is None else Normalisation(how.mean, how.std)
+    _check_classes(description, tests)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # whatever it was trained on
     network.eval().to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     sums = torch.zeros(4, dtype=torch.float64, device=device)
     with torch.inference_mode():
-        for images, labels in evaluation_batches(data, 500).epoch():
+        for images, labels in Batches(tests.test, normalise, batch_size).epoch():
             sums += evaluate_batch(network, images.to(device), labels.to(device))
-    loss, wrong, count, _ = sums.tolist()
-    epochs = progress.epoch + 1 if which == "best" else progress.epoch
-    return Evaluation(loss / count, 100 * wrong / count, int(count), epochs)
+    loss, wrong, count, missed = sums.tolist()
+    epochs = 0 if description.training is None else description.training.epochs
+    top5 = 100 * missed / count if len(tests.test.classes) > TOP else None
+    return Evaluation(loss / count, 100 * wrong / count, int(count), epochs, top5)
+
+
+def _chosen(model: Run | str | os.PathLike[str], which: Literal["best", "last"]) -> Path | str:
+    """The file of a run's best epoch, or whatever was named."""
+    where = model.folder if isinstance(model, Run) else model
+    if Path(where).is_dir() and which == "best":
+        return Run(Path(where)).best
+    return where if isinstance(where, str) else Path(where)
+
+
+def _test_set(description: Description, data: str | None, root: str | None) -> Data:
+    name = data or (description.training.data if description.training else None)
+    if name is None:
+        raise UserError(f"{description.model} does not say on what it was trained: name the data to evaluate it on")
+    return get_data(name, root)
+
+
+def _check_classes(description: Description, tests: Data) -> None:
+    if description.classes and description.classes != tests.test.classes:
+        raise UserError(
+            f"{tests.name} has other classes than {description.model} was trained for: "
+            f"{_shown(tests.test.classes)} there, {_shown(description.classes)} here"
+        )
+
+
+def _shown(classes: tuple[str, ...]) -> str:
+    return f"{len(classes)} ({', '.join(classes[:3])}…)"

@@ -17,6 +17,7 @@ from stepnet.training import checkpoint
 from stepnet.training.build import build_network, build_optimizer
 from stepnet.training.checkpoint import Progress
 from stepnet.training.config import TrainConfig
+from stepnet.training.describe import describe_run
 from stepnet.training.precision import check_precision
 from stepnet.training.processes import Processes
 from stepnet.training.run import Run
@@ -43,6 +44,7 @@ class Job:
             self.data, self.recipe.batch_size, seed=config.seed, rank=rank, world_size=count
         )
         self.tests = evaluation_batches(self.data, 500 * count, rank=rank, world_size=count)
+        self.description = describe_run(config, self.data, self.net)
         self.run = Run(Path(config.out))
         found = self.processes.on_main(lambda: self._open(resume))
         self.progress = checkpoint.load(self.run.last, self.net, self.optimizer) if found else Progress()

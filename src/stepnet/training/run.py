@@ -2,7 +2,8 @@
 
 config.yaml          what was asked for            metrics.jsonl       one line for each epoch
 environment.yaml     machine, versions, command    last.safetensors    where to go on from
-.lock                held by the run under way     best.safetensors    the weights of the best epoch
+.lock                held by the run under way     best.safetensors    the network after its best epoch
+                                                   model.safetensors   and after its last one
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import yaml
 
 import stepnet
 from stepnet.errors import UserError
+from stepnet.exchange.files import LAST, MODEL
 from stepnet.files import LOCK, hold, sweep, whole_file
 from stepnet.training.config import TrainConfig
 
@@ -46,7 +48,11 @@ class Run:
 
     @property
     def last(self) -> Path:
-        return self.folder / "last.safetensors"
+        return self.folder / LAST
+
+    @property
+    def model(self) -> Path:
+        return self.folder / MODEL
 
     @property
     def best(self) -> Path:

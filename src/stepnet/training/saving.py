@@ -9,7 +9,9 @@ from typing import Any
 import torch
 
 from stepnet.errors import UserError
+from stepnet.exchange.files import write_model
 from stepnet.training import checkpoint
+from stepnet.training.describe import describe_progress
 from stepnet.training.job import Job
 from stepnet.training.scores import EpochScores
 from stepnet.training.signals import Interrupted, StopRequest
@@ -53,9 +55,8 @@ class Saver:
         self.scores.read()
         self.check_finite("the loss", job.progress.loss_sum)
         self.check_weights()
-        job.processes.on_main(
-            lambda: checkpoint.save(job.run.last, job.net, job.optimizer, job.progress, job.config.model)
-        )
+        description = describe_progress(job.description, job.net, job.progress.epoch)
+        job.processes.on_main(lambda: checkpoint.save(job.run.last, job.net, job.optimizer, job.progress, description))
         self.saved_at = time.monotonic()
         self.scores.pause()
 
@@ -66,8 +67,11 @@ class Saver:
             progress.best_error, progress.best_epoch = line["test_error"], progress.epoch
 
         def write() -> None:
+            errors = line["test_error"], line.get("test_top5_error")
+            description = describe_progress(job.description, job.net, line["epoch"] + 1, *errors)
+            write_model(job.run.model, job.net.state_dict(), description)
             if progress.best_epoch == progress.epoch:
-                checkpoint.save(job.run.best, job.net, None, progress, job.config.model)
+                write_model(job.run.best, job.net.state_dict(), description)
             job.run.append_metrics(line)
 
         job.processes.on_main(write)

@@ -1,0 +1,166 @@
+"""What a model file says of its model: enough to build it again, to feed it, and to know what it is worth."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+from collections.abc import Sequence
+from typing import Annotated, Any, Self, TypeVar
+
+import msgspec
+import torch
+from msgspec import Meta
+from torch import nn
+
+import stepnet
+from stepnet import conversion
+from stepnet.conversion.transform import REPORT
+from stepnet.errors import UserError, first_line
+from stepnet.nets.learned import coefficients
+from stepnet.nets.origin import origin_of
+from stepnet.schemes import Scheme, get_scheme
+
+Count = Annotated[int, Meta(ge=0, le=1_000_000)]
+Side = Annotated[int, Meta(ge=1, le=65_536)]
+Percent = Annotated[float, Meta(ge=0, le=100)]
+T = TypeVar("T")
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the description."""
+
+    def changed(self, **fields: Any) -> Self:
+        """The same with other values in some fields."""
+        return msgspec.structs.replace(self, **fields)
+
+
+class Conversion(Record, frozen=True, kw_only=True):
+    """The scheme that `convert` put into a network of another library, and where."""
+
+    scheme: str
+    stages: tuple[tuple[str, ...], ...]  # the names of the blocks that became steps, row by row
+    blocks: tuple[str, ...] | None = None  # the patterns that named them, if any did
+    k_bound: tuple[float, float] | str | None = None
+
+
+class Preprocessing(Record, frozen=True, kw_only=True):
+    """From a picture to the network's input: shorter side to `resize`, centre of `image_size`, (x - mean) / std."""
+
+    channels: Side
+    image_size: Side
+    resize: Side
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.mean) != self.channels or len(self.std) != self.channels or min(self.std) <= 0:
+            raise ValueError(f"mean and std {self.mean}, {self.std}: expected {self.channels} values, std above 0")
+        if self.resize < self.image_size:
+            raise ValueError(f"resize = {self.resize}: expected at least the {self.image_size} pixels that are cut out")
+
+
+class Training(Record, frozen=True, kw_only=True):
+    """How the weights came about."""
+
+    data: str
+    epochs: Count
+    recipe: dict[str, Any] = {}
+    seed: int = 0
+    test_error: Percent | None = None
+    top5_error: Percent | None = None
+    command: str = ""
+    revision: str = ""
+
+
+class Description(Record, frozen=True, kw_only=True):
+    """The description in the header of a model file."""
+
+    model: str  # a name of `create_model`, or timm/NAME, torchvision/NAME; a class, if `built_elsewhere`
+    built_elsewhere: bool = False  # by a program that stepnet does not know: `load` must be given the network
+    options: dict[str, Any] = {}  # with which it was created
+    conversion: Conversion | None = None
+    classes: tuple[str, ...] = ()
+    preprocessing: Preprocessing | None = None
+    training: Training | None = None
+    k: dict[str, float | list[float]] = {}
+    license: str = ""
+    versions: dict[str, str] = {}
+
+    @property
+    def scheme(self) -> str | None:
+        """The scheme, where it is another than the model's own."""
+        return self.conversion.scheme if self.conversion else self.options.get("scheme")
+
+
+def describe_network(
+    network: nn.Module,
+    classes: Sequence[str] = (),
+    preprocessing: Preprocessing | None = None,
+    training: Training | None = None,
+    license: str = "",
+) -> Description:
+    """The description of a network; `load` builds it again if `create_model` or `load_foreign` built it."""
+    origin = origin_of(network)
+    if origin is None:
+        cls = getattr(network, "original", type(network))  # a converted block has a subclass of its own
+        model, options = f"{cls.__module__}.{cls.__qualname__}", {}
+    else:
+        model, options = origin.name, plain_options(origin.name, origin.options_now(network))
+    return Description(
+        model=model,
+        built_elsewhere=origin is None,
+        options=options,
+        conversion=_conversion(network),
+        classes=tuple(classes),
+        preprocessing=preprocessing,
+        training=training,
+        k=coefficients(network),
+        license=license,
+        versions=versions(),
+    )
+
+
+def _conversion(network: nn.Module) -> Conversion | None:
+    done = getattr(network, REPORT, None)
+    if not isinstance(done, conversion.Conversion):
+        return None
+    return Conversion(scheme=done.scheme, stages=tuple(stage.blocks for stage in done.stages))
+
+
+def plain_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Options of `create_model` as JSON can hold them; what cannot be written down is refused."""
+    plain = {key: value for key, value in options.items() if value is not None}
+    scheme = plain.get("scheme")
+    if isinstance(scheme, Scheme):
+        plain["scheme"] = scheme.name
+        if not scheme.trainable and vars(get_scheme(scheme.name)) != vars(scheme):  # a trained k is in the weights
+            raise UserError(
+                f"{name} has the scheme {scheme!r}, which its name {scheme.name!r} does not build: register it"
+            )
+    try:
+        return dict(msgspec.json.decode(msgspec.json.encode(plain)))
+    except TypeError as error:
+        raise UserError(f"{name}: its options cannot be written into a file ({first_line(error)})") from None
+
+
+def encode(description: Description) -> str:
+    """As JSON."""
+    return msgspec.json.encode(description).decode()
+
+
+def decode(text: str | bytes, kind: type[T], where: object) -> T:
+    """A value of the schema `kind` from JSON that anyone may have written."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{where} is damaged: its {kind.__name__.lower()} is none ({first_line(error)})") from None
+
+
+def versions() -> dict[str, str]:
+    """Of what matters to a reader of the file."""
+    return {"stepnet": stepnet.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
+
+
+def plain(recipe: Any) -> dict[str, Any]:
+    """A dataclass as JSON holds it."""
+    return dict(msgspec.to_builtins(dataclasses.asdict(recipe)))

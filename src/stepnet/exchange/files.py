@@ -1,0 +1,133 @@
+"""`stepnet.load` and `stepnet.save`: a network and its description, in one safetensors file.
+
+A file holds the weights under the names of the network's own `state_dict`, and the description as JSON in its header.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from stepnet.errors import UserError
+from stepnet.exchange.description import Description, Preprocessing, decode, describe_network, encode
+from stepnet.exchange.legacy import describe_old_run
+from stepnet.exchange.preprocess import preprocess
+from stepnet.exchange.rebuild import fill, fitted_options, rebuild
+from stepnet.nets import coefficients, list_models
+from stepnet.nets.pretrained import pretrained_file, split_tag
+from stepnet.tensors import Tensors, checksum, read_tensors, write_tensors
+
+DESCRIPTION = "stepnet"  # the key of the header
+MODEL, LAST = "model.safetensors", "last.safetensors"  # in a run's folder
+RESUME, PREFIX = "stepnet checkpoint 1", "model."  # the format of a run's resume state, and of the weights in it
+
+Location = str | os.PathLike[str]
+
+
+class Opened(NamedTuple):
+    """What a file holds: the weights under the network's own names, and what is said of them."""
+
+    weights: Tensors
+    description: Description
+
+
+def load(where: Location, model: str | nn.Module | None = None, **options: Any) -> nn.Module:
+    """The network in a file, a run's folder, or by the name of its pretrained weights, ready for use.
+
+    It is in evaluation mode. `network.description` tells what it is; `network.preprocess(picture)` makes its input of
+    a path, a PIL image or an array. Weights that say nothing of themselves are opened by naming their `model`, with
+    options as in `create_model`; those of a network that stepnet cannot build, by giving it as `model`: it is filled.
+    """
+    weights, description = read_model(where, model, options)
+    if isinstance(model, nn.Module):
+        return attach(fill(model, description, weights, where), description)
+    return attach(rebuild(description, weights, where), description)
+
+
+def save(
+    network: nn.Module,
+    path: Location,
+    *,
+    classes: tuple[str, ...] | list[str] = (),
+    preprocessing: Preprocessing | None = None,
+    license: str = "",
+) -> None:
+    """Write a network that `load` opens again anywhere; a file that could not be opened again is never written.
+
+    Classes and preprocessing of a network that was loaded are kept, unless others are given.
+    """
+    target = Path(path)
+    weights = {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}
+    before, made = description_of(network), describe_network(network)
+    same = checksum(weights) == vars(network).get("_described_weights")
+    made = made.changed(
+        classes=before.classes if len(before.classes) == made.options.get("num_classes") else (),
+        preprocessing=before.preprocessing,
+        training=before.training if same else None,
+        license=before.license,
+    )
+    given = {"classes": tuple(classes), "preprocessing": preprocessing, "license": license}
+    made = made.changed(**{name: value for name, value in given.items() if value})
+    if not made.built_elsewhere:
+        rebuild(made, weights, f"what would stand in {target}")
+    write_model(target, weights, made)
+
+
+def write_model(path: Path, weights: Tensors, description: Description) -> None:
+    """Write weights and their description."""
+    write_tensors(path, weights, {"format": "pt", DESCRIPTION: encode(description)})
+
+
+def read_model(where: Location, model: str | nn.Module | None = None, options: dict[str, Any] | None = None) -> Opened:
+    """The weights of a file or a run, and their description."""
+    path = file_of(where)
+    tensors, header = read_tensors(path)
+    weights = {name.removeprefix(PREFIX): t for name, t in tensors.items() if name.startswith(PREFIX)}
+    if header.get("format") != RESUME:  # a run's resume state, with the optimiser's beside it
+        weights = tensors
+    if isinstance(model, str):
+        return Opened(weights, Description(model=model, options=fitted_options(model, weights) | (options or {})))
+    if DESCRIPTION in header:
+        return Opened(weights, decode(header[DESCRIPTION], Description, path))
+    if (path.parent / "config.yaml").exists():
+        return Opened(weights, describe_old_run(path, weights, header))
+    if model is not None:
+        return Opened(weights, describe_network(model))
+    raise UserError(
+        f"{path} holds weights without a description of their network: name it, as in load(path, model='lm_resnet20')"
+    )
+
+
+def attach(network: nn.Module, description: Description) -> nn.Module:
+    """Give a network its description, and what makes its input of a picture."""
+    description = description.changed(k=coefficients(network))
+    network.description = description  # type: ignore[assignment]
+    network._described_weights = checksum(network.state_dict())  # type: ignore[assignment]
+    if description.preprocessing is not None:
+        network.preprocess = partial(preprocess, description.preprocessing)  # type: ignore[assignment]
+    return network
+
+
+def description_of(network: nn.Module) -> Description:
+    """What was said of a network when it was loaded; of another, what can be told by itself."""
+    description = getattr(network, "description", None)
+    return description if isinstance(description, Description) else describe_network(network)
+
+
+def file_of(place: Location) -> Path:
+    """The file that is meant: of a run's folder, the network after its last whole epoch; of a name, its weights."""
+    where = Path(place)
+    if not where.exists() and split_tag(str(place))[0] in list_models():
+        return pretrained_file(str(place))
+    if not where.is_dir():
+        return where
+    for name in (MODEL, LAST):
+        if (where / name).is_file():
+            return where / name
+    if (where / "config.yaml").exists():
+        raise UserError(f"{where}: the run has no checkpoint yet; it writes one by the end of its first epoch")
+    raise UserError(f"{where} is no run and no model: it has neither {MODEL} nor config.yaml")

@@ -1,0 +1,101 @@
+"""From a description back to the network that it describes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from stepnet.conversion.transform import REPORT
+from stepnet.errors import UserError, first_line
+from stepnet.exchange.description import Conversion, Description
+from stepnet.tensors import Tensors, first_difference
+
+
+def rebuild(description: Description, weights: Tensors, where: object) -> nn.Module:
+    """The network with these weights, in evaluation mode; a description that does not fit them is refused.
+
+    It is laid out without memory first, so that what a stranger's description asks for is compared with what the file
+    holds before anything of that size is allocated, and then takes the file's tensors as its own.
+    """
+    if description.built_elsewhere:
+        raise UserError(f"{where} holds a {description.model}, which stepnet cannot build: load(…, model=your network)")
+    _check_finite(weights, where)
+    with torch.random.fork_rng(devices=[]):
+        network = _laid_out(description, where)
+        _check_same(network, description, weights, where)
+        network.load_state_dict(weights, assign=True)
+        if any(t.is_meta for t in (*network.parameters(), *network.buffers())):  # constants that no file holds
+            network = _built(description)
+            network.load_state_dict(weights)
+    return network.eval()
+
+
+def fill(network: nn.Module, description: Description, weights: Tensors, where: object) -> nn.Module:
+    """Put the weights, and before them the scheme that was there when they were saved, into someone's network."""
+    _check_finite(weights, where)
+    if description.conversion is not None and not hasattr(network, REPORT):
+        _convert_again(network, description.conversion, description)
+    _check_same(network, description, weights, where)
+    network.load_state_dict(weights)
+    return network.eval()
+
+
+def fitted_options(model: str, weights: Tensors) -> dict[str, Any]:
+    """Classes and channels of these weights: the shapes of the model's last linear and first convolution in them."""
+    modules = list(_laid_out(Description(model=model), model).named_modules())
+    last = [f"{name}.weight" for name, module in modules if isinstance(module, nn.Linear)][-1:]
+    first = [f"{name}.weight" for name, module in modules if isinstance(module, nn.Conv2d)][:1]
+    places = {"num_classes": (last, 0), "in_channels": (first, 1)}
+    return {key: weights[at[0]].shape[side] for key, (at, side) in places.items() if at and at[0] in weights}
+
+
+def _laid_out(description: Description, where: object) -> nn.Module:
+    try:
+        with torch.device("meta"):
+            return _built(description)
+    except UserError as error:
+        raise UserError(f"{where} cannot be built again: {error}") from None
+    except (TypeError, RuntimeError, ValueError, NotImplementedError, AttributeError) as error:
+        raise UserError(f"{where} cannot be built again from what it says: {first_line(error)}") from None
+
+
+def _check_finite(weights: Tensors, where: object) -> None:
+    for name, tensor in weights.items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise UserError(f"{where}: {name!r} holds values that are not finite, and the network would give NaN")
+
+
+def _check_same(network: nn.Module, description: Description, weights: Tensors, where: object) -> None:
+    difference = first_difference(network.state_dict(), weights)
+    if difference is not None:
+        raise UserError(f"{where} holds weights of another network than {description.model!r}: {difference}")
+
+
+def _built(description: Description) -> nn.Module:
+    from stepnet.conversion import load_foreign
+    from stepnet.conversion.foreign import is_foreign
+    from stepnet.nets import create_model
+
+    name, options = description.model, dict(description.options)
+    if not is_foreign(name):
+        return create_model(name, **options)
+    network = load_foreign(name, **options)
+    if description.conversion is not None:
+        _convert_again(network, description.conversion, description)
+    return network
+
+
+def _convert_again(network: nn.Module, done: Conversion, description: Description) -> None:
+    from stepnet.conversion import convert
+
+    example: Any = None
+    if description.preprocessing is not None:
+        size = description.preprocessing.image_size
+        example = torch.zeros(2, description.preprocessing.channels, size, size)
+    blocks = None if done.blocks is None else list(done.blocks)
+    report = convert(network, done.scheme, example, inplace=True, blocks=blocks).step_conversion
+    stages = tuple(stage.blocks for stage in report.stages)  # type: ignore[union-attr]
+    if done.stages and stages != done.stages:
+        raise UserError(f"its blocks became other steps than when it was saved: {stages} where {done.stages} was")

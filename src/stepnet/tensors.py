@@ -1,0 +1,75 @@
+"""Tensors in a safetensors file, written whole or not at all, with no pickle and with a checksum of every byte."""
+
+from __future__ import annotations
+
+import stat
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from stepnet.errors import UserError, first_line
+from stepnet.files import whole_file
+
+Tensors = dict[str, Tensor]
+CHECKSUM = "checksum"
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
+    """Write the tensors and the header; a disk that is full leaves the file that was there."""
+    own = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    with whole_file(path) as partial:
+        try:
+            save_file(own, partial, metadata={**header, CHECKSUM: str(checksum(own))})
+        except SafetensorError as error:  # a full disk reaches us in this form
+            raise OSError(str(error)) from None
+
+
+def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
+    """The tensors and the header of a file, if it is whole."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
+            raise UserError(f"{path} is no regular file: expected a safetensors file")
+        with safe_open(path, framework="pt") as file:
+            header: dict[str, str] = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; a run writes its model by the end of its first epoch") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path} is damaged or no safetensors file: {first_line(error)}") from None
+    if CHECKSUM in header and header[CHECKSUM] != str(checksum(tensors)):
+        raise UserError(f"{path} is damaged: its tensors do not have the checksum in its header")
+    return tensors, header
+
+
+def first_difference(own: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> str | None:
+    """The first name that only one of two networks has, or under which their tensors are not alike."""
+    missing = sorted(set(own) ^ set(other))
+    if missing:
+        return f"{missing[0]!r}, which only {'the network' if missing[0] in own else 'the file'} has"
+    for name, tensor in own.items():
+        if not alike(tensor, other[name]):
+            there, here = (f"{list(t.shape)} {str(t.dtype).removeprefix('torch.')}" for t in (other[name], tensor))
+            return f"{name!r}: {there} in the file, {here} in the network"
+    return None
+
+
+def alike(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same shape and type."""
+    return one.shape == other.shape and one.dtype == other.dtype
+
+
+def checksum(tensors: Mapping[str, Tensor]) -> int:
+    """Of names and bytes."""
+    total = 0
+    for name in sorted(tensors):
+        flat: Any = tensors[name].flatten().view(torch.uint8).numpy()
+        total = zlib.crc32(flat, zlib.crc32(name.encode(), total))
+    return total

@@ -1,0 +1,39 @@
+"""What the files of a run say of its network."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from stepnet.data import Data
+from stepnet.exchange.description import Description, Training, describe_network, plain
+from stepnet.exchange.preprocess import prepared_like
+from stepnet.nets import coefficients
+from stepnet.training.config import TrainConfig
+from stepnet.training.run import environment
+
+
+def describe_run(config: TrainConfig, data: Data, network: nn.Module) -> Description:
+    """The description of a run's network at its beginning."""
+    here = environment()
+    training = Training(
+        data=config.data,
+        epochs=0,
+        recipe=plain(config.recipe),
+        seed=config.seed,
+        command=here["command"],
+        revision=here["revision"],
+    )
+    return describe_network(network, data.train.classes, prepared_like(data), training)
+
+
+def describe_progress(
+    start: Description,
+    network: nn.Module,
+    epochs: int,
+    test_error: float | None = None,
+    top5_error: float | None = None,
+) -> Description:
+    """The description after so many epochs, with the errors on the test set if these are the weights that had it."""
+    assert start.training is not None
+    training = start.training.changed(epochs=epochs, test_error=test_error, top5_error=top5_error)
+    return start.changed(training=training, k=coefficients(network))

@@ -1,0 +1,37 @@
+"""A plain network's weights in its LM version and back; a trained body with a new head."""
+
+import pytest
+import torch
+
+from stepnet import UserError, create_model
+from stepnet.nets import load_weights
+
+X = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+
+
+def test_a_plain_networks_weights_in_its_lm_version_and_back():
+    torch.manual_seed(0)
+    plain, lm = create_model("preact_resnet20").eval(), create_model("lm_resnet20").eval()
+    assert load_weights(lm, plain.state_dict()) == [f"stages.{i}.k" for i in range(3)]
+    assert torch.equal(lm(X), plain(X))  # k = 0: to the bit
+    lm.stem.weight.data += 1
+    assert load_weights(plain, lm.state_dict()) == [f"stages.{i}.k" for i in range(3)]
+    assert torch.equal(lm(X), plain(X))
+
+
+def test_a_new_head_only_where_it_is_asked_for():
+    torch.manual_seed(0)
+    trained, new = create_model("lm_resnet20"), create_model("lm_resnet20", num_classes=3)
+    with pytest.raises(UserError, match=r"'head\.weight': \[10, 64\] float32 in the file, \[3, 64\]"):
+        load_weights(new, trained.state_dict())
+    head = new.head.weight.clone()
+    assert load_weights(new, trained.state_dict(), new_head=True) == ["head.bias", "head.weight"]
+    assert torch.equal(new.head.weight, head)
+    assert torch.equal(new.eval().forward_features(X), trained.eval().forward_features(X))
+
+
+def test_weights_of_another_architecture_are_named():
+    with pytest.raises(
+        UserError, match=r"are of another network than ResidualNetwork: 'norm\.bias', which only the file"
+    ):
+        load_weights(create_model("resnet20"), create_model("preact_resnet20").state_dict())
