@@ -80,7 +80,7 @@ def images_to_read() -> tuple[Data, str]:
         images = np.random.default_rng(0).integers(0, 256, (50_000, 32, 32, 3), dtype=np.uint8)
         labels = np.zeros(len(images), np.int64)
         noise = ImageSet(images, labels, ("noise",), Augmentation(pad=4, flip=True))
-        return Data.of("noise", noise, noise), "noise of the shape of cifar10"
+        return Data("noise", noise, noise), "noise of the shape of cifar10"
 
 
 Epoch = Callable[[int], Iterable[tuple[torch.Tensor, torch.Tensor]]]

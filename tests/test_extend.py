@@ -46,7 +46,7 @@ def halves(count, seed):
 
 @register_data("halves_of_mine")
 def load(root):
-    return Data.of("halves_of_mine", train=halves(800, seed=0), test=halves(200, seed=1))
+    return Data("halves_of_mine", train=halves(800, seed=0), test=halves(200, seed=1))
 '''
 
 

@@ -50,8 +50,8 @@ COMMANDS = {
         "Show a network stage by stage",
         ("inspect lm_resnet20 --out lm_resnet20.svg", "inspect timm/resnet18 --scheme lm"),
     ),
-    "models": Command("models:Models", "List the networks", ("models", "models 'lm_*'")),
-    "table": Command("table:Table", "Print a table of the paper", ("table schemes", "table cifar")),
+    "models": Command("models:Models", "List the networks", ("models", "models 'lm_*' --json")),
+    "table": Command("table:Table", "Print a table of the paper", ("table schemes", "table cifar --json")),
     "data": Command("data:Data", "Fetch a data set, or list what is there", ("data list", "data fetch cifar10")),
     "bench": Command("bench:Bench", "Time training steps side by side", ("bench", "bench --profile lm_resnet20")),
 }

@@ -1,5 +1,9 @@
 """`stepnet models`."""
 
+import json
+import subprocess
+import sys
+
 import pytest
 
 from stepnet.cli import main
@@ -11,6 +15,28 @@ def test_lists_what_matches_with_its_costs(capsys) -> None:
     heading, row = capsys.readouterr().out.splitlines()
     assert heading.split() == ["model", "family", "scheme", "image", "parameters", "mult-adds", "memory"]
     assert row.split() == ["lm_resnet20", "lm_resnet", "lm", "32x32", "269,728", "40.6", "M", "1.50", "MiB"]
+
+
+def test_json_has_the_exact_figures(capsys) -> None:
+    assert main(["models", "lm_resnet20", "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)
+    assert (row["name"], row["scheme"], row["parameters"]) == ("lm_resnet20", "lm", 269_728)
+
+
+def test_what_was_registered_besides_is_counted(capsys, registries) -> None:
+    from stepnet.nets import register_model
+    from stepnet.nets.resnet import cifar_resnet
+
+    register_model("smallest", family="resnet")(lambda **options: cifar_resnet(8, **options))
+    assert main(["models", "smallest", "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)
+    assert row["parameters"] == sum(p.numel() for p in cifar_resnet(8).parameters())
+
+
+def test_the_list_needs_no_torch() -> None:
+    code = "import sys; from stepnet.cli import main; main(['models']); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "lm_resnet20" in done.stdout, done
 
 
 @pytest.mark.parametrize(

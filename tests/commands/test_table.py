@@ -31,6 +31,16 @@ def test_every_row_is_printed(capsys, name: str) -> None:
     assert "measured: no run yet" in printed
 
 
+@pytest.mark.parametrize("name", ["schemes", "imagenet"])
+def test_json_has_every_row(capsys, name: str) -> None:
+    rows = json.loads("".join(lines(capsys, name, "--json", "--results", "nowhere")))
+    if name == "schemes":
+        assert any(row["scheme"] == "euler" and row["the_paper_says"] == "Forward Euler scheme" for row in rows)
+    else:
+        assert [row["error"] for row in rows] == [row.error for row in paper.IMAGENET]
+        assert all(row["counted"] > 10**7 and row["measured"] is None for row in rows)
+
+
 def test_measured_errors_stand_beside_the_papers(capsys, tmp_path) -> None:
     run = {"model": "lm_resnet56", "data": "cifar10", "recipe": "stochastic_depth_56", "scheme": None, "seed": 0}
     run["test_error"] = 5.01

@@ -20,6 +20,9 @@ def test_train_evaluate_and_train_again(tmp_path, capsys):
     assert "tiny epoch 1/1" in text and "images/s" in text
     assert "k_n by layer" in text
     line = json.loads((tmp_path / "run" / "metrics.jsonl").read_text())
+    assert main(["evaluate", out, "--json"]) == 0
+    exact = json.loads(capsys.readouterr().out)
+    assert (exact["run"], exact["which"]) == (out, "last") and 0 <= exact["error"] <= 100
     assert main(["evaluate", out]) == 0
     assert f"test error {line['test_error']:.2f}%" in capsys.readouterr().out
     assert main(["train", "tiny", *SMALL, "--out", out]) == 0

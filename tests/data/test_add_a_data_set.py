@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stepnet.data import datasets, evaluation_batches
+from stepnet.data import evaluation_batches, get_data
 
 PAGE = Path(__file__).parents[2] / "docs" / "add_a_data_set.md"
 
@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "add_a_data_set.md"
 def test_the_example_runs() -> None:
     [code] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     exec(compile(code, str(PAGE), "exec"), {})
-    data = datasets.get_data("gratings")
+    data = get_data("gratings")
     assert data.num_classes == 2 and len(data.train) == 1000
     images, labels = next(evaluation_batches(data, 200).epoch())
     upright = images.std(dim=2).amax(dim=(1, 2)) < 1e-6  # nothing changes along a column

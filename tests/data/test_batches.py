@@ -24,7 +24,7 @@ def numbered(count: int) -> Data:
     images = np.random.default_rng(1).integers(0, 256, (count, 4, 4, 3), dtype=np.uint8)
     classes = tuple(map(str, range(count)))
     train = ImageSet(images, np.arange(count), classes, Augmentation(pad=2, flip=True))
-    return Data.of("numbered", train, ImageSet(images, np.arange(count), classes))
+    return Data("numbered", train, ImageSet(images, np.arange(count), classes))
 
 
 def same(left: Iterable[Batch], right: Iterable[Batch]) -> bool:

@@ -18,7 +18,7 @@ def test_what_is_registered_is_listed_and_found(tmp_path: Path) -> None:
     def three(root: Path) -> Data:
         seen.append(root)
         images = ImageSet(IMAGES, LABELS, ("a", "b"))
-        return Data.of("three", images, images)
+        return Data("three", images, images)
 
     assert "three" in list_data()
     data = get_data("three", tmp_path)
@@ -51,10 +51,10 @@ def test_what_does_not_fit_is_refused(images: np.ndarray, labels: np.ndarray, me
 
 
 def test_training_and_test_sets_must_agree() -> None:
-    with pytest.raises(UserError, match=r"one: the training set has classes \('a', 'b'\), the test set \('b', 'a'\)"):
-        Data.of("one", ImageSet(IMAGES, LABELS, ("a", "b")), ImageSet(IMAGES, LABELS, ("b", "a")))
-    with pytest.raises(UserError, match="shape"):
-        Data.of("one", ImageSet(IMAGES, LABELS, ("a", "b")), ImageSet(IMAGES[:, 1:], LABELS, ("a", "b")))
+    with pytest.raises(UserError, match="one: class 0 is 'a' in the training set, 'b' in the test set"):
+        Data("one", ImageSet(IMAGES, LABELS, ("a", "b")), ImageSet(IMAGES, LABELS, ("b", "a")))
+    with pytest.raises(UserError, match=r"one: training images are \(4, 4, 1\), test images \(3, 4, 1\)"):
+        Data("one", ImageSet(IMAGES, LABELS, ("a", "b")), ImageSet(IMAGES[:, 1:], LABELS, ("a", "b")))
 
 
 def test_the_root_is_told_or_set_or_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepnet.analysis.symbols import exact
-from stepnet.analysis.trees import defect, vanishes
+from stepnet.analysis.symbols import exact, vanishes
+from stepnet.analysis.trees import defect
 from stepnet.errors import UserError
 from stepnet.schemes import Equation, Scheme, get_scheme, solve
 from stepnet.schemes.arithmetic import Coefficient

@@ -21,16 +21,11 @@ ON_CIRCLE = mpmath.mpf(10) ** -20  # far above the rounding of DIGITS digits, fa
 
 def critical_values(q: sympy.Expr, x: sympy.Symbol) -> list[sympy.Expr]:
     """The real x, ascending, at which the position of the roots of `q(zeta; x)` can change."""
-    _, factors = sympy.factor_list(q, zeta, x, extension=True)
-    curves = [factor for factor, _ in factors if factor.has(zeta)]
-    conditions = [sympy.resultant(a, b, zeta) for a, b in combinations(curves, 2)]
-    for curve in curves:
-        if sympy.degree(curve, zeta) > 1:
-            conditions.append(sympy.discriminant(curve, zeta))
-        conditions.append(sympy.resultant(curve, mirror(curve, x), zeta))
-    found: set[sympy.Expr] = set()
-    for condition in conditions:
-        found.update(_real_roots(sympy.expand(condition), x))
+    conditions = _meetings([q], x)
+    if 0 in conditions or sympy.Poly(q, zeta).content().has(x):  # roots that stay on the circle, or stay together
+        _, factors = sympy.factor_list(q, zeta, x, extension=True)
+        conditions = _meetings([factor for factor, _ in factors if factor.has(zeta)], x)
+    found = {value for condition in conditions for value in _real_roots(condition, x)}
     return sorted(found, key=lambda value: sympy.N(value, DIGITS))
 
 
@@ -40,6 +35,14 @@ def mirror(q: sympy.Expr, x: sympy.Symbol) -> sympy.Expr:
     real = sympy.Dummy(real=True)
     conjugated = [sympy.conjugate(c.subs(x, real)).subs(real, x) for c in coefficients]
     return sympy.expand(sum(c * zeta**j for j, c in enumerate(conjugated)))
+
+
+def _meetings(curves: list[sympy.Expr], x: sympy.Symbol) -> list[sympy.Expr]:
+    """What vanishes where two roots meet, or a root meets its mirror image."""
+    conditions = [sympy.resultant(a, b, zeta) for a, b in combinations(curves, 2)]
+    conditions += [sympy.discriminant(curve, zeta) for curve in curves if sympy.degree(curve, zeta) > 1]
+    conditions += [sympy.resultant(curve, mirror(curve, x), zeta) for curve in curves]
+    return [sympy.expand(condition) for condition in conditions]
 
 
 def bounded(q: sympy.Expr, multiplicity: int = 1) -> bool:

@@ -18,8 +18,8 @@ import sympy
 
 from stepnet.analysis.growth_factors import NEW
 from stepnet.analysis.power_series import divide, of_shifts
-from stepnet.analysis.symbols import dt, z, zeta
-from stepnet.analysis.trees import Series, System, Terms, Vector, grade, step, vanishes
+from stepnet.analysis.symbols import dt, vanishes, z, zeta
+from stepnet.analysis.trees import Series, System, Terms, Vector, grade, step
 from stepnet.errors import UserError, check_count
 from stepnet.schemes import Equation, Point, Scheme, advance
 from stepnet.schemes.arithmetic import Coefficient

@@ -13,7 +13,7 @@ import sympy
 from numpy.typing import ArrayLike, NDArray
 
 from stepnet.analysis.locus import between, bounded, critical_values, mirror
-from stepnet.analysis.symbols import z, zeta
+from stepnet.analysis.symbols import is_rational, vanishes, z, zeta
 from stepnet.errors import UserError
 
 Array: TypeAlias = NDArray[np.float64]
@@ -65,7 +65,7 @@ def axis_limit(polynomial: sympy.Poly, direction: sympy.Expr, zero_stable: Verdi
             other = [
                 (limit, sympy.Eq(k, end)) for end, limit in ends.items() if not _equal(formula.subs(k, end), limit)
             ]
-            return sympy.Piecewise(*other, (sympy.simplify(formula), True))
+            return sympy.Piecewise(*other, (_short(formula), True))
     raise UserError(f"its interval is not one formula in {k}: give a number for {k}")
 
 
@@ -128,14 +128,23 @@ def _formulas(q: sympy.Expr) -> Iterator[sympy.Expr]:
     """Where the limit can be, as formulas: nowhere or never, a root at 1 or -1, a pair on the circle."""
     yield from (sympy.Integer(0), sympy.oo)
     for root in (1, -1):
-        yield from sympy.solve(q.subs(zeta, root), _x)
+        yield from _roots(q.subs(zeta, root))
     curve = sympy.resultant(q, mirror(q, _x), zeta)
     if not curve.equals(0):
-        yield from sympy.solve(curve, _x)
+        yield from _roots(curve)
+
+
+def _roots(condition: sympy.Expr) -> list[sympy.Expr]:
+    polynomial = sympy.Poly(condition, _x)
+    return list(sympy.roots(polynomial)) if polynomial.degree() > 0 else []
+
+
+def _short(formula: sympy.Expr) -> sympy.Expr:
+    return sympy.cancel(formula) if is_rational(formula) else sympy.simplify(formula)
 
 
 def _equal(a: sympy.Expr, b: sympy.Expr) -> bool:
-    return bool(a == b or sympy.simplify(a - b) == 0)
+    return bool(a == b or vanishes(a - b))
 
 
 def _samples(domain: Verdict) -> list[sympy.Rational]:

@@ -49,3 +49,18 @@ def exact(c: Coefficient) -> Coefficient:
 def is_symbolic(scheme: str | Scheme) -> bool:
     """Whether analysis leaves the scheme's `k` a symbol: true of the name "lm", not of `get_scheme("lm", k=-0.5)`."""
     return bool(getattr(subject(scheme).k, "free_symbols", ()))
+
+
+def vanishes(c: Coefficient) -> bool:
+    """Whether a coefficient is 0: exactly for symbols and rationals, to rounding where a float's digits came in."""
+    if not hasattr(c, "free_symbols"):
+        return bool(abs(c) < 1e-12)
+    if c.is_Rational:
+        return bool(c == 0)
+    reduced = sympy.cancel(c)  # decides a rational function of k at once; only a root needs more
+    return bool(reduced == 0 or (not is_rational(reduced) and c.equals(0)))
+
+
+def is_rational(c: sympy.Expr) -> bool:
+    """Whether it is a rational function of its symbols with rational coefficients."""
+    return bool(c.is_rational_function(*c.free_symbols)) and all(a.is_Rational for a in c.atoms(sympy.Number))

@@ -20,7 +20,7 @@ from fractions import Fraction
 from functools import cache, lru_cache
 from typing import Any, TypeAlias
 
-from stepnet.analysis.symbols import exact
+from stepnet.analysis.symbols import exact, vanishes
 from stepnet.errors import UserError
 from stepnet.schemes import Equation, Point, Scheme, advance, fixed_point
 from stepnet.schemes.arithmetic import Coefficient, State
@@ -131,13 +131,6 @@ def defect(scheme: Scheme, equation: Equation, limit: int) -> int | None:
     pairs = zip(found, wanted, strict=True) if equation.partitioned else [(found, wanted)]
     wrong = [vector for a, b in pairs for vector in a.differs(b)]
     return min((0 if v is None else grade(v, equation.derivative) for v in wrong), default=None)
-
-
-def vanishes(c: Coefficient) -> bool:
-    """Whether a coefficient is 0: exactly for symbols and rationals, to rounding where a float's digits came in."""
-    if hasattr(c, "free_symbols"):
-        return bool(c.equals(0))
-    return bool(abs(c) < 1e-12)
 
 
 @lru_cache(maxsize=64)

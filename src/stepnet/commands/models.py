@@ -2,41 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
 from typing import Annotated
 
 from tyro.conf import Positional, arg
 
 from stepnet.commands.columns import RIGHT, print_table
-from stepnet.errors import UserError
+from stepnet.errors import UserError, unknown
 
 
 @dataclass
 class Models:
-    """List the networks: parameters, multiply-adds and activation memory for one image, counted, not looked up."""
+    """List the networks: parameters, multiply-adds and activation memory for one image."""
 
     pattern: Annotated[Positional[str], arg(metavar="PATTERN")] = "*"
     """A name or a shell pattern, such as 'lm_*'."""
+    json: bool = False
+    """Print the exact figures as JSON instead."""
 
     def __call__(self) -> None:
-        from rich.console import Console
-        from rich.progress import track
+        from stepnet.report.catalogue import counted, kept, registered
 
-        from stepnet.nets import list_models, model_entry
-        from stepnet.nets.profile import profile_by_name
-
-        names = list_models(self.pattern)
+        known, own = kept(), registered()
+        names = [name for name in (*known, *own) if fnmatch(name, self.pattern)]
         if not names:
             if not set("*?[") & set(self.pattern):
-                model_entry(self.pattern)  # tells the nearest name
+                raise unknown("model", self.pattern, (*known, *own))
             raise UserError(f"no model matches {self.pattern!r}: try 'stepnet models' or a pattern such as 'lm_*'")
-        rows = []
-        stderr = Console(stderr=True)
-        for name in track(names, "counting", console=stderr, transient=True, disable=not stderr.is_terminal):
-            entry, cost = model_entry(name), profile_by_name(name)
-            image = f"{entry.image_size}x{entry.image_size}"
-            amounts = [f"{cost.parameters:,}", count(cost.multiply_adds), memory(cost.activation_bytes)]
-            rows.append([name, entry.family, entry.scheme, image, *amounts])
+        listings = [known[name] if name in known else counted(name) for name in names]
+        if self.json:
+            print(json.dumps([asdict(each) for each in listings], indent=2))
+            return
+        rows = [
+            [
+                *(each.name, each.family, each.scheme, f"{each.image_size}x{each.image_size}"),
+                *(f"{each.parameters:,}", count(each.multiply_adds), memory(each.activation_bytes)),
+            ]
+            for each in listings
+        ]
         numbers = [RIGHT + heading for heading in ("image", "parameters", "mult-adds", "memory")]
         print_table(["model", "family", "scheme", *numbers], rows, spare=("family", "image"))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -31,17 +32,19 @@ class Table:
     """Which of the paper's four tables."""
     results: Path = Path("results")
     """The folder of measured errors."""
+    json: bool = False
+    """Print the rows as JSON instead."""
 
     def __call__(self) -> None:
         from stepnet.report.paper import CIFAR, IMAGENET, STOCHASTIC
 
         if self.name == "schemes":
-            print_schemes()
+            print_schemes(self.json)
         else:
             print_errors({"cifar": CIFAR, "imagenet": IMAGENET, "stochastic": STOCHASTIC}[self.name], self)
 
 
-def print_schemes() -> None:
+def print_schemes(as_json: bool) -> None:
     """Table 1 from the registry of schemes: those that are some network's."""
     from stepnet.analysis import analyse
     from stepnet.report.paper import SCHEMES
@@ -53,7 +56,12 @@ def print_schemes() -> None:
         found = analyse(name)
         if network := found.scheme.network:
             rows.append([network, found.equation_line, name, str(found.order), printed.get(network, "")])
-    print_table(["network", "equation", "scheme", RIGHT + "order", "the paper says"], rows, TITLES["schemes"])
+    headings = ["network", "equation", "scheme", RIGHT + "order", "the paper says"]
+    if as_json:
+        names = [heading.removeprefix(RIGHT).replace(" ", "_") for heading in headings]
+        print(json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=2))
+    else:
+        print_table(headings, rows, TITLES["schemes"])
 
 
 def print_errors(rows: tuple[Row, ...], table: Table) -> None:
@@ -63,6 +71,13 @@ def print_errors(rows: tuple[Row, ...], table: Table) -> None:
 
     measurements = read_measurements(table.results)
     counts = [count(row) for row in rows]
+    if table.json:
+        ours = [
+            {"counted": own.parameters, "counted_classes": own.classes, "measured": measured(row, measurements) or None}
+            for row, own in zip(rows, counts, strict=True)
+        ]
+        print(json.dumps([asdict(row) | own for row, own in zip(rows, ours, strict=True)], indent=2))
+        return
     cells = {
         "network": [row.model for row in rows],
         "layers": [row.layers for row in rows],
@@ -102,7 +117,7 @@ def _notes(rows: tuple[Row, ...], counts: list[Count], measurements: list[Measur
 
     marks = {_mark(row, own) for row, own in zip(rows, counts, strict=True)}
     notes = ["* counted for 10 classes, as the paper's figure must have been"] if "*" in marks else []
-    notes += ["! not the paper's figure: docs/errata.md says why"] if "!" in marks else []
+    notes += ["! not the paper's figure: as described, the network has this many"] if "!" in marks else []
     if any(row.top5 is not None for row in rows):
         notes.append("error: top-1 / top-5")
     if not any(measured(row, measurements) for row in rows):

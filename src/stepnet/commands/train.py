@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 import typing
 from collections.abc import Iterator
@@ -173,16 +174,21 @@ class Evaluate:
     """The folder of all data sets; $STEPNET_DATA or ~/.cache/stepnet unless given."""
     record: Path | None = None
     """Write the figures of a finished run into this file, for `stepnet table`: results/NAME.json."""
+    json: bool = False
+    """Print the exact figures as JSON instead."""
 
     def __call__(self) -> None:
         from stepnet.training import Run, evaluate
 
         found = evaluate(self.run, self.which, self.data_root, self.data)
-        which = f"{self.which}, " if Path(self.run).is_dir() else ""
-        print(
-            f"{self.run} ({which}after {found.epochs} epochs): "
-            f"test error {found.error:.2f}%, loss {found.loss:.4f}, {found.images:,} images"
-        )
+        if self.json:
+            print(json.dumps({"run": str(self.run), "which": self.which, **found._asdict()}, indent=2))
+        else:
+            which = f"{self.which}, " if Path(self.run).is_dir() else ""
+            print(
+                f"{self.run} ({which}after {found.epochs} epochs): "
+                f"test error {found.error:.2f}%, loss {found.loss:.4f}, {found.images:,} images"
+            )
         if self.record is not None:
             from stepnet.report.results import record
 

@@ -1,20 +1,26 @@
 """Images and labels, and the batches a network is trained on.
 
-datasets    what a data set is, and the registry: get_data, list_data, register_data
+lookup      get_data: from a name, a folder or a torch Dataset to a data set
+datasets    what a data set is, and the registry: list_data, register_data
 digits      8x8 digits inside the package: no download
 cifar       CIFAR-10 and CIFAR-100 in any layout that people have on disk
-imagenet    a folder of class folders
+imagenet    its class folders
+folders     which images a folder holds, and of which class
+photos      image files, decoded in threads when they are asked for; decoded: once, into one array
+images      one image file as the pixels of a view
+given       the items of a torch Dataset
 augment     crops and flips of a whole batch of uint8 images
 normalise   uint8 images to the float tensors that a network reads
 batches     which image stands where: a function of (seed, epoch, position), for any number of ranks
 fetch       `stepnet data fetch`; built on download, archives and sheets
-pickles     a pickle of arrays, opened without running it
+arrays      numpy's files, and pickles of arrays: read, and nothing in them is run
 """
 
 from stepnet.data import cifar, digits, imagenet  # noqa: F401  (each registers its data sets)
 from stepnet.data.augment import Augmentation
 from stepnet.data.batches import Batches, evaluation_batches, training_batches
-from stepnet.data.datasets import Data, ImageSet, data_root, get_data, list_data, register_data
+from stepnet.data.datasets import Data, ImageSet, data_root, list_data, register_data
+from stepnet.data.lookup import get_data
 
 __all__ = [
     "Augmentation",

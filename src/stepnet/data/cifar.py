@@ -181,7 +181,7 @@ def _map_arrays(kind: Cifar, folder: Path) -> Labelled:
 
 def _data(kind: Cifar, images: Pixels, labels: Labels) -> Data:
     train, test = slice(kind.train_images), slice(kind.train_images, None)
-    return Data.of(
+    return Data(
         kind.name,
         train=ImageSet(images[train], labels[train], kind.classes, AUGMENTATION),
         test=ImageSet(images[test], labels[test], kind.classes),

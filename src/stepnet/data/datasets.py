@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
+from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from stepnet.data.augment import Augmentation, Pixels
@@ -19,7 +19,10 @@ from stepnet.errors import UserError
 from stepnet.randomness import Words
 from stepnet.registry import Registry
 
-Batch = tuple[torch.Tensor, torch.Tensor]
+if TYPE_CHECKING:
+    import torch
+
+Batch: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
 
 
 class Request(NamedTuple):
@@ -30,7 +33,7 @@ class Request(NamedTuple):
 
 
 class Source(Protocol):
-    """Where images come from: an array in memory or on disk (`ImageSet`), or files (`imagenet.ImageFolder`)."""
+    """Where images come from: an array in memory or on disk (`ImageSet`), files (`photos.Photos`), a torch Dataset."""
 
     @property
     def classes(self) -> tuple[str, ...]: ...
@@ -43,6 +46,9 @@ class Source(Protocol):
 
     def read(self, requests: Iterable[Request], normalise: Normalisation) -> Iterator[Batch]:
         """The batches asked for, in order: images [B, C, H, W] in channels-last layout, and labels."""
+
+    def statistics(self) -> Normalisation:
+        """The mean and the standard deviation of its images."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,38 +84,48 @@ class ImageSet:
 
     def read(self, requests: Iterable[Request], normalise: Normalisation) -> Iterator[Batch]:
         """The batches asked for, augmented where the request has words."""
+        import torch
+
         for indices, words in requests:
             images = self.images[indices]
             if words is not None:
                 images = self.augmentation(images, words)
             yield normalise(images), torch.from_numpy(self.labels[indices])
 
+    def statistics(self) -> Normalisation:
+        """The mean and the true standard deviation over all pixels."""
+        return statistics(self.images)
+
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """A training set and a test set of the same classes, and how their images are normalised."""
+    """A training set and a test set of the same classes, normalised by published constants or by its own."""
 
     name: str
     train: Source
     test: Source
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    constants: Normalisation | None = None
 
     def __post_init__(self) -> None:
-        for what in ("classes", "shape"):
-            of_train, of_test = getattr(self.train, what), getattr(self.test, what)
-            if of_train != of_test:
-                raise UserError(f"{self.name}: the training set has {what} {of_train}, the test set {of_test}")
+        if self.train.shape != self.test.shape:
+            raise UserError(f"{self.name}: training images are {self.train.shape}, test images {self.test.shape}")
+        if self.train.classes != self.test.classes:
+            pairs = zip_longest(self.train.classes, self.test.classes)
+            place, (one, other) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
+            raise UserError(f"{self.name}: class {place} is {one!r} in the training set, {other!r} in the test set")
 
-    @classmethod
-    def of(cls, name: str, train: ImageSet, test: ImageSet) -> Data:
-        """A data set in arrays, normalised by the mean and the true standard deviation of its training set."""
-        normalisation = statistics(train.images)
-        return cls(name, train, test, normalisation.mean, normalisation.std)
+    @cached_property
+    def normalise(self) -> Normalisation:
+        """From bytes to what a network reads: by the statistics of the training set, taken when first asked for."""
+        return self.constants or self.train.statistics()
 
     @property
-    def normalise(self) -> Normalisation:
-        return Normalisation(self.mean, self.std)
+    def mean(self) -> tuple[float, ...]:
+        return self.normalise.mean
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        return self.normalise.std
 
     @property
     def num_classes(self) -> int:
@@ -137,11 +153,6 @@ def register_data(name: str) -> Callable[[Loader], Loader]:
 def list_data() -> list[str]:
     """The names that `get_data` knows."""
     return sorted(DATA_SETS)
-
-
-def get_data(name: str, root: str | os.PathLike[str] | None = None) -> Data:
-    """The data set `name`, read from the folder `root` (`data_root()` unless told)."""
-    return DATA_SETS[name](data_root(root))
 
 
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:

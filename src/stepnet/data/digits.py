@@ -34,7 +34,7 @@ def digits(root: Path) -> Data:
         labels = arrays["labels"].astype(np.int64)
     classes = tuple(map(str, range(10)))
     split = len(images) - TEST_IMAGES
-    return Data.of(
+    return Data(
         "digits",
         train=ImageSet(images[:split], labels[:split], classes, AUGMENTATION),
         test=ImageSet(images[split:], labels[split:], classes),

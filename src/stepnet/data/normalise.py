@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from stepnet.data.augment import Pixels
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,8 @@ class Normalisation:
 
     def __call__(self, images: Pixels) -> torch.Tensor:
         """[B, H, W, C] bytes to [B, C, H, W] floats in the channels-last layout that the bytes already have."""
+        import torch  # not above: `stepnet data list` need not wait for it
+
         count, height, width, channels = images.shape
         mean, std = np.asarray(self.mean), np.asarray(self.std)
         # One row is one whole image: over a last axis of three channels nothing would vectorise. In numpy, on one

@@ -70,7 +70,7 @@ def _input_seconds(size: int, batches: int = 20) -> float:
 
     images = np.zeros((size * batches, 32, 32, 3), np.uint8)
     noise = ImageSet(images, np.zeros(len(images), np.int64), ("noise",), Augmentation(pad=4, flip=True))
-    loader = training_batches(Data.of("noise", noise, noise), size, seed=0)
+    loader = training_batches(Data("noise", noise, noise), size, seed=0)
     return min(interleave({"epoch": lambda: list(loader.epoch(0))}, 3)["epoch"]) / batches
 
 

@@ -1,0 +1,21 @@
+"""What `convert` costs: networks of timm under LM against themselves unconverted, training step and forward pass.
+
+python benchmarks/converted.py [--repeats 15]
+"""
+
+from collections.abc import Iterator
+
+from script import measure
+
+from stepnet.timing.harness import Row
+from stepnet.timing.rows import converted_over_original
+
+NAMES = ("timm/resnet18", "timm/resnet50", "timm/vit_tiny_patch16_224")
+
+
+def rows(repeats: int) -> Iterator[Row]:
+    yield from converted_over_original(NAMES, repeats, size=4)
+
+
+if __name__ == "__main__":
+    measure("converted against original", __doc__, rows, repeats=15)

@@ -1,0 +1,23 @@
+"""What LM costs: a training step against the same blocks under Euler, eager and compiled, and what it keeps in memory.
+
+python benchmarks/lm_step.py [--repeats 15]
+"""
+
+from collections.abc import Iterator
+
+from script import measure
+
+from stepnet.timing.harness import Row
+from stepnet.timing.rows import lm_over_plain, saved_by_lm
+
+DEPTHS = (20, 56, 110)
+
+
+def rows(repeats: int) -> Iterator[Row]:
+    yield from saved_by_lm(DEPTHS)
+    yield from lm_over_plain(DEPTHS, repeats)
+    yield from lm_over_plain(DEPTHS, repeats, compiled=True)
+
+
+if __name__ == "__main__":
+    measure("LM against plain", __doc__, rows, repeats=15)

@@ -1,0 +1,125 @@
+"""Step times of two revisions side by side: is this one slower than that one?
+
+    python benchmarks/revisions.py ea64464 [HEAD] [--repeats 21]
+
+Each revision is checked out into a temporary git worktree and runs in a process of its own; the processes take
+turns, one training step each, and report the processor time of the step. The baseline runs in two processes: its null
+twin. Networks: lm_resnet20, and timm's resnet18 converted to LM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from script import RESULTS
+
+from stepnet.timing.harness import TWIN, Row, print_rows, ratio, write_rows
+
+ROOT = Path(__file__).parents[1]
+NETWORKS = ("lm_resnet20", "converted resnet18")
+
+WORKER = """
+import sys, time, torch, torch.nn.functional as F
+sys.path.insert(0, sys.argv[2])
+from peers import declare_missing_operators
+declare_missing_operators()
+import stepnet
+torch.set_num_threads(1)
+torch.manual_seed(0)
+if sys.argv[1] == "lm_resnet20":
+    images, model = torch.randn(32, 3, 32, 32), stepnet.create_model("lm_resnet20")
+else:
+    import timm
+    images = torch.randn(4, 3, 160, 160)
+    model = stepnet.convert(timm.create_model("resnet18", num_classes=10), "lm", images[:1])
+labels = torch.zeros(len(images), dtype=torch.long)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
+print("ready", flush=True)
+for _ in sys.stdin:
+    start = time.process_time()
+    optimizer.zero_grad()
+    F.cross_entropy(model(images), labels).backward()
+    optimizer.step()
+    print(time.process_time() - start, flush=True)
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("before", help="the baseline revision")
+    parser.add_argument("after", nargs="?", default="HEAD")
+    parser.add_argument("--repeats", type=int, default=21)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    rows = []
+    with checked_out(options.before) as before, checked_out(options.after) as after:
+        for network in NETWORKS:
+            seconds = take_turns(network, {"before": before, TWIN: before, "after": after}, options.repeats)
+            what = f"training step, {options.after} / {options.before}, {network}"
+            rows.append(Row(what, ratio(seconds, "after", "before"), null=ratio(seconds, TWIN, "before")))
+    print_rows(rows, "revisions")
+    command = f"python benchmarks/revisions.py {options.before} {options.after} --repeats {options.repeats}"
+    write_rows(options.out, "revisions", rows, command)
+
+
+@contextmanager
+def checked_out(revision: str) -> Iterator[Path]:
+    """The revision in a worktree of its own, for a while."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "tree"
+        git = ["git", "-C", str(ROOT), "worktree"]
+        subprocess.run([*git, "add", "-q", "--detach", str(tree), revision], check=True)
+        try:
+            yield tree
+        finally:
+            subprocess.run([*git, "remove", "--force", str(tree)], check=True)
+
+
+def take_turns(network: str, trees: dict[str, Path], repeats: int) -> dict[str, list[float]]:
+    """The seconds of each step of each process; the order rotates, and the first two steps warm up."""
+    seconds: dict[str, list[float]] = {name: [] for name in trees}
+    with ExitStack() as stack:
+        workers = {name: stack.enter_context(_worker(network, tree)) for name, tree in trees.items()}
+        for worker in workers.values():
+            _read(worker)
+        names = list(workers)
+        for repeat in range(-2, repeats):
+            shift = repeat % len(names)
+            for name in names[shift:] + names[:shift]:
+                assert workers[name].stdin is not None
+                workers[name].stdin.write("step\n")  # type: ignore[union-attr]
+                workers[name].stdin.flush()  # type: ignore[union-attr]
+                taken = float(_read(workers[name]))
+                if repeat >= 0:
+                    seconds[name].append(taken)
+        for worker in workers.values():
+            assert worker.stdin is not None
+            worker.stdin.close()
+    return seconds
+
+
+def _worker(network: str, tree: Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", WORKER, network, str(Path(__file__).parent)]
+    return subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tree
+    )
+
+
+def _read(worker: subprocess.Popen[str]) -> str:
+    assert worker.stdout is not None
+    line = worker.stdout.readline()
+    if not line:
+        raise SystemExit(f"a worker ended with code {worker.wait()}")
+    return line
+
+
+if __name__ == "__main__":
+    main()

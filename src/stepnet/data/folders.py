@@ -1,0 +1,173 @@
+"""A folder with a folder of images for each class: `--data FOLDER`.
+
+    FOLDER/train/CLASS/…  FOLDER/val/CLASS/…       or test/ in place of val/; ImageNet's layout
+    FOLDER/train/CLASS/…  FOLDER/val/images/…      with val/val_annotations.txt: Tiny ImageNet's
+    FOLDER/CLASS/…                                 with a share of it for validation, `val_share`
+
+Which images are for validation is a function of their names alone: a file that is added moves no other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import statistics
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from stepnet.data.augment import Augmentation
+from stepnet.data.datasets import Data
+from stepnet.data.decoded import decode_once
+from stepnet.data.images import SUFFIXES, UnreadableImage, image_size
+from stepnet.data.photos import Photos
+from stepnet.errors import UserError
+from stepnet.files import printable, read_file, reason
+
+VALIDATION = ("val", "test")
+ANNOTATIONS = "val_annotations.txt"
+LARGEST_ANNOTATIONS = 2**24  # bytes
+MOST_CLASSES = 100_000
+
+DEFAULT_SIDE = 224  # of photos; images that are all small keep their own size
+SMALL = 96  # pixels
+DECODED_SIDE = 128  # up to this size images are decoded once, if all of them fit into …
+DECODED_BYTES = 2**32
+SAMPLE = 64  # images whose size is looked at
+
+Labelled = list[tuple[Path, str]]  # each image with its class
+
+
+@dataclass(frozen=True)
+class Found:
+    """The images of a folder by their class, and the classes in the order of their names."""
+
+    train: Labelled
+    validation: Labelled
+    classes: tuple[str, ...]
+
+
+def folder_data(folder: Path, cache: Path, side: int | None = None, val_share: float | None = None) -> Data:
+    """The data set in `folder`, in images of `side` x `side` pixels.
+
+    Small ones are decoded once, into a file in the folder `cache`; larger ones whenever they are asked for.
+    """
+    found = find_images(folder, val_share)
+    side = side or common_side([path for path, _ in found.train])
+    train, test = (photos(part, found.classes, side) for part in (found.train, found.validation))
+    name = folder.resolve().name
+    fits = (len(train) + len(test)) * side * side * 3 <= DECODED_BYTES
+    if side > DECODED_SIDE or not fits:
+        return Data(name, train, test)
+    augmentation = Augmentation(pad=max(1, side // 8), flip=True)  # CIFAR's 4 pixels of 32
+    return Data(name, decode_once(train, cache, augmentation), decode_once(test, cache))
+
+
+def find_images(folder: Path, val_share: float | None = None) -> Found:
+    """The images below `folder`, in one of the layouts that are known."""
+    if val_share is not None and not 0 < val_share < 1:
+        raise UserError(f"val_share = {val_share}: expected a share between 0 and 1, as 0.1")
+    train = folder / "train" if (folder / "train").is_dir() else folder
+    own = next((folder / name for name in VALIDATION if (folder / name).is_dir()), None) if train != folder else None
+    images = _class_folders(train)
+    if own is not None and val_share is not None:
+        raise UserError(f"val_share = {val_share}, but {printable(folder)} has a folder {own.name}/: leave one of them")
+    if own is not None:
+        validation = _annotated(own) if (own / ANNOTATIONS).exists() else _class_folders(own)
+    elif val_share is not None:
+        share = val_share
+        validation = [pair for pair in images if position(pair[0].relative_to(train)) < share]
+        images = [pair for pair in images if position(pair[0].relative_to(train)) >= share]
+    else:
+        raise UserError(
+            f"{printable(folder)} has no images for validation: expected train/ and val/ (or test/) in it, "
+            "or a share such as --val-share 0.1"
+        )
+    classes = tuple(sorted({name for _, name in images}))
+    _check(folder, images, validation, classes)
+    return Found(images, validation, classes)
+
+
+def position(path: Path) -> float:
+    """A number in [0, 1) that is a function of the name, evenly spread over names."""
+    return int.from_bytes(hashlib.sha256(os.fsencode(path.as_posix())).digest()[:6], "big") / 2**48
+
+
+def common_side(paths: list[Path]) -> int:
+    """The shorter side that images have in common where they are small, else `DEFAULT_SIDE`."""
+    sides = []
+    for path in paths[:: -(-len(paths) // SAMPLE)]:
+        try:
+            sides.append(min(image_size(path)))
+        except UnreadableImage as error:
+            problem = error
+    if not sides:
+        raise problem
+    side = round(statistics.median(sides))
+    return side if side <= SMALL else DEFAULT_SIDE
+
+
+def photos(images: Labelled, classes: tuple[str, ...], side: int) -> Photos:
+    """The files as a source of images."""
+    label_of = {name: label for label, name in enumerate(classes)}
+    labels = np.asarray([label_of[name] for _, name in images], np.int64)
+    return Photos(tuple(path for path, _ in images), labels, classes, side)
+
+
+def _class_folders(folder: Path) -> Labelled:
+    """The images below each folder in `folder`, in the order of their names."""
+    try:
+        with os.scandir(folder) as entries:
+            classes = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"cannot read {printable(folder)}: {reason(error)}; expected a folder of class folders"
+        ) from None
+    strange = next((name for name in classes if not name.isprintable()), None)
+    if strange is not None:
+        raise UserError(f"{printable(folder / strange)} is no name for a class: expected printable UTF-8")
+    if len(classes) > MOST_CLASSES:
+        raise UserError(
+            f"{printable(folder)} holds {len(classes):,} folders: expected at most {MOST_CLASSES:,} classes"
+        )
+    images = [(path, name) for name in classes for path in _images_below(folder / name)]
+    if not images:
+        raise UserError(f"{printable(folder)} holds no images: expected {printable(folder)}/CLASS/NAME.jpg")
+    return images
+
+
+def _images_below(folder: Path) -> Iterable[Path]:
+    found = [
+        os.path.join(parent, name)  # noqa: PTH118  (a million times)
+        for parent, _, names in os.walk(folder)
+        for name in names
+        if os.path.splitext(name)[1].lower() in SUFFIXES  # noqa: PTH122
+    ]
+    return map(Path, sorted(found))
+
+
+def _annotated(folder: Path) -> Labelled:
+    """Tiny ImageNet's validation set: lines of NAME, CLASS and a box, separated by tabs."""
+    path = folder / ANNOTATIONS
+    lines = read_file(path, LARGEST_ANNOTATIONS).decode("utf-8", "replace").splitlines()
+    fields = [line.split("\t") for line in lines if line.strip()]
+    for number, line in enumerate(fields):
+        if len(line) < 2 or "/" in line[0]:
+            raise UserError(f"{printable(path)}, line {number + 1}: expected NAME, tab, CLASS")
+    return sorted((folder / "images" / line[0], line[1]) for line in fields)
+
+
+def _check(folder: Path, train: Labelled, validation: Labelled, classes: tuple[str, ...]) -> None:
+    counted = Counter(name for _, name in validation)
+    strange = sorted(set(counted) - set(classes))
+    where = printable(folder)
+    if strange:
+        more = f" and {len(strange) - 1} more" if len(strange) > 1 else ""
+        raise UserError(f"{where}: class {strange[0]!r}{more} is in the validation set but not in the training set")
+    if len(classes) < 2:
+        raise UserError(f"{where} holds one class, {classes[0]!r}: expected a folder for each of two or more")
+    if not validation:
+        raise UserError(f"{where}: of {len(train)} images none is for validation: take a larger share")

@@ -1,0 +1,243 @@
+"""A torch Dataset, or whatever has a length and gives (image, label) at an index, as a source of batches.
+
+Random transforms of its own draw from Python's, numpy's and torch's generators. These are seeded before each item by
+the item's random word, and put back after the batch: a run resumes to the bit, and one process and two see the same.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol, SupportsIndex, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from stepnet.data.datasets import Batch, Data, Request
+from stepnet.data.normalise import Normalisation, statistics
+from stepnet.errors import UserError
+from stepnet.randomness import random_words, uniform
+
+if TYPE_CHECKING:
+    import torch
+
+SAMPLE = 2000  # images of which mean and deviation are taken
+SPLIT = 0x51717  # keys the split into training and validation
+
+Images: TypeAlias = "NDArray[np.generic] | torch.Tensor"
+
+
+@runtime_checkable
+class Indexable(Protocol):
+    """What is read: (image, label) for each index below its length."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> object: ...
+
+
+def given_data(data: object, val_share: float | None) -> Data:
+    """A `Data` of (train, test), or of one set with the share of it that is for validation."""
+    if isinstance(data, tuple | list) and len(data) == 2 and all(_is_set(part) for part in data):
+        if val_share is not None:
+            raise UserError(f"val_share = {val_share}, but a test set is given: leave one of them")
+        train, test = (GivenImages.of(part, range(len(part))) for part in data)
+        if isinstance(train.names, int) and isinstance(test.names, int):  # classes without names: as many as in either
+            most = max(train.names, test.names)
+            train, test = (GivenImages(part.dataset, part.places, most) for part in (train, test))
+        return Data(type(train.dataset).__name__, train, test)
+    if not _is_set(data):
+        raise UserError(
+            f"data is {type(data).__name__}: expected a name, a folder, or torch Datasets (train, test) with a length "
+            "and an item at each index; of others neither order nor resuming to the bit can be promised"
+        )
+    if val_share is None or not 0 < val_share < 1:
+        raise UserError(f"val_share = {val_share}: expected data=(train, test), or a share of it such as val_share=0.1")
+    assert isinstance(data, Indexable)
+    held_out = uniform(random_words(len(data), SPLIT)) < val_share
+    if held_out.all() or not held_out.any():
+        raise UserError(f"val_share = {val_share} of {len(data)} items leaves a set empty: take another share")
+    whole = GivenImages.of(data, range(len(data)))
+    parts = (np.flatnonzero(~held_out), np.flatnonzero(held_out))
+    train, test = (GivenImages(data, part.tolist(), whole.names) for part in parts)
+    return Data(type(data).__name__, train, test)
+
+
+@dataclass(frozen=True, eq=False)
+class GivenImages:
+    """The items of a data set at `places`; `names` are its classes, or how many there are."""
+
+    dataset: Indexable
+    places: Sequence[int]
+    names: tuple[str, ...] | int
+
+    @classmethod
+    def of(cls, dataset: Indexable, places: Sequence[int]) -> GivenImages:
+        if not len(dataset):
+            raise UserError(f"{type(dataset).__name__} holds no items: expected at least one")
+        return cls(dataset, places, _classes(dataset))
+
+    def __post_init__(self) -> None:
+        shape = tuple(self._first.shape)
+        if len(shape) != 3:
+            raise UserError(f"{self._at(0)}: an image of shape {shape}: expected [channels, height, width]")
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(map(str, range(self.names))) if isinstance(self.names, int) else self.names
+
+    @cached_property
+    def _first(self) -> torch.Tensor:
+        with _generators_kept():
+            return self._item(0, 0)[0]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        channels, height, width = self._first.shape
+        return height, width, channels
+
+    @property
+    def _of_bytes(self) -> bool:
+        import torch
+
+        return self._first.dtype == torch.uint8
+
+    def read(self, requests: Iterable[Request], normalise: Normalisation) -> Iterator[Batch]:
+        """The batches asked for. Bytes are normalised; floats are what the data set made of them, and stay so."""
+        import torch
+
+        for indices, words in requests:
+            seeds = indices.tolist() if words is None else words.tolist()
+            with _generators_kept():
+                items = [self._item(index, seed) for index, seed in zip(indices.tolist(), seeds, strict=True)]
+            images = torch.stack([image for image, _ in items]) if items else self._first[None][:0]
+            labels = torch.tensor([label for _, label in items], dtype=torch.int64)
+            if self._of_bytes:
+                yield normalise(images.permute(0, 2, 3, 1).numpy()), labels
+            else:
+                yield images.float().contiguous(memory_format=torch.channels_last), labels
+
+    def statistics(self) -> Normalisation:
+        """Of images that are bytes, the mean and deviation of `SAMPLE` of them; 0 and 1 for floats."""
+        channels = self.shape[2]
+        if not self._of_bytes:
+            return Normalisation((0.0,) * channels, (1.0,) * channels)
+        sample = np.linspace(0, len(self) - 1, min(len(self), SAMPLE)).round().astype(int).tolist()
+        with _generators_kept():
+            pixels = [self._item(index, index)[0].permute(1, 2, 0).numpy() for index in sample]
+        return statistics(np.stack(pixels))
+
+    def _item(self, index: int, seed: int) -> tuple[torch.Tensor, int]:
+        """One image [C, H, W] and its label, with the generators seeded for it."""
+        import torch
+
+        torch.manual_seed(seed)
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
+        item = self.dataset[self.places[index]]
+        if not isinstance(item, tuple | list) or len(item) != 2:
+            raise UserError(f"{self._at(index)} is {type(item).__name__}: expected (image, label)")
+        image, label = item
+        tensor = _tensor(image)
+        if tensor is None:
+            raise UserError(
+                f"{self._at(index)}: an image of type {type(image).__name__}: expected a tensor or PIL image"
+            )
+        known = self.__dict__.get("_first")
+        if known is not None and (tensor.shape, tensor.dtype) != (known.shape, known.dtype):
+            raise UserError(
+                f"{self._at(index)}: an image of shape {tuple(tensor.shape)} and {tensor.dtype}, the first is "
+                f"{tuple(known.shape)} and {known.dtype}: expected equal ones, by a resize in the data set's transform"
+            )
+        return tensor, self._label(index, label)
+
+    def _label(self, index: int, label: object) -> int:
+        count = self.names if isinstance(self.names, int) else len(self.names)
+        value = _whole_number(label)
+        if value is None or not 0 <= value < count:
+            raise UserError(f"{self._at(index)}: label {label!r:.40}: expected a whole number from 0 to {count - 1}")
+        return value
+
+    def _at(self, index: int) -> str:
+        return f"{type(self.dataset).__name__}[{self.places[index]}]"
+
+
+def _is_set(value: object) -> bool:
+    try:
+        return isinstance(value, Indexable) and not isinstance(value, str | bytes | dict) and len(value) >= 0
+    except TypeError:  # an IterableDataset has the methods, and refuses
+        return False
+
+
+def _classes(dataset: Indexable) -> tuple[str, ...] | int:
+    """The names that the data set has for its classes; without names, one more than the largest label."""
+    names = getattr(dataset, "classes", None)
+    if isinstance(names, list | tuple) and names and all(isinstance(name, str) for name in names):
+        return tuple(names)
+    labels = getattr(dataset, "targets", getattr(dataset, "labels", None))
+    tensors = getattr(dataset, "tensors", None)
+    if isinstance(tensors, tuple) and len(tensors) == 2:
+        labels = tensors[1]
+    if labels is None:
+        with _generators_kept():
+            labels = [_label_of(dataset, index) for index in range(len(dataset))]
+    values = np.asarray(labels)
+    if values.ndim != 1 or values.dtype.kind not in "iu" or not len(values):
+        raise UserError(
+            f"{type(dataset).__name__}: labels of type {values.dtype} and shape {values.shape}: "
+            "expected one whole number for each item"
+        )
+    return int(values.max()) + 1
+
+
+def _label_of(dataset: Indexable, index: int) -> int | float:
+    item = dataset[index]
+    label = item[1] if isinstance(item, tuple | list) and len(item) == 2 else None
+    value = _whole_number(label)
+    if value is None:
+        what = f"{type(item).__name__} of label {label!r:.40}"
+        raise UserError(f"{type(dataset).__name__}[{index}]: {what}: expected (image, whole number)")
+    return value
+
+
+def _whole_number(label: object) -> int | None:
+    import torch
+
+    if isinstance(label, torch.Tensor | np.ndarray) and label.ndim == 0:
+        label = label.item()
+    return int(label) if isinstance(label, SupportsIndex) and not isinstance(label, bool | torch.Tensor) else None
+
+
+def _tensor(image: object) -> torch.Tensor | None:
+    """An image as [C, H, W]: a tensor as it is, an array [H, W, C] or PIL image of bytes turned round."""
+    import torch
+
+    if isinstance(image, torch.Tensor):
+        return image
+    if isinstance(image, Image.Image):
+        image = np.array(image if image.mode in ("RGB", "L") else image.convert("RGB"))
+    if isinstance(image, np.ndarray) and image.dtype.kind in "uf" and image.ndim in (2, 3):
+        layers = image[..., np.newaxis] if image.ndim == 2 else image
+        return torch.from_numpy(np.ascontiguousarray(layers.transpose(2, 0, 1)))
+    return None
+
+
+@contextmanager
+def _generators_kept() -> Iterator[None]:
+    """Python's, numpy's and torch's generators come out as they went in."""
+    import torch
+
+    python, array = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(array)

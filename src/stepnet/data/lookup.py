@@ -1,0 +1,67 @@
+"""From what a person names or holds to a data set: a registered name, a folder, a torch Dataset."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from stepnet.data.datasets import DATA_SETS, Data, data_root
+from stepnet.data.folders import folder_data
+from stepnet.data.given import Indexable, given_data
+from stepnet.errors import UserError, check_count
+from stepnet.files import printable
+
+AnyData: TypeAlias = "str | os.PathLike[str] | Data | Indexable | Sequence[Indexable]"
+
+
+def get_data(
+    data: AnyData,
+    root: str | os.PathLike[str] | None = None,
+    *,
+    image_size: int | None = None,
+    val_share: float | None = None,
+) -> Data:
+    """The data set that `data` stands for.
+
+    - a name of `list_data()`, read from the folder `root` (`data_root()` unless told);
+    - a folder with a folder of images for each class, in images of `image_size` pixels (`folders`);
+    - `(train, test)`, two torch Datasets or whatever has a length and gives (image, label) at an index;
+    - one of them, and the share of it that is for validation;
+    - a `Data`, as it is.
+    """
+    if image_size is not None:
+        check_count("image_size", image_size)
+    if not isinstance(data, str | os.PathLike):
+        if image_size is not None:
+            raise UserError(f"image_size = {image_size} is for folders: resize in the data set's own transform")
+        return data if isinstance(data, Data) else given_data(data, val_share)
+    name = os.fspath(data)
+    if name in DATA_SETS:
+        if (image_size, val_share) != (None, None):
+            raise UserError(f"data {name!r} has its own image size and test set: leave image_size and val_share out")
+        return DATA_SETS[name](data_root(root))
+    folder = Path(name).expanduser()
+    if not _is_folder(folder):
+        if os.sep in name:
+            raise UserError(
+                f"{printable(name)} is no folder: expected a folder of images, or a name of `stepnet data list`"
+            )
+        raise _unknown(name)
+    return folder_data(folder, data_root(root) / "decoded", image_size, val_share)
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # a name that is too long, or no name at all
+        return False
+
+
+def _unknown(name: str) -> UserError:
+    try:
+        DATA_SETS[name]
+    except UserError as error:
+        return UserError(f"{error}; nor is it a folder")
+    raise AssertionError("the name is not registered")

@@ -1,0 +1,120 @@
+"""Image files that are decoded whenever they are asked for, ahead of time, in threads.
+
+Threads, not processes: Pillow decodes and resizes outside of Python's lock, nothing is copied from one process to
+another, and a signal to the process group finds no workers to kill.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepnet.data.augment import Pixels
+from stepnet.data.datasets import Batch, Request
+from stepnet.data.images import UnreadableImage, centre_view, random_view, read_view
+from stepnet.data.normalise import Normalisation, statistics
+from stepnet.errors import UserError
+
+if TYPE_CHECKING:
+    from stepnet.data.images import Look
+
+AHEAD = 2  # batches that are decoded while one is used
+SAMPLE = 2000  # images of which mean and deviation are taken
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Photos:
+    """Image files of any size and their labels, as images of `side` x `side` pixels.
+
+    Training views are random crops, resized and mirrored; the evaluation view is the centre. A file that cannot be
+    decoded is reported with its path and left out of its batch; `unreadable` collects them.
+    """
+
+    paths: tuple[Path, ...]
+    labels: NDArray[np.int64]
+    classes: tuple[str, ...]
+    side: int = 224
+    workers: int = field(default_factory=lambda: min(8, os.cpu_count() or 1))
+    unreadable: set[Path] = field(default_factory=set)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.side, self.side, 3
+
+    def read(self, requests: Iterable[Request], normalise: Normalisation) -> Iterator[Batch]:
+        """The batches asked for; files that cannot be decoded are missing from them."""
+        import torch
+
+        for request, images, good in self.decoded(requests):
+            if len(good) and not good.any():
+                raise UserError(f"none of the {len(good)} images of a batch can be decoded: see the paths above")
+            yield normalise(images[good]), torch.from_numpy(self.labels[request.indices[good]])
+
+    def decoded(
+        self, requests: Iterable[Request], margin: float | None = None
+    ) -> Iterator[tuple[Request, Pixels, NDArray[np.bool_]]]:
+        """For each request its images, and which of them could be decoded. `margin` is the evaluation view's."""
+        pool = ThreadPoolExecutor(max(1, self.workers), thread_name_prefix="stepnet-decode")
+        waiting: deque[tuple[Request, Pixels, list[Future[UnreadableImage | None]]]] = deque()
+        try:
+            for request in requests:
+                images = np.empty((len(request.indices), *self.shape), np.uint8)
+                views = self._views(request, margin)
+                tasks = [
+                    pool.submit(self._decode_into, place, self.paths[index], look, exact)
+                    for place, index, (look, exact) in zip(images, request.indices.tolist(), views, strict=True)
+                ]
+                waiting.append((request, images, tasks))
+                if len(waiting) > AHEAD:
+                    yield self._finished(*waiting.popleft())
+            while waiting:
+                yield self._finished(*waiting.popleft())
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def statistics(self) -> Normalisation:
+        """Mean and deviation of the evaluation views of `SAMPLE` images, evenly spread over the training set."""
+        sample = np.linspace(0, len(self) - 1, min(len(self), SAMPLE)).round().astype(np.intp)
+        parts = np.array_split(sample, max(1, len(sample) // 64))
+        views = [images[good] for _, images, good in self.decoded(Request(part, None) for part in parts)]
+        pixels = np.concatenate(views)
+        if not len(pixels):
+            raise UserError(f"none of {len(sample)} images can be decoded: see the paths above")
+        return statistics(pixels)
+
+    def _views(self, request: Request, margin: float | None) -> Iterable[tuple[Look, bool]]:
+        if request.words is not None:
+            return ((random_view(word), False) for word in request.words.tolist())
+        centre = centre_view(self.side) if margin is None else centre_view(self.side, margin)
+        return ((centre, True) for _ in request.indices)
+
+    def _decode_into(self, place: Pixels, path: Path, look: Look, exact: bool) -> UnreadableImage | None:
+        try:
+            place[...] = read_view(path, self.side, look, exact=exact)
+        except UnreadableImage as error:
+            return error
+        return None
+
+    def _finished(
+        self, request: Request, images: Pixels, tasks: list[Future[UnreadableImage | None]]
+    ) -> tuple[Request, Pixels, NDArray[np.bool_]]:
+        problems = [task.result() for task in tasks]
+        for index, problem in zip(request.indices.tolist(), problems, strict=True):
+            if problem is not None and self.paths[index] not in self.unreadable:
+                self.unreadable.add(self.paths[index])
+                log.warning("%s: left out; %d so far", problem, len(self.unreadable))
+        return request, images, np.asarray([problem is None for problem in problems], np.bool_)

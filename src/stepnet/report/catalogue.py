@@ -1,0 +1,79 @@
+"""What every network costs, kept as data: `stepnet models` looks it up, and a test counts it again.
+
+`python -m stepnet.report.catalogue` counts all networks and writes the file.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+FILE = Path(__file__).with_name("catalogue.json")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A network and its cost: parameters, then multiply-adds and activation memory for one image."""
+
+    name: str
+    family: str
+    scheme: str
+    image_size: int
+    num_classes: int
+    parameters: int
+    multiply_adds: int
+    activation_bytes: int
+
+
+def kept() -> dict[str, Listing]:
+    """The networks of the package, without importing torch."""
+    return {name: Listing(name, **fields) for name, fields in json.loads(FILE.read_text()).items()}
+
+
+def registered() -> list[str]:
+    """The names of those that were registered besides, by a module of the user's own."""
+    if "stepnet.nets" not in sys.modules:
+        return []
+    from stepnet.nets import list_models
+
+    shipped = kept()
+    return [name for name in list_models() if name not in shipped]
+
+
+def counted(name: str) -> Listing:
+    """A registered network, counted now."""
+    from stepnet.nets import model_entry
+    from stepnet.nets.profile import profile_by_name
+
+    entry, cost = model_entry(name), profile_by_name(name)
+    return Listing(
+        name,
+        entry.family,
+        entry.scheme,
+        entry.image_size,
+        entry.num_classes,
+        cost.parameters,
+        cost.multiply_adds,
+        cost.activation_bytes,
+    )
+
+
+def write(names: Iterable[str], file: Path = FILE) -> None:
+    """Count these networks and keep them."""
+
+    def fields() -> Iterator[tuple[str, dict[str, str | int]]]:
+        for name in names:
+            values = asdict(counted(name))
+            yield values.pop("name"), values
+
+    rows = [f"{json.dumps(name)}: {json.dumps(values)}" for name, values in fields()]
+    file.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+
+
+if __name__ == "__main__":
+    from stepnet.nets import list_models
+
+    write(list_models())

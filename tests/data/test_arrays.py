@@ -1,0 +1,31 @@
+"""Whole files; `test_crafted.py` opens the others."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepnet.data.arrays import map_array, read_arrays
+from stepnet.errors import UserError
+
+
+def test_an_array_is_mapped(tmp_path: Path) -> None:
+    images = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+    np.save(tmp_path / "images.npy", images)
+    found = map_array(tmp_path / "images.npy", np.dtype(np.uint8), (2, 3, 4))
+    assert np.array_equal(found, images) and isinstance(found.base, np.memmap)
+    for dtype, shape in ((np.int8, (2, 3, 4)), (np.uint8, (2, 12))):
+        with pytest.raises(UserError, match=r"an array of type uint8 and shape \(2, 3, 4\), expected"):
+            map_array(tmp_path / "images.npy", np.dtype(dtype), shape)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_arrays_are_read_by_name(save: object, tmp_path: Path) -> None:
+    arrays = {"a": np.arange(6).reshape(2, 3), "b": np.asfortranarray(np.ones((2, 3), np.float32)), "c": np.array(b"1")}
+    save(tmp_path / "file.npz", **arrays)  # type: ignore[operator]
+    for name, found in zip("abc", read_arrays(tmp_path / "file.npz", "abc", 1000), strict=True):
+        assert np.array_equal(found, arrays[name]) and found.dtype == arrays[name].dtype
+    with pytest.raises(UserError, match=r"a of type int64 .* is larger than 10 bytes"):
+        read_arrays(tmp_path / "file.npz", "a", 10)
+    with pytest.raises(UserError, match="it holds no x"):
+        read_arrays(tmp_path / "file.npz", "x", 10)

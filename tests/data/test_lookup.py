@@ -1,0 +1,36 @@
+from pathlib import Path
+
+import pytest
+
+from data.photographs import write_photos
+from stepnet.data import get_data
+from stepnet.errors import UserError
+
+
+def test_a_name_a_folder_and_a_data_set_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    digits = get_data("digits")
+    assert get_data(digits) is digits
+    write_photos(tmp_path / "flowers", size=(20, 20))
+    for name in (tmp_path / "flowers", str(tmp_path / "flowers")):
+        assert get_data(name, tmp_path / "root").name == "flowers"
+    monkeypatch.chdir(tmp_path)
+    assert get_data("flowers", tmp_path / "root", image_size=16).image_size == 16
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("cifar1O", {}, "unknown data 'cifar1O': did you mean 'cifar10'.*; nor is it a folder"),
+        ("no/such/folder", {}, "no/such/folder is no folder: expected a folder of images"),
+        ("n" * 300, {}, "unknown data"),
+        ("/" + "n" * 300, {}, "is no folder"),
+        ("zero\0byte", {}, "unknown data"),
+        ("digits", {"image_size": 32}, "data 'digits' has its own image size"),
+        ("digits", {"image_size": 0}, "image_size = 0: expected a whole number"),
+        ("digits", {"image_size": 1.5}, "image_size = 1.5: expected a whole number"),
+    ],
+)
+def test_mistakes_are_told(name: str, options: dict[str, int], message: str) -> None:
+    with pytest.raises(UserError, match=message) as raised:
+        get_data(name, **options)  # type: ignore[arg-type]
+    assert "\n" not in str(raised.value)
