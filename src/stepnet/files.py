@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -141,11 +142,16 @@ def sweep(folder: Path, name: str = "") -> None:
     Of all destinations in the folder, or of the one called `name`; for the process that holds them.
     """
     for partial in folder.iterdir():
-        if partial.name.startswith(f".{name}") and partial.name.endswith(PARTIAL):
+        ours = partial.name.startswith(f".{name}") and partial.name.endswith(PARTIAL)
+        if ours or (not name and _OF_SAFETENSORS(partial.name)):
             if partial.is_dir():
                 shutil.rmtree(partial, ignore_errors=True)
             else:
                 partial.unlink(missing_ok=True)
+
+
+# safetensors writes to a name of its own first, and renames.
+_OF_SAFETENSORS = re.compile(r"\.tmp\w{6}").fullmatch
 
 
 def _lock(handle: IO[bytes], how: int) -> bool:

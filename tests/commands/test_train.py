@@ -74,6 +74,8 @@ def test_compare_sets_schemes_side_by_side(tmp_path, capsys):
         (["train", "tiny", "--recipe", "fats"], "unknown recipe 'fats': did you mean 'fast'?"),
         (["train", "tiny", "--lr", "-1"], "lr = -1.0: expected a positive number"),
         (["train", "tiny", "--seed", "-1"], "seed = -1: expected 0 or more"),
+        (["train", "tiny", "--seed", str(10**30)], "seed = 1000000000000000000000000000000: "),
+        (["train", "tiny", "--momentum", "0", "--nesterov", "True"], "nesterov = True: expected momentum with it"),
         (["train", "tiny", "--scheme", "eulr"], "unknown scheme 'eulr': did you mean 'euler'"),
         (["train", "tiny", "--precision", "fp16"], "precision fp16 needs a GPU"),
         (["train", "tiny", "--sync-bn"], "synchronised batch norm is for GPUs"),

@@ -1,9 +1,16 @@
 """The parts of a run under way."""
 
+import json
+
+import pytest
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import nn
 
+from stepnet import UserError
+from stepnet.training import Run, Watcher, evaluate, train
 from stepnet.training.job import Job
-from training.tiny import tiny_config
+from training.tiny import read_all, tiny_config
 
 
 def test_a_job_holds_its_folder_and_lets_it_go(tmp_path):
@@ -18,3 +25,44 @@ def test_frozen_statistics_stay_frozen(tmp_path):
         job.training_mode()
         assert job.net.training
         assert not any(m.training for m in job.net.modules() if isinstance(m, nn.BatchNorm2d))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return train(tiny_config(tmp_path_factory.mktemp("run") / "a", model="tiniest", recipe={"epochs": 1}))
+
+
+@pytest.mark.parametrize(
+    "change", [{"epoch": 7}, {"step": 100, "seen": 9}, {"seen": 10**6, "step": 1}, {"step": 2}, {"wrong": 5.0}], ids=str
+)
+def test_a_position_that_the_run_cannot_have_is_refused(tmp_path, finished, change):
+    run = Run(tmp_path / "a")
+    run.folder.mkdir()
+    for path in (finished.config_file, finished.metrics_file, finished.last):
+        (run.folder / path.name).write_bytes(path.read_bytes())
+    with safe_open(run.last, framework="pt") as file:
+        header = file.metadata()
+    header["progress"] = json.dumps(json.loads(header["progress"]) | change)
+    save_file(read_all(run.last), run.last, metadata=header)
+    with pytest.raises(UserError, match=r"last\.safetensors is damaged: it stands at epoch"):
+        Job(tiny_config(run.folder, model="tiniest", recipe={"epochs": 1}), resume=True)
+
+
+def test_a_folder_that_is_removed_under_a_run_is_not_made_again(tmp_path):
+    class Remove(Watcher):
+        def step(self, progress, images_per_second):
+            for path in folder.iterdir() if folder.exists() else ():
+                path.unlink()
+            folder.rmdir() if folder.exists() else None
+
+    folder = tmp_path / "a"
+    with pytest.raises(UserError, match="was removed while its run was under way"):
+        train(tiny_config(folder, model="tiniest", checkpoint_steps=1), watcher=Remove())
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(("given", "sizes"), [(None, [256, 44]), (100, [100, 100, 100])])
+def test_evaluation_takes_the_batches_of_training_unless_told(tmp_path, finished, given, sizes):
+    with Job(tiny_config(tmp_path / "a", model="tiniest", eval_batch_size=given), resume=True) as job:
+        assert [len(labels) for _, labels in job.tests.epoch()] == sizes
+    assert evaluate(finished, "last").images == 300

@@ -2,14 +2,19 @@
 
 import json
 import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
+from safetensors.torch import save_file
 
 from stepnet import UserError
 from stepnet.training import Run, run
+from stepnet.training.checkpoint import Progress
 from training.tiny import tiny_config
 
 
@@ -17,7 +22,7 @@ def test_a_folder_in_use_by_another_process_is_refused(tmp_path):
     config = tiny_config(tmp_path / "a")
     here = Run(tmp_path / "a")
     held = here.open(config, resume=True)
-    before = here.config_file.stat()
+    before = here.config_file.stat().st_mtime_ns
     child = os.fork()
     if not child:
         try:
@@ -26,7 +31,7 @@ def test_a_folder_in_use_by_another_process_is_refused(tmp_path):
             os._exit(42 if "is in use by another process" in str(error) else 1)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
-    assert here.config_file.stat() == before
+    assert here.config_file.stat().st_mtime_ns == before
     held.close()
 
 
@@ -38,21 +43,31 @@ def test_a_folder_that_another_process_has_just_made_is_not_a_strangers(tmp_path
     held.close()
 
 
+def line_of(epoch, **changes):
+    scores = dict.fromkeys(("loss", "error", "test_loss", "test_error", "lr", "images_per_second", "seconds"), 1.0)
+    return {"epoch": epoch, **scores, "k": {}, **changes}
+
+
+def write_lines(run, *epochs):
+    run.metrics_file.write_text("".join(json.dumps(line_of(epoch)) + "\n" for epoch in epochs))
+
+
 def test_the_environment_of_earlier_parts_is_kept_where_it_differs(tmp_path, monkeypatch):
-    here = Run(tmp_path)
+    here, found = Run(tmp_path), run.environment()
     for torch_version in ("1", "1", "2", "3", "3"):
-        monkeypatch.setattr(run, "environment", lambda version=torch_version: {"torch": version})
+        monkeypatch.setattr(run, "environment", lambda version=torch_version: {**found, "torch": version})
         here.record_environment()
-    known = yaml.safe_load(here.environment_file.read_text())
-    assert known == {"torch": "3", "earlier": [{"torch": "1"}, {"torch": "2"}]}
+    known = here.recorded_environment()
+    assert known["torch"] == "3" and [part["torch"] for part in known["earlier"]] == ["1", "2"]
+    assert "earlier" not in known["earlier"][1]
 
 
-@pytest.mark.parametrize("content", [None, "", "- 1", "a: [", "words"])
+@pytest.mark.parametrize("content", [None, "", "- 1", "a: [", "words", "torch: 2", "{" * 2000])
 def test_an_environment_that_is_none_is_told_in_one_line(tmp_path, content):
     here = Run(tmp_path)
     if content is not None:
         here.environment_file.write_text(content)
-    with pytest.raises(UserError, match=r"^.*environment\.yaml: not the environment of a stepnet run .*$"):
+    with pytest.raises(UserError, match=r"^.*environment\.yaml: not the environment of a stepnet run.*$"):
         here.recorded_environment()
 
 
@@ -66,10 +81,11 @@ def test_the_environment_names_command_revision_and_processes(monkeypatch):
 
 def test_a_line_that_was_cut_off_is_left_out_and_any_other_damage_named(tmp_path):
     here = Run(tmp_path)
-    here.metrics_file.write_text('{"epoch": 0}\n{"epo')
-    assert here.metrics() == [{"epoch": 0}]
-    for damage in ('{"epo', "[]", '{"loss": 1}', "\ufffd"):
-        here.metrics_file.write_text(f'{{"epoch": 0}}\n{damage}\n{{"epoch": 2}}\n')
+    good = json.dumps(line_of(0))
+    here.metrics_file.write_text(f'{good}\n{{"epo')
+    assert here.metrics() == [line_of(0)]
+    for damage in ('{"epo', "[]", '{"loss": 1}', "\ufffd", good.replace("1.0", '"a"', 1), "[" * 10_000):
+        here.metrics_file.write_text(f"{good}\n{damage}\n{good}\n")
         with pytest.raises(UserError, match=r"metrics.jsonl is damaged in line 2"):
             here.metrics()
     here.metrics_file.write_bytes(b"\xff\n\xff\n")
@@ -77,24 +93,43 @@ def test_a_line_that_was_cut_off_is_left_out_and_any_other_damage_named(tmp_path
         here.metrics()
 
 
+@pytest.mark.parametrize("content", [None, "", '{"epo'])
+def test_a_run_without_a_finished_epoch_says_so(tmp_path, content):
+    if content is not None:
+        Run(tmp_path).metrics_file.write_text(content)
+    with pytest.raises(UserError, match=r"metrics.jsonl holds no finished epoch"):
+        Run(tmp_path).finished()
+
+
 @pytest.mark.parametrize("epochs", [[], [0], [0, 0, 1], [1]])
 def test_metrics_that_do_not_fit_the_checkpoint_are_refused_and_kept(tmp_path, epochs):
     here = Run(tmp_path)
-    text = "".join(json.dumps({"epoch": epoch}) + "\n" for epoch in epochs)
-    here.metrics_file.write_text(text)
+    write_lines(here, *epochs)
+    text = here.metrics_file.read_text()
     with pytest.raises(UserError, match=r"does not hold the 2 epochs that .*last\.safetensors counts as done"):
-        here.cut_metrics(2)
+        here.cut_metrics(Progress(epoch=2, best_error=1.0))
     assert here.metrics_file.read_text() == text
+
+
+def test_a_best_error_that_no_epoch_had_is_refused(tmp_path):
+    here = Run(tmp_path)
+    write_lines(here, 0, 1)
+    here.cut_metrics(Progress(epoch=2, best_error=1.0))
+    with pytest.raises(UserError, match=r"last\.safetensors is damaged: it says 0.5% at best, and .* 1.0%"):
+        here.cut_metrics(Progress(epoch=2, best_error=0.5))
 
 
 def test_a_disk_that_is_full_when_an_epoch_is_added(tmp_path):
     here = Run(tmp_path)
+    here.config_file.touch()
     here.metrics_file.symlink_to("/dev/full")
     with pytest.raises(UserError, match=r"metrics.jsonl: No space left on device; .*last\.safetensors is untouched"):
-        here.append_metrics({"epoch": 0})
+        here.append_metrics(line_of(0))
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe", b"model: [", b"[]", b"model: tiny"])
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe", b"model: [", b"[]", b"data: digits", b"model: 3", b"model: tiny\nmodell: tiny"]
+)
 def test_a_config_that_is_none_is_told_in_a_line(tmp_path, content):
     here = Run(tmp_path)
     here.config_file.write_bytes(content)
@@ -116,3 +151,48 @@ def test_the_revision_is_read_without_writing_the_index_of_the_checkout(
     monkeypatch.setattr(run, "__file__", str(code))
     assert len(run.git_revision()) >= 7 and not run.git_revision().endswith("dirty")
     assert (tmp_path / ".git" / "index").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"precision": "int4"}, "precision: invalid enum value 'int4'"),
+        ({"seed": 1.5}, "seed: expected int, got float"),
+        ({"compile": "yes"}, "compile: expected bool, got str"),
+        ({"recipe": {"schedule": "zzz"}}, "recipe.schedule: invalid enum value 'zzz'"),
+        ({"recipe": {"epochs": float("inf")}}, "recipe.epochs: expected int, got float"),
+        ({"recipe": {"lr": -1.0}}, "lr = -1.0: expected a positive number"),
+        ({"recipe": {"momentum": 0.0, "nesterov": True}}, "nesterov = True: expected momentum with it"),
+        ({"seed": 10**30}, "below 2^63"),
+    ],
+    ids=str,
+)
+def test_a_value_of_a_wrong_type_or_an_unknown_word_is_named(tmp_path, change, said):
+    here = Run(tmp_path)
+    here.config_file.write_text(yaml.safe_dump({"model": "tiny"} | change))
+    with pytest.raises(UserError) as refused:
+        print(here.config)
+    assert said in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_what_a_killed_write_left_is_swept_at_the_next_start(tmp_path):
+    """safetensors writes to a name of its own, whatever it is asked to write to: killed, it stays, of full size."""
+    here = Run(tmp_path / "a")
+    here.open(tiny_config(tmp_path / "a"), resume=True).close()
+    child = os.fork()
+    if not child:
+        for _ in range(100):
+            save_file({"weights": torch.zeros(8_000_000)}, here.folder / ".last.safetensors-x.partial")
+        os._exit(0)
+    left = []
+    for _ in range(40):
+        time.sleep(0.05)
+        left = [path.name for path in here.folder.iterdir() if path.name.startswith(".tmp")]
+        if left:
+            break
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert left, "the write was not seen"
+    (here.folder / left[0]).touch()  # it may have been renamed between the look and the kill
+    here.open(tiny_config(tmp_path / "a"), resume=True).close()
+    assert {path.name for path in here.folder.iterdir()} == {"config.yaml", ".lock"}

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import sys
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,6 +62,8 @@ class Training:
     """Synchronised batch norm over processes (GPUs only)."""
     freeze_bn: bool = False
     """Keep the running statistics as they are and normalise by them."""
+    eval_batch_size: int | None = None
+    """Images evaluated at once; as many as in one training step unless given."""
     checkpoint_steps: int = 1000
     """Save at least every so many steps …"""
     checkpoint_minutes: float = 5.0
@@ -107,7 +109,7 @@ class Train(Training):
             run = train(config, self.resume, display)
         if display.quiet:
             return
-        last = run.metrics()[-1]
+        last = run.finished()[-1]
         best = min(run.metrics(), key=lambda line: float(line["test_error"]))
         print(
             f"{run.folder}: test error {last['test_error']:.2f}% after the last epoch, "
@@ -152,7 +154,7 @@ class Compare(Training):
         )
         print("The best epoch is chosen on the test set: compare by the last one.")
         for row in rows:
-            print_coefficients(row.runs[0].metrics()[-1]["k"], f"{row.model}, seed {base.seed}: ")
+            print_coefficients(row.runs[0].finished()[-1]["k"], f"{row.model}, seed {base.seed}: ")
         if self.report is not None:
             from stepnet.report.page import write_report
 
@@ -214,7 +216,7 @@ def shown(display: Display) -> Iterator[Display]:
         display.close()
 
 
-def print_coefficients(ks: dict[str, Any], title: str = "") -> None:
+def print_coefficients(ks: Mapping[str, object], title: str = "") -> None:
     """The learned k_n, eight to a line."""
     if not ks:
         return

@@ -56,7 +56,7 @@ def record(run: Run, found: Evaluation, path: Path) -> None:
         raise UserError(
             f"{path} tells of something else than runs: record into another file, such as results/NAME.json"
         )
-    config, epochs, environment = run.config, run.metrics(), run.recorded_environment()
+    config, epochs, environment = run.config, run.finished(), run.recorded_environment()
     entry = {
         "model": config.model,
         "data": config.data,

@@ -60,7 +60,7 @@ def mean_and_deviation(values: Sequence[float]) -> str:
 
 def _summary(model: str, runs: Sequence[Run]) -> Comparison:
     network = load(runs[0].folder)
-    errors = [[line["test_error"] for line in run.metrics()] for run in runs]
+    errors = [[line["test_error"] for line in run.finished()] for run in runs]
     return Comparison(
         model,
         sum(p.numel() for p in network.parameters()),

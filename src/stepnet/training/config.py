@@ -11,8 +11,10 @@ import yaml
 
 from stepnet.errors import UserError
 from stepnet.files import whole_file
+from stepnet.schema import check_fields, read_as
 from stepnet.training.recipes import Recipe
 
+MOST_SEEDS = 1 << 63  # torch's generators take no larger one
 # Fields that do not change what is computed: a run may be resumed with others.
 INCIDENTAL = {"out", "data_root", "checkpoint_steps", "checkpoint_minutes", "log"}
 
@@ -34,18 +36,27 @@ class TrainConfig:
     channels_last: bool = True
     sync_bn: bool = False
     freeze_bn: bool = False  # train with the running statistics as they are
+    eval_batch_size: int | None = None  # images evaluated at once; the recipe's batch size unless given
     checkpoint_steps: int = 1000
     checkpoint_minutes: float = 5.0
     log: Literal["none", "tensorboard"] = "none"
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise UserError(f"seed = {self.seed}: expected 0 or more")
-        if self.checkpoint_steps < 1 or self.checkpoint_minutes <= 0:
+        check_fields(self)
+        if not 0 <= self.seed < MOST_SEEDS:
+            raise UserError(f"seed = {self.seed}: expected 0 or more, below 2^63")
+        if self.checkpoint_steps < 1 or not self.checkpoint_minutes > 0:
             raise UserError(
                 f"checkpoint_steps = {self.checkpoint_steps}, checkpoint_minutes = {self.checkpoint_minutes}: "
                 "expected 1 or more steps and more than 0 minutes"
             )
+        if self.eval_batch_size is not None and self.eval_batch_size < 1:
+            raise UserError(f"eval_batch_size = {self.eval_batch_size}: expected 1 or more images")
+
+    @property
+    def evaluation_batch(self) -> int:
+        """How many images are evaluated at once."""
+        return self.eval_batch_size or self.recipe.batch_size
 
     def write(self, path: Path) -> None:
         """As YAML, whole or not at all."""
@@ -57,11 +68,9 @@ class TrainConfig:
         """From `config.yaml`; a file that is not one is told in a line."""
         try:
             values = yaml.safe_load(path.read_text())
-            recipe = values.pop("recipe")
-            recipe["milestones"] = tuple(recipe["milestones"])
-            return cls(recipe=Recipe(**recipe), **values)
-        except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError, AttributeError) as error:
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
             raise UserError(f"{path}: not the config of a stepnet run ({type(error).__name__})") from None
+        return read_as(cls, values, f"{path}: not the config of a stepnet run")
 
     def differences(self, other: TrainConfig) -> list[str]:
         """The fields, with both values, in which another config asks for another computation."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -12,6 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from stepnet.training import checkpoint
 from stepnet.training.config import TrainConfig
 from stepnet.training.loop import Watcher
+from stepnet.training.run import EpochMetrics
 
 
 class Display(Watcher):
@@ -53,7 +53,7 @@ class Display(Watcher):
     def _steps_done(self, progress: checkpoint.Progress) -> int:
         return progress.epoch * self.steps + progress.step
 
-    def epoch(self, line: dict[str, Any]) -> None:
+    def epoch(self, line: EpochMetrics) -> None:
         width = len(str(self.epochs))
         self._print(
             f"{self.title} epoch {line['epoch'] + 1:{width}}/{self.epochs}  loss {line['loss']:.4f}  "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import torch
 from torch import nn
@@ -20,7 +19,7 @@ from stepnet.training.config import TrainConfig
 from stepnet.training.describe import describe_run
 from stepnet.training.precision import check_precision
 from stepnet.training.processes import Processes
-from stepnet.training.run import Run
+from stepnet.training.run import EpochMetrics, Run
 
 
 class Job:
@@ -43,11 +42,12 @@ class Job:
         self.batches = training_batches(
             self.data, self.recipe.batch_size, seed=config.seed, rank=rank, world_size=count
         )
-        self.tests = evaluation_batches(self.data, 500 * count, rank=rank, world_size=count)
+        self.tests = evaluation_batches(self.data, config.evaluation_batch * count, rank=rank, world_size=count)
         self.description = describe_run(config, self.data, self.net)
         self.run = Run(Path(config.out))
         found = self.processes.on_main(lambda: self._open(resume))
         self.progress = checkpoint.load(self.run.last, self.net, self.optimizer) if found else Progress()
+        self._check_position()
         self.model, self.stepper = self.accelerator.prepare(
             compiled(self.net) if config.compile else self.net, self.optimizer
         )
@@ -62,6 +62,22 @@ class Job:
         """Take the run's folder; whether there is a checkpoint in it to go on from."""
         self.held = self.run.open(self.config, resume)
         return self.run.last.exists()
+
+    def _check_position(self) -> None:
+        """Refuse a position that the recipe and the data do not have."""
+        p, steps = self.progress, len(self.batches)
+        images = min(p.step * self.recipe.batch_size, len(self.data.train))
+        if (
+            p.epoch > self.recipe.epochs
+            or p.step > steps
+            or p.seen > images
+            or p.wrong > p.seen
+            or (p.step and not p.seen)
+        ):
+            raise UserError(
+                f"{self.run.last} is damaged: it stands at epoch {p.epoch}, step {p.step}, image {p.seen}, "
+                f"of {self.recipe.epochs} epochs with {steps} steps"
+            )
 
     @property
     def is_done(self) -> bool:
@@ -83,13 +99,13 @@ class Job:
     def record_start(self) -> None:
         """Write down on what the run goes on; forget lines and events of epochs that are run again."""
         self.run.record_environment()
-        self.run.cut_metrics(self.progress.epoch)
+        self.run.cut_metrics(self.progress)
         if self.config.log != "none":
             self.accelerator.init_trackers(
                 "tensorboard", init_kwargs={"tensorboard": {"purge_step": self.progress.epoch}}
             )
 
-    def log(self, line: dict[str, Any]) -> None:
+    def log(self, line: EpochMetrics) -> None:
         """Send an epoch's line to where else the run is logged."""
         if self.config.log != "none":
             values = {k: v for k, v in line.items() if isinstance(v, float)}

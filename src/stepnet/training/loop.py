@@ -8,8 +8,6 @@ file: the parts of a run (`job`), when it is saved and how it stops (`saving`), 
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 
@@ -20,7 +18,7 @@ from stepnet.randomness import Stream, random_words
 from stepnet.training.checkpoint import Progress
 from stepnet.training.config import TrainConfig
 from stepnet.training.job import Job
-from stepnet.training.run import Run
+from stepnet.training.run import EpochMetrics, EvaluationScores, Run
 from stepnet.training.saving import Saver
 from stepnet.training.scores import TOP, EpochScores, evaluate_batch
 from stepnet.training.signals import StopRequest, stop_signals
@@ -35,7 +33,7 @@ class Watcher:
     def step(self, progress: Progress, images_per_second: float) -> None:
         """A step is done. The sums of `progress` are those of the last reading."""
 
-    def epoch(self, line: dict[str, Any]) -> None:
+    def epoch(self, line: EpochMetrics) -> None:
         """An epoch is done; `line` is its line of metrics.jsonl."""
 
 
@@ -54,6 +52,7 @@ def fit(job: Job, watcher: Watcher, stop: StopRequest) -> None:
     watcher.start(config, len(batches), progress)
     if not job.is_done:
         job.processes.on_main(job.record_start)
+    stop.between_steps = True
 
     while not job.is_done:
         epoch = progress.epoch
@@ -87,7 +86,7 @@ def fit(job: Job, watcher: Watcher, stop: StopRequest) -> None:
         saver.check_finite("the loss", progress.loss_sum)
         test = evaluate_epoch(job, saver)
         saver.check_finite("the test loss", test["test_loss"])
-        line = {
+        line: EpochMetrics = {
             "epoch": epoch,
             "loss": progress.loss_sum / progress.seen,
             "error": 100 * progress.wrong / progress.seen,
@@ -103,7 +102,7 @@ def fit(job: Job, watcher: Watcher, stop: StopRequest) -> None:
     job.processes.wait_for_all()
 
 
-def evaluate_epoch(job: Job, saver: Saver) -> dict[str, float]:
+def evaluate_epoch(job: Job, saver: Saver) -> EvaluationScores:
     """Mean loss and errors in per cent over the test set; top-5 where there are more than five classes."""
     job.net.eval()
     sums = torch.zeros(4, dtype=torch.float64, device=job.processes.device)
@@ -112,5 +111,7 @@ def evaluate_epoch(job: Job, saver: Saver) -> dict[str, float]:
         with torch.inference_mode(), job.accelerator.autocast():
             sums += evaluate_batch(job.net, images.to(sums.device), labels.to(sums.device))
     loss, wrong, count, missed = job.processes.sum(sums)
-    found = {"test_loss": loss / count, "test_error": 100 * wrong / count}
-    return found | ({"test_top5_error": 100 * missed / count} if job.data.num_classes > TOP else {})
+    found: EvaluationScores = {"test_loss": loss / count, "test_error": 100 * wrong / count}
+    if job.data.num_classes > TOP:
+        found["test_top5_error"] = 100 * missed / count
+    return found

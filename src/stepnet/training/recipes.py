@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from stepnet.errors import UserError
 from stepnet.registry import Registry
+from stepnet.schema import check_fields
 
 
 def _help(text: str, default: Any) -> Any:
@@ -40,6 +41,7 @@ class Recipe:
     kinetic: float = _help("weight of the kinetic running cost sum |f(X_n)|^2 dt", 1e-4)
 
     def __post_init__(self) -> None:
+        check_fields(self)
         checks = {
             "epochs": (self.epochs >= 1, "1 or more"),
             "batch_size": (self.batch_size >= 1, "1 or more"),
@@ -47,6 +49,7 @@ class Recipe:
             "milestones": (list(self.milestones) == sorted(set(self.milestones)), "rising epochs"),
             "warmup": (0 <= self.warmup < 1, "0 up to 1"),
             "momentum": (0 <= self.momentum < 1, "0 up to 1"),
+            "nesterov": (not self.nesterov or self.momentum > 0, "momentum with it, as in --momentum 0.9"),
             "weight_decay": (math.isfinite(self.weight_decay) and self.weight_decay >= 0, "0 or more"),
             "label_smoothing": (0 <= self.label_smoothing < 1, "0 up to 1"),
             "stochastic_depth": (self.stochastic_depth is None or 0 <= self.stochastic_depth <= 1, "0 to 1"),

@@ -16,8 +16,9 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any, NotRequired, TypedDict
 
+import msgspec
 import torch
 import yaml
 
@@ -25,7 +26,43 @@ import stepnet
 from stepnet.errors import UserError
 from stepnet.exchange.files import LAST, MODEL
 from stepnet.files import LOCK, hold, sweep, whole_file
+from stepnet.schema import at_least, read_as
+from stepnet.training.checkpoint import Progress
 from stepnet.training.config import TrainConfig
+
+
+class EvaluationScores(TypedDict):
+    """Mean loss and errors in per cent over the test set."""
+
+    test_loss: float
+    test_error: float
+    test_top5_error: NotRequired[float]  # where there are more than five classes
+
+
+class EpochMetrics(EvaluationScores):
+    """A line of metrics.jsonl; `k` by layer, one number or one for each channel."""
+
+    epoch: Annotated[int, at_least(0)]
+    loss: float
+    error: float
+    lr: float
+    images_per_second: float
+    seconds: float
+    k: dict[str, float | list[float]]
+
+
+class Environment(TypedDict):
+    """On what a run ran: `earlier` are its other parts, where that differed."""
+
+    command: str
+    processes: int
+    stepnet: str
+    revision: str
+    python: str
+    torch: str
+    machine: str
+    device: str
+    earlier: NotRequired[list[dict[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -88,25 +125,24 @@ class Run:
 
     def record_environment(self) -> None:
         """Write down on what the run goes on, and keep what its earlier parts ran on where that differs."""
-        here = environment()
-        earlier: list[Any] = []
+        here: dict[str, Any] = {**environment()}
         if self.environment_file.exists():
-            before = self.recorded_environment()
+            before = {**self.recorded_environment()}
             earlier = before.pop("earlier", [])
-            earlier += [] if before == here else [before]
+            here["earlier"] = [*earlier, *([] if before == here else [before])]  # type: ignore[misc]
         with whole_file(self.environment_file) as partial:
-            partial.write_text(yaml.safe_dump(here | ({"earlier": earlier} if earlier else {}), sort_keys=False))
+            partial.write_text(yaml.safe_dump({k: v for k, v in here.items() if v != []}, sort_keys=False))
 
-    def recorded_environment(self) -> dict[str, Any]:
+    def recorded_environment(self) -> Environment:
         """What `record_environment` wrote."""
+        what = f"{self.environment_file}: not the environment of a stepnet run"
         try:
-            return dict(yaml.safe_load(self.environment_file.read_text()))
-        except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
-            raise UserError(
-                f"{self.environment_file}: not the environment of a stepnet run ({type(error).__name__})"
-            ) from None
+            values = yaml.safe_load(self.environment_file.read_text())
+        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+            raise UserError(f"{what} ({type(error).__name__})") from None
+        return read_as(Environment, values, what)
 
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self) -> list[EpochMetrics]:
         """The epochs so far. A last line that was cut off while it was written is left out."""
         if not self.metrics_file.exists():
             return []
@@ -114,22 +150,42 @@ class Run:
         epochs = []
         for number, line in enumerate(lines):
             try:
-                epochs.append(_epoch(line))
-            except ValueError:
+                epochs.append(msgspec.json.decode(line, type=EpochMetrics))
+            except msgspec.DecodeError as error:
                 if number < len(lines) - 1:
-                    raise UserError(f"{self.metrics_file} is damaged in line {number + 1}") from None
+                    raise UserError(f"{self.metrics_file} is damaged in line {number + 1}: {error}") from None
         return epochs
 
-    def cut_metrics(self, epoch: int) -> None:
-        """Keep the epochs before `epoch`: those after the checkpoint will be run again."""
-        kept = [line for line in self.metrics() if line["epoch"] < epoch]
-        if [line["epoch"] for line in kept] != list(range(epoch)):
-            raise UserError(f"{self.metrics_file} does not hold the {epoch} epochs that {self.last} counts as done")
+    def finished(self) -> list[EpochMetrics]:
+        """The epochs of a run that has finished one at least."""
+        epochs = self.metrics()
+        if not epochs:
+            raise UserError(f"{self.metrics_file} holds no finished epoch: train the run first")
+        return epochs
+
+    def cut_metrics(self, progress: Progress) -> None:
+        """Keep the epochs before the checkpoint's: those after it will be run again."""
+        kept = [line for line in self.metrics() if line["epoch"] < progress.epoch]
+        if [line["epoch"] for line in kept] != list(range(progress.epoch)):
+            raise UserError(
+                f"{self.metrics_file} does not hold the {progress.epoch} epochs that {self.last} counts as done"
+            )
+        best = min((line["test_error"] for line in kept), default=float("inf"))
+        if best != progress.best_error:
+            raise UserError(
+                f"{self.last} is damaged: it says {progress.best_error}% at best, and {self.metrics_file} {best}%"
+            )
         with whole_file(self.metrics_file) as partial:
             partial.write_text("".join(json.dumps(line) + "\n" for line in kept))
 
-    def append_metrics(self, line: dict[str, Any]) -> None:
+    def check_still_there(self) -> None:
+        """Refuse to write into a folder that was removed under the run."""
+        if not self.config_file.exists():
+            raise UserError(f"{self.folder} was removed while its run was under way: start the run again")
+
+    def append_metrics(self, line: EpochMetrics) -> None:
         """Add an epoch, on the disk before the checkpoint that counts it as done."""
+        self.check_still_there()
         try:
             with self.metrics_file.open("a") as file:
                 file.write(json.dumps(line) + "\n")
@@ -139,14 +195,7 @@ class Run:
             raise UserError(f"cannot write {self.metrics_file}: {error.strerror}; {self.last} is untouched") from None
 
 
-def _epoch(line: str) -> dict[str, Any]:
-    epoch = json.loads(line)
-    if not isinstance(epoch, dict) or not isinstance(epoch.get("epoch"), int):
-        raise ValueError(f"{line!r} is no epoch")
-    return epoch
-
-
-def environment() -> dict[str, Any]:
+def environment() -> Environment:
     """What a reader needs to know of the machine and the code, and the exact command."""
     return {
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any
 
 import torch
 
@@ -13,6 +12,7 @@ from stepnet.exchange.files import write_model
 from stepnet.training import checkpoint
 from stepnet.training.describe import describe_progress
 from stepnet.training.job import Job
+from stepnet.training.run import EpochMetrics
 from stepnet.training.scores import EpochScores
 from stepnet.training.signals import Interrupted, StopRequest
 
@@ -56,17 +56,23 @@ class Saver:
         self.check_finite("the loss", job.progress.loss_sum)
         self.check_weights()
         description = describe_progress(job.description, job.net, job.progress.epoch)
-        job.processes.on_main(lambda: checkpoint.save(job.run.last, job.net, job.optimizer, job.progress, description))
+
+        def write() -> None:
+            job.run.check_still_there()
+            checkpoint.save(job.run.last, job.net, job.optimizer, job.progress, description)
+
+        job.processes.on_main(write)
         self.saved_at = time.monotonic()
         self.scores.pause()
 
-    def end_epoch(self, line: dict[str, Any]) -> None:
+    def end_epoch(self, line: EpochMetrics) -> None:
         """Write the epoch's line, its weights if they are the best so far, and the checkpoint that counts it."""
         job, progress = self.job, self.job.progress
         if line["test_error"] < progress.best_error:
             progress.best_error, progress.best_epoch = line["test_error"], progress.epoch
 
         def write() -> None:
+            job.run.check_still_there()
             errors = line["test_error"], line.get("test_top5_error")
             description = describe_progress(job.description, job.net, line["epoch"] + 1, *errors)
             write_model(job.run.model, job.net.state_dict(), description)

@@ -1,4 +1,5 @@
-"""Ctrl-C and SIGTERM ask a run to stop: the step under way is finished and saved first."""
+"""Ctrl-C and SIGTERM ask a run to stop: the step under way is finished and saved first. Before the first step they stop
+it at once: there is nothing to save, and what is being built may take minutes."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class Interrupted(Exception):
-    """The run was asked to stop and has saved its place; the exit code is 128 + the signal's number."""
+class Interrupted(KeyboardInterrupt):
+    """The run was asked to stop and its place is saved; the exit code is 128 + the signal's number."""
 
     def __init__(self, number: int, where: str) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}; {where}")
@@ -27,6 +28,7 @@ class StopRequest:
 
     number: int = 0
     at: float = 0.0
+    between_steps: bool = False  # whether the run looks at `number` itself, and can save
 
 
 @contextmanager
@@ -40,6 +42,8 @@ def stop_signals() -> Iterator[StopRequest]:
     def handle(number: int, frame: FrameType | None) -> None:
         if not request.number:
             request.number, request.at = number, time.monotonic()
+            if not request.between_steps:
+                raise Interrupted(number, "before its first step; the same command starts again")
         elif time.monotonic() - request.at > ECHO:
             raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 

@@ -1,0 +1,71 @@
+"""Plain values (of YAML, JSON, flags, callers) held to the types of a dataclass or TypedDict: one mechanism, msgspec's.
+
+A type says everything: `Literal` the words, `Annotated[int, at_least(1)]` the range. What does not fit is told in one
+line that names the place and what was expected there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from stepnet.errors import UserError, nearest
+
+T = TypeVar("T")
+
+
+def at_least(least: float) -> msgspec.Meta:
+    """The range of a number, in an annotation."""
+    return msgspec.Meta(ge=least)
+
+
+def read_as(kind: type[T], values: object, what: str) -> T:
+    """`values` as a `kind`, where missing fields take their defaults; `what` opens the line for those that are none."""
+    try:
+        if dataclasses.is_dataclass(kind):
+            _check_names(kind, values)
+        return msgspec.convert(values, kind)
+    except (msgspec.ValidationError, UserError) as error:
+        raise UserError(f"{what}: {_plain(str(error))}") from None
+
+
+def check_fields(instance: Any) -> None:
+    """Hold the fields of a dataclass to their types, for those who build one in Python."""
+    hints = typing.get_type_hints(type(instance), include_extras=True)
+    for field in dataclasses.fields(instance):
+        value = getattr(instance, field.name)
+        if dataclasses.is_dataclass(value):
+            continue
+        try:
+            msgspec.convert(value, hints[field.name])
+        except msgspec.ValidationError as error:
+            raise UserError(f"{field.name} = {value!r}: {_plain(str(error))}") from None
+
+
+def _check_names(kind: Any, values: object) -> None:
+    """Refuse a field that a dataclass, or a dataclass in it, does not have."""
+    if not isinstance(values, Mapping):
+        return
+    hints = typing.get_type_hints(kind)
+    for name, value in values.items():
+        if name not in hints:
+            raise UserError(f"unknown field {name!r}{_hint(str(name), list(hints))}")
+        if dataclasses.is_dataclass(hints[name]):
+            _check_names(hints[name], value)
+
+
+def _hint(name: str, known: list[str]) -> str:
+    near = nearest(name, known)
+    return f": {near}" if near else ""
+
+
+def _plain(message: str) -> str:
+    """`Expected `int`, got `float` - at `$.recipe.epochs`` as one plain clause."""
+    text, _, place = message.partition(" - at ")
+    place = place.strip("`").removeprefix("$").lstrip(".")
+    text = text[:1].lower() + text[1:].replace("`", "")
+    return f"{place}: {text}" if place else text
