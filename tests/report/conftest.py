@@ -12,6 +12,7 @@ import yaml
 
 from stepnet.training.config import TrainConfig
 from stepnet.training.recipes import Recipe
+from stepnet.training.run import environment as environment_here
 
 LAYERS = ("stages.0.blocks.1", "stages.0.blocks.2", "stages.2.blocks.1")
 
@@ -40,13 +41,15 @@ def write_run(tmp_path: Path) -> Callable[..., Path]:
                 "error": error + 1,
                 "test_loss": error / 30 if math.isfinite(error) else error,
                 "test_error": error,
+                "lr": 0.1,
                 "images_per_second": 100.0 + n,
+                "seconds": 10.0,
                 "k": {layer: (n + 1) * k for layer, k in zip(LAYERS, ks, strict=False)} if "lm" in model else {},
             }
             for n, error in enumerate(errors)
         ]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        environment = {"command": f"stepnet train {model} --seed {seed}", "stepnet": "0.1.0", "machine": "x86_64"}
+        environment = {**environment_here(), "command": f"stepnet train {model} --seed {seed}"}
         (folder / "environment.yaml").write_text(yaml.safe_dump(environment))
         return folder
 

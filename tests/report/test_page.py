@@ -5,7 +5,6 @@ Screenshots go to the folder of $STEPNET_SCREENSHOTS, to pytest's own temporary 
 
 import csv
 import io
-import json
 import math
 import os
 import re
@@ -13,6 +12,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from stepnet.errors import UserError
 from stepnet.report.page import report_page, write_report
@@ -50,7 +50,8 @@ def test_a_strangers_text_stays_text(write_run) -> None:
 
     folder = write_run(name="run</script><script>alert(1)<")
     environment = folder / "environment.yaml"
-    environment.write_text(json.dumps({"command": "<img src=x onerror=alert(1)>"}))
+    known = yaml.safe_load(environment.read_text())
+    environment.write_text(yaml.safe_dump(known | {"command": "<img src=x onerror=alert(1)>"}))
     page = report_page(read_histories([folder]))
     assert "<img src=x" not in page and "<script>alert" not in page
 

@@ -57,7 +57,8 @@ def test_a_broken_file_is_named(tmp_path) -> None:
 def finished_run(folder) -> Run:
     here = Run(folder)
     TrainConfig("lm_resnet20", data="cifar10").write(here.config_file)
-    here.append_metrics({"epoch": 0, "loss": 0.5, "test_error": 8.0, "images_per_second": 100.0, "k": {}})
+    scores = {"loss": 0.5, "error": 9.0, "test_loss": 0.4, "test_error": 8.0}
+    here.append_metrics({"epoch": 0, **scores, "lr": 0.1, "images_per_second": 100.0, "seconds": 9.0, "k": {}})
     here.record_environment()
     return here
 

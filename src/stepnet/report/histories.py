@@ -19,7 +19,7 @@ from stepnet.nets.registry import model_entry
 from stepnet.report.costs import cost
 from stepnet.report.paper import CIFAR, IMAGENET, STOCHASTIC
 from stepnet.training.config import INCIDENTAL, TrainConfig
-from stepnet.training.run import Run
+from stepnet.training.run import Environment, EpochMetrics, Run
 
 Coefficients = dict[str, float]  # k_n by the name of its layer; the mean where there is one for each channel
 
@@ -30,8 +30,8 @@ class RunHistory:
 
     folder: Path
     config: TrainConfig
-    epochs: tuple[dict[str, Any], ...]
-    environment: dict[str, Any]
+    epochs: tuple[EpochMetrics, ...]
+    environment: Environment
 
     @classmethod
     def read(cls, folder: Path) -> RunHistory:

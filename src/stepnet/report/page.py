@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from importlib.resources import files
@@ -266,7 +266,7 @@ def _engineering(value: float) -> str:
     return f"{value:g}"
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     flat: dict[str, str] = {}
     for name, value in values.items():
         flat |= _flat(value, f"{name}.") if isinstance(value, dict) else {prefix + name: str(value)}

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Annotated, Any, NotRequired, TypedDict
 
-import msgspec
 import torch
 import yaml
 
@@ -149,11 +148,12 @@ class Run:
         lines = self.metrics_file.read_text(errors="replace").splitlines()
         epochs = []
         for number, line in enumerate(lines):
+            what = f"{self.metrics_file} is damaged in line {number + 1}"
             try:
-                epochs.append(msgspec.json.decode(line, type=EpochMetrics))
-            except msgspec.DecodeError as error:
+                epochs.append(read_as(EpochMetrics, json.loads(line), what))
+            except (ValueError, RecursionError) as error:
                 if number < len(lines) - 1:
-                    raise UserError(f"{self.metrics_file} is damaged in line {number + 1}: {error}") from None
+                    raise error if isinstance(error, UserError) else UserError(f"{what}: {error}") from None
         return epochs
 
     def finished(self) -> list[EpochMetrics]:
