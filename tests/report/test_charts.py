@@ -9,7 +9,7 @@ from stepnet.report.charts import (
     coefficients_words,
     compression_words,
     curves_words,
-    printed_rows,
+    printed_points,
     section_data,
     stable_interval,
 )
@@ -62,8 +62,9 @@ def test_compression_has_ours_and_the_papers_points(write_run) -> None:
     assert (ours["error"], ours["seeds"], ours["parameters"]) == (11.0, 2, 269_440)
     assert ours["deviation"] == pytest.approx(math.sqrt(2), rel=1e-4)
     assert found["paper"] == [] and "the paper has no figure" in compression_words(networks)
-    assert {row.dataset for row in printed_rows("cifar10")} == {"cifar10"} and len(printed_rows("cifar10")) == 9
-    assert printed_rows("imagenet")[0].params is None  # counted, since table 3 prints none
+    assert len(printed_points("cifar10")) == 9
+    assert printed_points("cifar10")[5]["label"] == "LM-ResNet 20, pre-act"
+    assert printed_points("imagenet")[0]["parameters"] == pytest.approx(25.56e6, rel=1e-3)  # counted: table 3 has none
 
 
 def test_the_stable_band_is_computed() -> None:

@@ -33,13 +33,13 @@ def section_data(data: str, networks: Sequence[NetworkRuns]) -> dict[str, Json]:
         ],
         "k": _coefficients([run for _, run in runs], {network.scheme for network in networks}),
         "ours": [_our_point(network) for network in networks if network.cost and network.values(_last)],
-        "paper": [_printed_point(row) for row in printed_rows(data)],
+        "paper": printed_points(data),
     }
 
 
-def printed_rows(data: str) -> list[Row]:
-    """The paper's rows for a data set, table by table."""
-    return [row for row in (*CIFAR, *IMAGENET) if row.dataset == data]
+def printed_points(data: str) -> list[dict[str, Json]]:
+    """The paper's points for a data set, table by table: error and parameters, counted where it prints none."""
+    return [_printed_point(row) for row in (*CIFAR, *IMAGENET) if row.dataset == data]
 
 
 def stable_interval(scheme: str) -> tuple[float, float] | None:
@@ -81,7 +81,7 @@ def compression_words(networks: Sequence[NetworkRuns]) -> str:
         for network in networks
         if network.cost and network.values(_last)
     ]
-    printed = len(printed_rows(networks[0].config.data))
+    printed = len(printed_points(networks[0].config.data))
     paper = f"{printed} points of the paper beside them" if printed else "the paper has no figure for this data set"
     return f"Parameters and mean test error: {_listed(points)}; {paper}." if points else ""
 
@@ -120,7 +120,7 @@ def _our_point(network: NetworkRuns) -> Json:
     }
 
 
-def _printed_point(row: Row) -> Json:
+def _printed_point(row: Row) -> dict[str, Json]:
     parameters = count(row).parameters if row.params is None else float(row.params.removesuffix("M")) * 1e6
     return {"family": row.model, "label": f"{row.model} {row.layers}", "parameters": parameters, "error": row.error}
 

@@ -1,15 +1,59 @@
-"""Writing a figure: the suffix chooses the format, and the file is whole or not there."""
+"""Figures: one kind for files and notebooks, the style of a paper, and writing whole or not at all.
+
+Every `plot_…` function takes colours, fonts and size from matplotlib's rcParams; `stepnet figure` sets `paper_style`.
+"""
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
+from typing import Any, Literal
 
+from cycler import cycler
 from matplotlib.figure import Figure
 
 from stepnet.errors import UserError
 from stepnet.files import whole_file
 
 INK, FILL, QUIET, ACCENT = "#1f3a5f", "#dbe6f4", "#8a8f98", "#b5541c"
+# Okabe and Ito's colours, told apart by the colour-blind; markers and dashes tell them apart in print.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+MARKERS = ("o", "s", "D", "^", "v", "P", "X")
+Columns = Literal[1, 2]
+WIDTHS: dict[Columns, float] = {1: 3.35, 2: 6.9}  # of one and of two columns of a paper, in inches
+
+
+class Picture(Figure):
+    """A figure that a notebook shows by itself, whether or not pyplot was imported."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"layout": "constrained", **options})
+
+    def _repr_png_(self) -> bytes:
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png")
+        return buffer.getvalue()
+
+
+def paper_style(columns: Columns = 1) -> dict[str, Any]:
+    """rcParams for a paper: `with matplotlib.rc_context(paper_style(2)): plot_curves(runs)`."""
+    return {
+        "figure.figsize": (WIDTHS[columns], 0.72 * WIDTHS[1]),
+        "axes.prop_cycle": cycler(color=COLOURS) + cycler(marker=MARKERS),
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "font.size": 8,
+        "axes.titlesize": 8,
+        "axes.labelsize": 8,
+        "legend.fontsize": 7,
+        "legend.frameon": False,
+        "xtick.labelsize": 7,
+        "ytick.labelsize": 7,
+        "lines.linewidth": 1.2,
+        "lines.markersize": 3.5,
+        "pdf.fonttype": 42,  # text stays text, as journals ask
+        "savefig.dpi": 300,
+    }
 
 
 def check_suffix(figure: Figure, path: Path) -> str:
@@ -25,4 +69,4 @@ def write_figure(figure: Figure, path: Path) -> None:
     """Write the figure to `path`, or say in one line why not."""
     suffix = check_suffix(figure, path)
     with whole_file(path) as partial:
-        figure.savefig(partial, format=suffix, dpi=150)
+        figure.savefig(partial, format=suffix)

@@ -83,7 +83,9 @@ class RunHistory:
     def coefficients(self) -> list[Coefficients]:
         """`k_n` after each epoch; empty for a scheme that learns none."""
         return [
-            {layer: _mean(k) for layer, k in found.items()} if isinstance(found := line.get("k"), dict) else {}
+            {layer: mean_coefficient(k) for layer, k in found.items()}
+            if isinstance(found := line.get("k"), dict)
+            else {}
             for line in self.epochs
         ]
 
@@ -200,7 +202,8 @@ def _without_seed(config: TrainConfig) -> TrainConfig:
     return dataclasses.replace(config, seed=0, **fresh)
 
 
-def _mean(k: Any) -> float:
+def mean_coefficient(k: Any) -> float:
+    """One figure for a layer: its `k`, or the mean of those of its channels."""
     return statistics.fmean(map(_number, k)) if isinstance(k, list) and k else _number(k)
 
 

@@ -1,0 +1,148 @@
+"""The paper's figures of runs: curves (3 and 5), learned coefficients (4), error against parameters (2, right)."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import cycle, groupby
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
+from torch import nn
+
+from stepnet.errors import UserError
+from stepnet.nets import coefficients
+from stepnet.report.charts import printed_points, stable_interval
+from stepnet.report.figures import Picture
+from stepnet.report.histories import Coefficients, NetworkRuns, RunHistory, by_data, mean_coefficient, read_histories
+
+RunFolder: TypeAlias = "str | PathLike[str]"
+OneOrMore: TypeAlias = "RunFolder | Iterable[RunFolder]"
+
+
+def plot_curves(runs: OneOrMore, measure: Literal["error", "loss"] = "error", log: bool = False) -> Picture:
+    """Training (dotted) and test (solid) curves of the runs, as in figures 3 and 5; seeds thin, their mean thick."""
+    picture = Picture()
+    axes = picture.subplots()
+    networks = _networks(runs)
+    for network, style in zip(networks, _styles(), strict=False):
+        for name, dash, label in ((f"test_{measure}", "-", network.label), (measure, ":", None)):
+            curves = [run.series(name) for run in network.runs if run.epochs]
+            for curve in curves if len(curves) > 1 else ():
+                axes.plot(range(1, len(curve) + 1), curve, dash, color=style["color"], alpha=0.35, linewidth=0.6)
+            mean = [statistics.fmean(values) for values in _by_epoch(curves)]
+            marker = style.get("marker", "o") if len(mean) == 1 else ""  # a line of one point is none
+            axes.plot(range(1, len(mean) + 1), mean, dash, color=style["color"], label=label, marker=marker)
+    axes.set(xlabel="epoch", ylabel="error (%)" if measure == "error" else "loss")
+    axes.set(**{"yscale": "log"} if log else {"ylim": (0, None)})
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _legend(axes, "solid: test, dotted: training")
+    return picture
+
+
+def plot_coefficients(runs: OneOrMore | nn.Module, epoch: int | None = None) -> Picture:
+    """The learned `k_n` by layer, as in figure 4, with the interval in which the scheme is zero-stable.
+
+    Of a network, those that it has; of runs, those after `epoch` (from 1), the last one unless told.
+    """
+    if isinstance(runs, nn.Module):
+        own = {layer: mean_coefficient(k) for layer, k in coefficients(runs).items()}
+        groups: list[tuple[str, list[Coefficients]]] = [(type(runs).__name__, [own])]
+    else:
+        groups = [(network.label, [_after(run, epoch) for run in network.runs]) for network in _networks(runs)]
+    groups = [(label, kept) for label, ks in groups if (kept := [one for one in ks if one])]
+    if not groups:
+        raise UserError("no learned k: these networks are marched by schemes without a trained coefficient")
+    picture = Picture()
+    axes = picture.subplots()
+    band = stable_interval("lm")
+    if band is not None:
+        axes.axhspan(*band, color="C0", alpha=0.08, linewidth=0)
+        axes.axhline(0, color="0.6", linewidth=0.6)
+    for (label, found), style in zip(groups, _styles(), strict=False):
+        for number, one in enumerate(found):
+            layers = range(1, len(one) + 1)
+            axes.plot(layers, list(one.values()), **style, alpha=0.8, label=None if number else label)
+    deepest = max((one for _, found in groups for one in found), key=len)
+    _mark_stages(axes, list(deepest))
+    axes.set(xlabel="layer, in order of depth", ylabel="$k_n$")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _legend(axes, "shaded: zero-stable" if band else "")
+    return picture
+
+
+def plot_compression(runs: OneOrMore = (), data: str = "cifar10") -> Picture:
+    """Test error against parameters, as in figure 2 (right): the paper's points open, those of the runs filled."""
+    picture = Picture()
+    axes = picture.subplots()
+    styles = _styles()
+    for family, rows in groupby(printed_points(data), key=lambda point: str(point["family"])):
+        points = list(rows)
+        xs, ys = [point["parameters"] for point in points], [point["error"] for point in points]
+        axes.plot(xs, ys, **next(styles), linestyle=":", markerfacecolor="none", label=f"{family}, paper")
+    for network in _networks(runs, data) if runs else ():
+        errors = network.values(lambda run: run.last_error)
+        if network.cost is None or not errors:
+            continue
+        spread = statistics.stdev(errors) if len(errors) > 1 else None
+        style = next(styles)
+        parameters = [network.cost.parameters]
+        axes.errorbar(parameters, [statistics.fmean(errors)], spread, **style, linestyle="", label=network.label)
+    if not axes.has_data():
+        raise UserError(f"no point for {data!r}: the paper has none, and no run of it was given")
+    axes.set(xlabel="parameters", ylabel="test error (%)", xscale="log")
+    axes.xaxis.set_major_formatter(FuncFormatter(_millions))
+    axes.xaxis.set_minor_formatter(FuncFormatter(_millions))
+    axes.xaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+    _legend(axes, f"{data}")
+    return picture
+
+
+def _networks(runs: OneOrMore, data: str | None = None) -> list[NetworkRuns]:
+    """All networks of the runs, which must be of one data set: curves of two have no common axis."""
+    folders = [runs] if isinstance(runs, str | PathLike) else list(runs)
+    if not folders:
+        raise UserError("no runs: name at least one run folder")
+    found = by_data(read_histories(map(Path, folders)))
+    if len(found) > 1 or (data is not None and data not in found):
+        raise UserError(f"runs on {', '.join(found)}: expected runs on {data or 'one data set'}, one figure for each")
+    return next(iter(found.values()))
+
+
+def _after(run: RunHistory, epoch: int | None) -> Coefficients:
+    if epoch is not None and not 1 <= epoch <= len(run.epochs):
+        raise UserError(f"epoch {epoch}: {run.folder} has 1 to {len(run.epochs)}")
+    return run.coefficients[-1 if epoch is None else epoch - 1] if run.epochs else {}
+
+
+def _by_epoch(curves: Sequence[Sequence[float]]) -> Iterator[list[float]]:
+    for epoch in range(max(map(len, curves), default=0)):
+        yield [curve[epoch] for curve in curves if epoch < len(curve)] or [math.nan]
+
+
+def _styles() -> Iterator[dict[str, Any]]:
+    """The caller's own cycle of colours, markers and whatever else it holds."""
+    return cycle([dict(style) for style in matplotlib.rcParams["axes.prop_cycle"]])
+
+
+def _mark_stages(axes: Axes, layers: Sequence[str]) -> None:
+    """A line between the last layer of a stage and the first of the next one."""
+    place = 0.5
+    for _, members in groupby(layers, key=lambda layer: layer.rpartition(".blocks")[0] or layer.rpartition(".")[0]):
+        place += len(list(members))
+        if place < len(layers):
+            axes.axvline(place, color="0.75", linewidth=0.6)
+
+
+def _legend(axes: Axes, title: str) -> None:
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(title=title or None, title_fontsize=matplotlib.rcParams["legend.fontsize"])
+
+
+def _millions(value: float, position: int | None = None) -> str:
+    return f"{value / 1e6:g}M"
