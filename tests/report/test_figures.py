@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import matplotlib
 import pytest
 from matplotlib.figure import Figure
 
 from stepnet import UserError
-from stepnet.report.figures import check_suffix, write_figure
+from stepnet.report.figures import Picture, check_suffix, paper_style, write_figure
 
 
 @pytest.mark.parametrize(("suffix", "head"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("SVG", b"<?xml")])
@@ -26,3 +27,13 @@ def test_an_unknown_suffix_names_the_known(name):
 def test_a_place_that_cannot_be_written_is_told():
     with pytest.raises(UserError, match=r"^cannot write /dev/null/figure\.png: "):
         write_figure(Figure(), Path("/dev/null/figure.png"))
+
+
+def test_a_notebook_shows_a_picture_by_itself():
+    assert Picture(figsize=(1, 1))._repr_png_().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("columns", "width"), [(1, 3.35), (2, 6.9)])
+def test_the_style_of_a_paper_has_the_width_of_its_columns(columns, width):
+    with matplotlib.rc_context(paper_style(columns)):
+        assert Picture().get_size_inches()[0] == width

@@ -7,7 +7,7 @@ import torch
 
 from stepnet import create_model
 from stepnet.errors import UserError
-from stepnet.report.schematic import draw_network
+from stepnet.report.schematic import draw_network, plot_network, plot_networks
 from stepnet.report.sketch import NetworkSketch, sketch, sketch_stage
 from stepnet.schemes import get_scheme
 
@@ -61,3 +61,23 @@ def test_png_is_written_and_other_suffixes_are_refused(tmp_path) -> None:
     with pytest.raises(UserError, match=r"cannot write 'net\.xyz': the suffix must be one of"):
         draw_network(network, tmp_path / "net.xyz")
     assert not (tmp_path / "net.xyz").exists()
+
+
+def written(picture) -> list[str]:
+    return [text.get_text() for text in picture.axes[0].texts]
+
+
+def test_figure_1_shows_the_wiring_of_each_architecture() -> None:
+    models = {"PolyNet": "poly2_resnet20", "FractalNet": "fractalnet20", "Shake-Shake": "shakeshake26_2x32d"}
+    found = written(plot_networks({title: create_model(name) for title, name in models.items()}))
+    assert [text for text in found if text.startswith("(")][:1] == ["(a) PolyNet"]
+    assert found.count("$f_{1}$") == 2  # F and F^2
+    assert [f"$B_{{0}}^{{{i}}}$" in found for i in range(1, 9)] == [True] * 7 + [False]
+    assert found.count("$a$") == found.count("$1 - a$") == 4
+
+
+def test_a_network_by_rk4_is_drawn_stage_by_stage_with_its_weights() -> None:
+    found = written(plot_network(create_model("preact_resnet20", scheme="rk4"), "rk4"))
+    assert found[0] == "rk4"
+    assert found.count("$f_{1}$") == 3 * 4
+    assert found.count("$1/3$") == 2 * (3 + 2 + 2)  # a transition is an Euler step

@@ -15,16 +15,17 @@ from stepnet.schemes.plan import k
 def test_lm_reads_two_states_with_its_own_k() -> None:
     stage = sketch_stage(get_scheme("lm"), 3, ks=[-0.1, -0.2])
     start, _, last = stage.steps
-    assert (start.states, start.slopes, start.k) == (((0, 1),), ((0, 1),), None)
-    assert (last.states, last.slopes, last.k) == (((0, 1 - k), (1, k)), ((0, 1),), -0.2)
+    assert (start.states, start.slopes, start.k) == (((0, 1),), (), None)
+    assert (last.states, last.slopes, last.k) == (((0, 1 - k), (1, k)), (), -0.2)
+    assert start.wiring.result[0] == last.wiring.result[0] == 1
     assert stage.equation == "(1 + k) u' = f"
 
 
 def test_multistep_slopes_reach_back_and_runge_kutta_evaluates_often() -> None:
     ab2 = sketch_stage(get_scheme("ab2"), 2).steps[1]
-    assert ab2.slopes == ((0, sympy.Rational(3, 2)), (1, sympy.Rational(-1, 2)))
+    assert (ab2.wiring.result[0], ab2.slopes) == (sympy.Rational(3, 2), ((1, sympy.Rational(-1, 2)),))
     rk4 = sketch_stage(get_scheme("rk4"), 1).steps[0]
-    assert (rk4.evaluations, rk4.slopes) == (4, ((0, 1),))
+    assert (len(rk4.wiring.boxes), rk4.slopes) == (4, ())
 
 
 def test_after_a_transition_the_projected_input_is_the_past() -> None:

@@ -45,6 +45,8 @@ class Layer(nn.Sequential):
 class LayerMinusIdentity(Layer):
     """`f(u) = B(u) - u`."""
 
+    whole = True  # B is what the network has, and what a drawing shows
+
     def forward(self, u: Tensor, i: int = 0) -> Difference:
         return Difference(super().forward(u), u)  # type: ignore[no-untyped-call]
 

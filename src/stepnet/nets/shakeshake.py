@@ -110,6 +110,8 @@ class Branch(nn.Module):
 class ShakeBlock(nn.Module):
     """`f = a f_1 + (1 - a) f_2`."""
 
+    branch_weights = ("a", "1 - a")  # what a drawing writes on them
+
     def __init__(self, inputs: int, outputs: int, stride: int, evaluations: int, shake: Shake) -> None:
         super().__init__()
         self.shake = shake

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-import sympy
 from torch import Tensor, nn
 
 from stepnet.analysis.notation import plain, plain_equation
@@ -18,8 +17,9 @@ from stepnet.analysis.symbols import subject
 from stepnet.conversion.step import ConvertedStep
 from stepnet.errors import UserError
 from stepnet.nets.stage import Stage
+from stepnet.report.wiring import PLAIN, Anatomy, Wiring, states_and_slopes, wiring
 from stepnet.schemes import Scheme
-from stepnet.schemes.plan import Entry, PlannedStep, Quantity, dt, k, plan
+from stepnet.schemes.plan import Entry, PlannedStep, Quantity, k, plan
 
 Weights = tuple[tuple[int, Any], ...]  # (how many steps back, weight)
 
@@ -29,8 +29,8 @@ class Step:
     """`u_{n+1}` as a sum: past states, and right-hand sides of past states. Weights are numbers or contain `k_n`."""
 
     states: Weights
-    slopes: Weights
-    evaluations: int = 1
+    slopes: Weights  # of older steps; what this step evaluates stands in its wiring
+    wiring: Wiring
     k: float | None = None  # the step's own coefficient; the mean where there is one for each channel
     couples_new: bool = False  # of a pair: g reads the new X
 
@@ -48,6 +48,7 @@ class StageSketch:
     pair: bool = False  # the state is (X, Y)
     dt: float = 1
     after: str = ""  # what acts on each new state
+    heading: str = ""  # in a drawing; the stage's number unless given
 
     @property
     def length(self) -> str:
@@ -94,29 +95,26 @@ def sketch_stage(
     shape: str = "",
     entry: Entry = "given",
     after: str = "",
+    blocks: Sequence[Anatomy] = (),
 ) -> StageSketch:
-    """A stage of `depth` steps; `ks` are the coefficients of those that own one."""
+    """A stage of `depth` steps; `ks` are the coefficients of those that own one, `blocks` what its blocks tell."""
     planned = plan(scheme, depth, entry)
     values = dict(zip(planned.owners, ks, strict=True)) if ks else {}
-    counts = planned.evaluations
-    steps = tuple(_step(step, n, counts[n], values.get(n), step_size) for n, step in enumerate(planned.steps))
+    anatomy = blocks or [PLAIN] * depth
+    steps = tuple(_step(step, n, anatomy[n], values.get(n), step_size) for n, step in enumerate(planned.steps))
     equation = plain_equation(subject(scheme.name if ks else scheme).equation)
     moved, past, pair = entry != "given", entry == "with past", scheme.equation.partitioned
     return StageSketch(scheme.name, equation, steps, shape, moved, past, pair, step_size, after)
 
 
-def _step(step: PlannedStep, n: int, evaluations: int, k: float | None, step_size: float) -> Step:
-    states: dict[int, Any] = {}
-    slopes: dict[int, Any] = {}
-    for (name, place, _), weight in step.new[0]:
-        found, lag = slopes if name == "f" else states, n - place
-        found[lag] = found.get(lag, 0) + weight.subs(dt, sympy.nsimplify(step_size, rational=True))
+def _step(step: PlannedStep, n: int, block: Anatomy, k: float | None, step_size: float) -> Step:
+    found = wiring(step, n, step_size, block)
+    states, slopes = (
+        tuple((n - place, weight) for place, weight in sorted(terms, reverse=True))
+        for terms in states_and_slopes(found.result)
+    )
     couples_new = any(e.result == Quantity("g", n) and e.argument == step.new[0] for e in step.evaluations)
-    return Step(_sorted(states), _sorted(slopes), evaluations, k, couples_new)
-
-
-def _sorted(weights: dict[int, Any]) -> Weights:
-    return tuple((lag, weight) for lag, weight in sorted(weights.items()) if weight != 0)
+    return Step(states, slopes, found, k, couples_new)
 
 
 def _stages(model: nn.Module) -> Iterator[StageSketch]:
@@ -126,7 +124,8 @@ def _stages(model: nn.Module) -> Iterator[StageSketch]:
             pair = module.scheme.equation.partitioned
             shape = f"{_channels(module)} + {_channels(module)} channels" if pair else f"{_channels(module)} channels"
             after = "" if module.after is None else getattr(module.after, "__name__", "activation")
-            yield sketch_stage(module.scheme, module.depth, ks, module.dt, shape, module.plan.entry, after)
+            blocks = [Anatomy.of(block) for block in module.steps]
+            yield sketch_stage(module.scheme, module.depth, ks, module.dt, shape, module.plan.entry, after, blocks)
     steps = [module for module in model.modules() if isinstance(module, ConvertedStep)]
     starts = 0
 

@@ -1,0 +1,74 @@
+"""The paper's figures: what the lines hold, against the run folders; the caller's rcParams decide how they look."""
+
+import math
+
+import matplotlib
+import pytest
+import torch
+
+from stepnet import create_model
+from stepnet.errors import UserError
+from stepnet.report.figures import paper_style
+from stepnet.report.plots import plot_coefficients, plot_compression, plot_curves
+
+
+def labelled(picture) -> dict[str, list[float]]:
+    lines = picture.axes[0].get_lines()
+    return {line.get_label(): list(line.get_ydata()) for line in lines if not line.get_label().startswith("_")}
+
+
+def test_curves_are_means_over_seeds(write_run) -> None:
+    runs = [write_run(seed=0, errors=(40.0, 10.0)), write_run(seed=1, errors=(60.0, 20.0))]
+    picture = plot_curves(runs)
+    assert labelled(picture) == {"lm_resnet20": [50.0, 15.0]}
+    solid = [line for line in picture.axes[0].get_lines() if line.get_linestyle() == "-"]
+    assert [list(line.get_ydata()) for line in solid] == [[40.0, 10.0], [60.0, 20.0], [50.0, 15.0]]
+    assert plot_curves(runs, log=True).axes[0].get_yscale() == "log"
+    assert labelled(plot_curves(runs, "loss"))["lm_resnet20"] == pytest.approx([50 / 30, 15 / 30])
+
+
+def test_one_epoch_is_a_point_and_nan_a_gap(write_run) -> None:
+    picture = plot_curves(write_run(errors=(40.0,)))
+    assert picture.axes[0].get_lines()[0].get_marker() == "o"
+    drawn = labelled(plot_curves(write_run(seed=1, errors=(40.0, math.nan, 20.0))))["lm_resnet20"]
+    assert math.isnan(drawn[1]) and drawn[2] == 20.0
+
+
+def test_coefficients_of_a_run_of_an_epoch_and_of_a_network(write_run) -> None:
+    run = write_run()
+    assert labelled(plot_coefficients(run))["lm_resnet20"] == pytest.approx([0.3, -0.6, -2.7])
+    assert labelled(plot_coefficients(str(run), epoch=1))["lm_resnet20"] == pytest.approx([0.1, -0.2, -0.9])
+    torch.manual_seed(0)
+    model = create_model("lm_resnet20")
+    ks = [k for stage in model.stages for k in stage.k.tolist()]
+    assert labelled(plot_coefficients(model))["ResidualNetwork"] == pytest.approx(ks)
+    with pytest.raises(UserError, match="epoch 4: "):
+        plot_coefficients(run, epoch=4)
+
+
+def test_networks_without_k_and_two_data_sets_are_refused(write_run) -> None:
+    with pytest.raises(UserError, match="no learned k"):
+        plot_coefficients(write_run("preact_resnet20"))
+    with pytest.raises(UserError, match="runs on digits, cifar10: expected runs on one data set"):
+        plot_curves([write_run(), write_run(seed=1, data="cifar10")])
+    with pytest.raises(UserError, match="no runs"):
+        plot_curves([])
+
+
+def test_compression_has_the_papers_points_and_ours(write_run) -> None:
+    paper = labelled(plot_compression())
+    assert paper["LM-ResNet, paper"] == [8.33, 7.18, 6.66, 6.31]
+    ours = plot_compression([write_run()], "digits").axes[0]
+    assert [text.get_text() for text in ours.get_legend().get_texts()] == ["lm_resnet20"]
+    with pytest.raises(UserError, match="no point for 'digits'"):
+        plot_compression(data="digits")
+
+
+def test_the_callers_style_is_honoured(write_run) -> None:
+    run = write_run()
+    with matplotlib.rc_context({"axes.prop_cycle": matplotlib.cycler(color=["#123456"]), "figure.figsize": (5, 2)}):
+        picture = plot_curves(run)
+    assert picture.axes[0].get_lines()[0].get_color() == "#123456"
+    assert tuple(picture.get_size_inches()) == (5, 2)
+    with matplotlib.rc_context(paper_style(2)):
+        assert plot_curves(run).get_size_inches()[0] == 6.9
