@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from data.photographs import write_photos
 from stepnet.cli import main
+from stepnet.data.folders import find_images
 from stepnet.report.results import read_measurements
 from stepnet.training import Run
 from training import tiny  # registers the model `tiny`
@@ -42,6 +44,19 @@ def test_a_network_of_timm_is_converted_and_trained(tmp_path, capsys):
     ks = json.loads((out / "metrics.jsonl").read_text())["k"]
     assert ks and all(name.endswith("step_k") for name in ks)
     assert main(["evaluate", str(out)]) == 0
+
+
+def test_a_folder_of_images_is_trained_on_and_found_again(tmp_path, capsys, monkeypatch):
+    write_photos(tmp_path / "photos", splits=(".",), each=4)
+    monkeypatch.chdir(tmp_path)
+    options = ["--image-size", "16", "--epochs", "1", "--batch-size", "8", "--data-root", str(tmp_path / "root")]
+    assert main(["train", "tiniest", "--data", "photos", "--val-share", "0.4", *options]) == 0
+    [folder] = (tmp_path / "runs" / "photos").iterdir()
+    assert Run(folder).config.data == str(tmp_path / "photos")
+    monkeypatch.chdir("/")
+    assert main(["evaluate", str(folder)]) == 0
+    held_out = len(find_images(tmp_path / "photos", 0.4).validation)
+    assert f"{held_out} images" in capsys.readouterr().out
 
 
 def test_compare_prints_last_and_best_and_says_which(tmp_path, capsys):

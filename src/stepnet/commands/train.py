@@ -16,6 +16,7 @@ import tyro
 from tyro.conf import OmitArgPrefixes, Positional
 
 from stepnet.commands.columns import RIGHT, print_table
+from stepnet.data.lookup import lasting_name
 from stepnet.errors import UserError
 from stepnet.training.recipes import Recipe, default_recipe, get_recipe
 
@@ -43,7 +44,11 @@ class Training:
     """What `train` and `compare` share."""
 
     data: str = "digits"
-    """digits (embedded), cifar10, cifar100, imagenet."""
+    """digits (embedded), cifar10, cifar100, imagenet; or a folder with a folder of images for each class."""
+    image_size: int | None = None
+    """Of the images of a folder; their own size where they are small, else 224."""
+    val_share: float | None = None
+    """The share of a folder that is for validation where it has no val/ or test/: 0.1."""
     recipe: str | None = None
     """Name of the recipe; the paper's for this model (of several, the first) and data unless given."""
     scheme: str | None = None
@@ -80,6 +85,7 @@ class Training:
         recipe = get_recipe(self.recipe or default_recipe(model, self.data)).override(changes)
         shared = {f.name for f in dataclasses.fields(TrainConfig)} & {f.name for f in dataclasses.fields(Training)}
         options = {name: getattr(self, name) for name in shared - {"recipe", "compile"}}
+        options["data"] = lasting_name(self.data)
         images = 0 if self.data == "digits" else 50_000 * recipe.epochs
         compiled = images >= COMPILE_FROM if self.compile is None else self.compile
         config = TrainConfig(model=model, recipe=recipe, compile=compiled, **options)

@@ -52,6 +52,12 @@ def get_data(
     return folder_data(folder, data_root(root) / "decoded", image_size, val_share)
 
 
+def lasting_name(data: str) -> str:
+    """The name under which the data set is found from any folder: that of a folder is its whole path."""
+    folder = Path(data).expanduser()
+    return str(folder.absolute()) if data not in DATA_SETS and _is_folder(folder) else data
+
+
 def _is_folder(path: Path) -> bool:
     try:
         return path.is_dir()

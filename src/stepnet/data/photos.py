@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from stepnet.data.augment import Pixels
 from stepnet.data.datasets import Batch, Request
-from stepnet.data.images import UnreadableImage, centre_view, random_view, read_view
+from stepnet.data.images import MARGIN, UnreadableImage, centre_view, random_view, read_view
 from stepnet.data.normalise import Normalisation, statistics
 from stepnet.errors import UserError
 
@@ -54,6 +54,11 @@ class Photos:
     @property
     def shape(self) -> tuple[int, int, int]:
         return self.side, self.side, 3
+
+    @property
+    def resize(self) -> int:
+        """The shorter side, in pixels, of the images whose centre is the evaluation view."""
+        return round(MARGIN * self.side)
 
     def read(self, requests: Iterable[Request], normalise: Normalisation) -> Iterator[Batch]:
         """The batches asked for; files that cannot be decoded are missing from them."""

@@ -63,6 +63,7 @@ class Training(Record, frozen=True, kw_only=True):
     """How the weights came about."""
 
     data: str
+    val_share: float | None = None  # of a folder without images for validation
     epochs: Count
     recipe: dict[str, Any] = {}
     seed: int = 0

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import yaml
 
+from stepnet.data import Data, get_data
 from stepnet.errors import UserError
 from stepnet.files import whole_file
 from stepnet.schema import check_fields, read_as
@@ -31,6 +32,8 @@ class TrainConfig:
     start_like: str | None = None  # NAME or NAME:SCHEME: its initial weights where names and shapes agree
     out: str = ""
     data_root: str | None = None
+    image_size: int | None = None  # of a folder's images; their own where they are small, else 224
+    val_share: float | None = None  # of a folder without images for validation
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     compile: bool = False
     channels_last: bool = True
@@ -57,6 +60,10 @@ class TrainConfig:
     def evaluation_batch(self) -> int:
         """How many images are evaluated at once."""
         return self.eval_batch_size or self.recipe.batch_size
+
+    def read_data(self, root: str | None = None) -> Data:
+        """The data set, from the folder `root` of all data sets if not the run's own."""
+        return get_data(self.data, root or self.data_root, image_size=self.image_size, val_share=self.val_share)
 
     def write(self, path: Path) -> None:
         """As YAML, whole or not at all."""
@@ -91,7 +98,7 @@ def name_and_scheme(label: str) -> tuple[str, str | None]:
 def default_folder(config: TrainConfig) -> Path:
     """A folder that the same command finds again."""
     model = config.model.replace("/", "-") + (f"-{config.scheme}" if config.scheme else "")
-    return Path("runs") / config.data / f"{model}-{config.recipe.epochs}ep-seed{config.seed}"
+    return Path("runs") / Path(config.data).name / f"{model}-{config.recipe.epochs}ep-seed{config.seed}"
 
 
 def _plain(config: TrainConfig) -> dict[str, Any]:

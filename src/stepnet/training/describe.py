@@ -17,6 +17,7 @@ def describe_run(config: TrainConfig, data: Data, network: nn.Module) -> Descrip
     here = environment()
     training = Training(
         data=config.data,
+        val_share=config.val_share,
         epochs=0,
         recipe=plain(config.recipe),
         seed=config.seed,

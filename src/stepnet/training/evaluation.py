@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import nn
 
-from stepnet.data import Data, get_data
+from stepnet.data import Data, get_data, list_data
 from stepnet.data.batches import Batches
 from stepnet.data.normalise import Normalisation
 from stepnet.errors import UserError
@@ -70,7 +70,10 @@ def _test_set(description: Description, data: str | None, root: str | None) -> D
     name = data or (description.training.data if description.training else None)
     if name is None:
         raise UserError(f"{description.model} does not say on what it was trained: name the data to evaluate it on")
-    return get_data(name, root)
+    if name in list_data():
+        return get_data(name, root)
+    size = description.preprocessing.image_size if description.preprocessing else None
+    return get_data(name, root, image_size=size, val_share=description.training and description.training.val_share)
 
 
 def _check_classes(description: Description, tests: Data) -> None:

@@ -8,7 +8,7 @@ from types import TracebackType
 import torch
 from torch import nn
 
-from stepnet.data import Data, evaluation_batches, get_data, training_batches
+from stepnet.data import Data, evaluation_batches, training_batches
 from stepnet.errors import UserError
 from stepnet.nets.compiled import compiled
 from stepnet.nets.cost import takes_cost
@@ -30,7 +30,7 @@ class Job:
         self.config, self.recipe = config, config.recipe
         self.processes = Processes(config)
         self.accelerator = self.processes.accelerator
-        self.data: Data = get_data(config.data, config.data_root)
+        self.data: Data = config.read_data()
         self.net = self._placed(build_network(config, self.data))
         if self.recipe.running_cost == "kinetic" and not takes_cost(self.net):
             raise UserError(
