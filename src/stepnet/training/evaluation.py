@@ -73,7 +73,8 @@ def _test_set(description: Description, data: str | None, root: str | None) -> D
     if name in list_data():
         return get_data(name, root)
     size = description.preprocessing.image_size if description.preprocessing else None
-    return get_data(name, root, image_size=size, val_share=description.training and description.training.val_share)
+    share = description.training.val_share if description.training else None
+    return get_data(name, root, image_size=size, val_share=share)
 
 
 def _check_classes(description: Description, tests: Data) -> None:
