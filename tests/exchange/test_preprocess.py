@@ -53,13 +53,11 @@ def test_a_camera_that_was_turned(tmp_path):
 def test_what_is_no_picture_is_one_line(tmp_path):
     (tmp_path / "text.jpg").write_text("not a picture")
     (tmp_path / "script.jpg").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n")
-    Image.new("RGB", (1, 2000)).save(tmp_path / "long.png")
     cases = [
-        (tmp_path / "text.jpg", "is no picture that can be read"),
-        (tmp_path / "script.jpg", "is no picture that can be read"),  # Ghostscript is never started
-        (tmp_path / "long.png", "times the other"),
-        (tmp_path / "nowhere.png", "no such picture"),
-        (tmp_path, "not a picture"),
+        (tmp_path / "text.jpg", "is no image that can be read"),
+        (tmp_path / "script.jpg", "is no image that can be read"),  # Ghostscript is never started
+        (tmp_path / "nowhere.png", "No such file"),
+        (tmp_path, "not a regular file"),
         (np.zeros((8, 8, 3)), "a picture is a float64"),
         ([], "no pictures"),
     ]
@@ -67,3 +65,25 @@ def test_what_is_no_picture_is_one_line(tmp_path):
         with pytest.raises(UserError, match=said) as refused:
             preprocess(COLOUR, odd)
         assert "\n" not in str(refused.value)
+
+
+def test_a_photo_is_prepared_as_in_evaluation(tmp_path):
+    rng = np.random.default_rng(0)
+    for part in ("train", "val"):
+        for name in "ab":
+            (tmp_path / part / name).mkdir(parents=True)
+            for i in range(2):
+                pixels = rng.integers(0, 256, (150 + 20 * i, 200, 3), np.uint8)
+                Image.fromarray(pixels).save(tmp_path / part / name / f"{i}.png")
+    for size in (32, 140):  # decoded once, and whenever asked for
+        data = get_data(tmp_path, tmp_path / "cache", image_size=size)
+        images, _ = next(evaluation_batches(data, 4).epoch())
+        paths = sorted((tmp_path / "val").rglob("*.png"))
+        assert torch.equal(preprocess(prepared_like(data), paths), images)
+
+
+def test_a_data_set_that_makes_floats_itself_is_not_described():
+    items = [(torch.rand(3, 8, 8), label) for label in (0, 1, 0, 1)]
+    assert prepared_like(get_data((items, items))) is None
+    grey = [((image[:1] * 255).byte(), label) for image, label in items]
+    assert prepared_like(get_data((grey, grey))).channels == 1

@@ -35,3 +35,18 @@ def test_weights_of_another_architecture_are_named():
         UserError, match=r"are of another network than ResidualNetwork: 'norm\.bias', which only the file"
     ):
         load_weights(create_model("resnet20"), create_model("preact_resnet20").state_dict())
+
+
+def test_coefficients_enter_an_interval():
+    torch.manual_seed(0)
+    plain, lm = create_model("preact_resnet20").eval(), create_model("lm_resnet20", k=-0.5).eval()
+    for bound in ("stable", (-0.9, 0.1)):
+        bounded = create_model("lm_resnet20", k_bound=bound).eval()
+        load_weights(bounded, plain.state_dict())
+        torch.testing.assert_close(bounded(X), plain(X))
+        load_weights(bounded, lm.state_dict())
+        torch.testing.assert_close(bounded(X), lm(X))
+    with pytest.raises(UserError, match="build the network with that k_bound"):
+        load_weights(lm, bounded.state_dict())
+    with pytest.raises(UserError, match=r"stages\.0\.k = .* does not lie in k_bound, -0\.1 < k < 0\.1"):
+        load_weights(create_model("lm_resnet20", k_bound=(-0.1, 0.1)), lm.state_dict())

@@ -104,7 +104,7 @@ class GivenImages:
         return height, width, channels
 
     @property
-    def _of_bytes(self) -> bool:
+    def of_bytes(self) -> bool:
         import torch
 
         return self._first.dtype == torch.uint8
@@ -119,7 +119,7 @@ class GivenImages:
                 items = [self._item(index, seed) for index, seed in zip(indices.tolist(), seeds, strict=True)]
             images = torch.stack([image for image, _ in items]) if items else self._first[None][:0]
             labels = torch.tensor([label for _, label in items], dtype=torch.int64)
-            if self._of_bytes:
+            if self.of_bytes:
                 yield normalise(images.permute(0, 2, 3, 1).numpy()), labels
             else:
                 yield images.float().contiguous(memory_format=torch.channels_last), labels
@@ -127,7 +127,7 @@ class GivenImages:
     def statistics(self) -> Normalisation:
         """Of images that are bytes, the mean and deviation of `SAMPLE` of them; 0 and 1 for floats."""
         channels = self.shape[2]
-        if not self._of_bytes:
+        if not self.of_bytes:
             return Normalisation((0.0,) * channels, (1.0,) * channels)
         sample = np.linspace(0, len(self) - 1, min(len(self), SAMPLE)).round().astype(int).tolist()
         with _generators_kept():

@@ -55,27 +55,29 @@ def read_view(path: Path, side: int, look: Look, *, exact: bool = True) -> Pixel
     """
     try:
         with open_file(path, LARGEST_FILE) as file, Image.open(file, formats=FORMATS) as image:
-            turned = _turned(image)
-            width, height = _upright_size(image, turned)
-            view = look(width, height)
-            if not exact:
-                wanted = (side * width / (view.right - view.left), side * height / (view.bottom - view.top))
-                wanted_size = (math.ceil(wanted[turned]), math.ceil(wanted[1 - turned]))
-                image.draft(image.mode, wanted_size)
-            if image.width * image.height > LARGEST_IMAGE:
-                raise UserError(f"{image.width} x {image.height} pixels, more than {LARGEST_IMAGE:,}")
-            pixels = ImageOps.exif_transpose(image) if "exif" in image.info else image
-            if pixels.mode != "RGB":
-                pixels = _colours(pixels)
-            across, down = pixels.width / width, pixels.height / height
-            right, bottom = (
-                min(view.right * across, pixels.width),
-                min(view.bottom * down, pixels.height),
-            )  # but rounding
-            box = (view.left * across, view.top * down, right, bottom)
-            small = pixels.resize((side, side), Image.Resampling.BILINEAR, box, None if exact else 2.0)
+            return view_of(image, side, look, exact=exact)
     except Exception as error:  # a decoder raises whatever damaged bytes happen to mean
         raise UnreadableImage(f"{printable(path)} is no image that can be read ({_said(error, path)})") from None
+
+
+def view_of(image: Image.Image, side: int, look: Look, *, exact: bool = True) -> Pixels:
+    """The view of an image that is open, as `read_view` gives it."""
+    turned = _turned(image)
+    width, height = _upright_size(image, turned)
+    view = look(width, height)
+    if not exact:
+        wanted = (side * width / (view.right - view.left), side * height / (view.bottom - view.top))
+        wanted_size = (math.ceil(wanted[turned]), math.ceil(wanted[1 - turned]))
+        image.draft(image.mode, wanted_size)
+    if image.width * image.height > LARGEST_IMAGE:
+        raise UserError(f"{image.width} x {image.height} pixels, more than {LARGEST_IMAGE:,}")
+    pixels = ImageOps.exif_transpose(image) if "exif" in image.info else image
+    if pixels.mode != "RGB":
+        pixels = _colours(pixels)
+    across, down = pixels.width / width, pixels.height / height
+    right, bottom = min(view.right * across, pixels.width), min(view.bottom * down, pixels.height)  # but rounding
+    box = (view.left * across, view.top * down, right, bottom)
+    small = pixels.resize((side, side), Image.Resampling.BILINEAR, box, None if exact else 2.0)
     array: Pixels = np.asarray(small)
     return array[:, ::-1] if view.mirrored else array
 

@@ -8,7 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from stepnet.errors import UserError
+from stepnet.nets.bounds import Bound
 from stepnet.tensors import first_difference
+
+FREE = "_free"  # ends the name of a k that is kept in an interval
 
 
 def load_weights(
@@ -32,14 +35,28 @@ def load_weights(
     difference = first_difference(kept, given)
     if difference is not None:
         raise UserError(f"{where} are of another network than {type(network).__name__}: {difference}")
-    zeros = {name: torch.zeros_like(own[name]) for name in fresh}
-    network.load_state_dict({**own, **given, **zeros})
+    begun = {name: _free(network, name, weights, own[name]) for name in fresh}
+    network.load_state_dict({**own, **given, **begun})
     return sorted(fresh | dropped | heads)
 
 
 def is_coefficient(name: str) -> bool:
     """Whether a parameter is a scheme's `k`: `stages.0.k` in our networks, `layer1.0.step_k` in converted ones."""
-    return name.rpartition(".")[2] in ("k", "step_k")
+    return name.rpartition(".")[2].removesuffix(FREE) in ("k", "step_k")
+
+
+def _free(network: nn.Module, name: str, weights: Mapping[str, Tensor], like: Tensor) -> Tensor:
+    """The parameter of `k = 0`; under a bound, of `k = 0` or of the `k` that the weights have without one."""
+    if name + FREE in weights:
+        raise UserError(f"{name} is kept in an interval there, and is free here: build the network with that k_bound")
+    k = weights.get(name.removesuffix(FREE), torch.zeros_like(like))
+    module = network.get_submodule(name.rpartition(".")[0])
+    bound = getattr(module, "bound", None) or getattr(getattr(module, "step_role", None), "bound", None)
+    if not isinstance(bound, Bound):
+        return k
+    if not bool(((bound.low < k) & (k < bound.high)).all()):
+        raise UserError(f"{name.removesuffix(FREE)} = {k.flatten().tolist()} does not lie in k_bound, {bound}")
+    return bound.free(k)
 
 
 def shape_of(weights: Mapping[str, Tensor]) -> dict[str, int]:
