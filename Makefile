@@ -1,5 +1,7 @@
 # Each target does its own set-up: .venv is made from constraints.txt when it is missing or out of date.
-PYTHON ?= python3.11
+# The first Python from 3.11 on that is found; PYTHON=… names another.
+PYTHON ?= $(shell for each in python3 python3.13 python3.12 python3.11 python; do \
+	$$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$each && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -9,6 +11,7 @@ STAMP := $(VENV)/.installed
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
+	test -n "$(PYTHON)" || { echo "make: stepnet needs Python 3.11 or later: make PYTHON=/path/to/python" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'

@@ -11,7 +11,6 @@ The images are CIFAR-10 where it has been fetched, else noise of the same shape:
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import os
 import platform
@@ -28,6 +27,7 @@ from rich.table import Table
 
 from stepnet.data import Augmentation, Data, ImageSet, get_data, training_batches
 from stepnet.errors import UserError
+from stepnet.extras import import_extra
 
 BATCH, WORKERS = 128, 2
 
@@ -99,10 +99,7 @@ def stepnet_epoch(data: Data) -> Epoch:
 
 
 def torchvision_epoch(data: Data, length: int) -> Epoch:
-    if torch.version.cuda is None:
-        declare_missing_operators()
-    from torchvision.transforms import v2
-
+    v2 = import_extra("torchvision.transforms.v2")
     transform = v2.Compose(
         [
             v2.RandomCrop(32, padding=4),
@@ -125,15 +122,6 @@ def torchvision_epoch(data: Data, length: int) -> Epoch:
     sampler = torch.utils.data.RandomSampler(dataset, num_samples=length)
     loader = torch.utils.data.DataLoader(dataset, BATCH, sampler=sampler, num_workers=WORKERS, persistent_workers=True)
     return lambda _: loader
-
-
-@functools.cache  # keeps the library alive, and its operators with it
-def declare_missing_operators() -> torch.library.Library:
-    """torchvision's wheel does not import beside a CPU-only torch until these two schemas, unused here, exist."""
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for operator in ("nms", "qnms"):
-        library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return library
 
 
 if __name__ == "__main__":

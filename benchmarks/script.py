@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
-from peers import declare_missing_operators
 
+from stepnet.extras import import_extra
 from stepnet.timing.harness import Row, print_rows, write_rows
 
 RESULTS = Path(__file__).parents[1] / "results" / "benchmarks.json"
@@ -22,7 +22,7 @@ def measure(section: str, about: str | None, rows: Callable[[int], Iterable[Row]
     parser.add_argument("--out", type=Path, default=RESULTS, help="the JSON file of the figures")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    declare_missing_operators()
+    import_extra("torchvision")  # peers import it themselves
     measured = []
     for row in rows(options.repeats):
         print(f"{row.what}: {row.value} {row.unit}", file=sys.stderr, flush=True)

@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from input_pipeline import declare_missing_operators
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
 from stepnet import create_model
+from stepnet.extras import import_extra
 from stepnet.nets import ResidualNetwork, Stage
 
 
@@ -159,14 +159,12 @@ class BlockClock:
 
 def torchvision_depth(model: nn.Module, probabilities: list[float]) -> nn.Module:
     """A copy of the network with torchvision's StochasticDepth around each block."""
-    if torch.version.cuda is None:
-        declare_missing_operators()
-    from torchvision.ops import StochasticDepth
+    depth = import_extra("torchvision.ops").StochasticDepth
 
     class Dropped(nn.Module):
         def __init__(self, block: nn.Module, survival: float) -> None:
             super().__init__()
-            self.block, self.drop = block, StochasticDepth(1 - survival, "batch")
+            self.block, self.drop = block, depth(1 - survival, "batch")
 
         def forward(self, u: Tensor, i: int = 0) -> Tensor:
             return self.drop(self.block(u, i))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import sys
+import contextlib
 
 import hypothesis
 import pytest
 import torch
+
+from stepnet.errors import UserError
+from stepnet.extras import import_extra
 
 # The same examples in every run, however busy the machine; `--hypothesis-profile=explore` looks for new ones.
 hypothesis.settings.register_profile("explore", deadline=None, max_examples=1000)
@@ -14,6 +17,10 @@ hypothesis.settings.register_profile(
     "repeatable", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("repeatable")
+
+# Tests import torchvision and timm themselves, which works only after the library has made it work.
+with contextlib.suppress(UserError):
+    import_extra("torchvision")
 
 # Two workers on two cores: threads of their own would only wait for each other.
 torch.set_num_threads(1)
@@ -31,27 +38,3 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> None:
     for registry in (SCHEMES, MODELS, DATA_SETS, NOISES, RECIPES):
         monkeypatch.setattr(registry, "entries", dict(registry.entries))
         monkeypatch.setattr(registry, "aliases", dict(registry.aliases))
-
-
-_declared: list[torch.library.Library] = []  # alive as long as the tests: its operators go with the object
-
-
-def _declare_torchvision_operators() -> None:
-    """Let `import torchvision` work beside a CPU-only torch, where its compiled operators are missing.
-
-    It fails for the want of two schemas that none of the tests calls; declaring them is enough.
-    """
-    try:
-        import torchvision  # noqa: F401
-    except ImportError:
-        return
-    except RuntimeError:
-        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
-            del sys.modules[name]  # half imported
-        library = torch.library.Library("torchvision", "FRAGMENT")
-        for operator in ("nms", "qnms"):
-            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _declared.append(library)
-
-
-_declare_torchvision_operators()

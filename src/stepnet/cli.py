@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from stepnet.errors import UserError, unknown
+from stepnet.extras import missing_extra
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")
 
@@ -66,6 +67,11 @@ def main(argv: list[str] | None = None) -> int:
         return run(words)
     except UserError as error:
         print(f"stepnet: {error}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        if (told := missing_extra(error)) is None:
+            raise
+        print(f"stepnet: {told}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

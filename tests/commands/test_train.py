@@ -37,15 +37,6 @@ def test_train_evaluate_and_train_again(tmp_path, capsys):
     assert read_measurements(tmp_path)[0].test_error == entry["test_error"]
 
 
-def test_a_network_of_timm_is_converted_and_trained(tmp_path, capsys):
-    out = tmp_path / "run"
-    assert main(["train", "timm/resnet18", "--scheme", "lm", *SMALL, "--out", str(out)]) == 0
-    assert "k_n by layer" in capsys.readouterr().out
-    ks = json.loads((out / "metrics.jsonl").read_text())["k"]
-    assert ks and all(name.endswith("step_k") for name in ks)
-    assert main(["evaluate", str(out)]) == 0
-
-
 def test_a_folder_of_images_is_trained_on_and_found_again(tmp_path, capsys, monkeypatch):
     write_photos(tmp_path / "photos", splits=(".",), each=4)
     monkeypatch.chdir(tmp_path)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
 import pytest
 import torch
 
@@ -42,20 +39,3 @@ def test_names() -> None:
 def test_unknown_names_are_told_with_the_nearest(name: str, message: str) -> None:
     with pytest.raises(stepnet.UserError, match=message):
         load_foreign(name)
-
-
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (ModuleNotFoundError("No module named 'timm'"), "timm is not installed"),
-        (RuntimeError("operator torchvision::nms does not exist\nand more"), "the installed torchvision does not fit"),
-    ],
-)
-def test_a_library_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch, error: Exception, message: str) -> None:
-    def fail(name: str) -> Any:
-        raise error
-
-    monkeypatch.setattr(importlib, "import_module", fail)
-    with pytest.raises(stepnet.UserError, match=message) as caught:
-        load_foreign("timm/resnet18")
-    assert "\n" not in str(caught.value)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
-import torch
 from torch import nn
 
-from stepnet.errors import UserError, first_line, unknown
+from stepnet.errors import UserError, unknown
+from stepnet.extras import import_extra
 from stepnet.nets.origin import remember_origin
 
 LIBRARIES = ("timm", "torchvision")
@@ -27,9 +26,10 @@ def load_foreign(name: str, num_classes: int = 1000, in_channels: int = 3, **opt
     if model not in known:
         raise unknown(f"{library} model", model, known)
     if library == "timm":
-        built: nn.Module = _import("timm").create_model(model, num_classes=num_classes, in_chans=in_channels, **options)
+        create = import_extra("timm").create_model
+        built: nn.Module = create(model, num_classes=num_classes, in_chans=in_channels, **options)
     else:
-        built = _import("torchvision.models").get_model(model, num_classes=num_classes, **options)
+        built = import_extra("torchvision.models").get_model(model, num_classes=num_classes, **options)
         built = built if in_channels == 3 else _with_channels(built, in_channels, name)
     weightless = {key: value for key, value in options.items() if key not in ("pretrained", "weights")}
     return remember_origin(built, name, {"num_classes": num_classes, "in_channels": in_channels, **weightless})
@@ -40,22 +40,9 @@ def list_foreign(library: str) -> list[str]:
     if library not in LIBRARIES:
         raise unknown("library", library, LIBRARIES)
     if library == "timm":
-        return list(_import("timm").list_models())
-    models = _import("torchvision.models")
+        return list(import_extra("timm").list_models())
+    models = import_extra("torchvision.models")
     return list(models.list_models(module=models))
-
-
-def _import(module: str) -> Any:
-    library = module.partition(".")[0]
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise UserError(f"{library} is not installed ({error}): pip install {library}") from None
-    except RuntimeError as error:  # timm imports torchvision too
-        raise UserError(
-            f"cannot import {library}: the installed torchvision does not fit torch {torch.__version__} "
-            f"({first_line(error)}); install the torchvision that was built for it"
-        ) from None
 
 
 def _with_channels(model: nn.Module, in_channels: int, name: str) -> nn.Module:
