@@ -11,14 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from scipy import stats
-
 from stepnet.errors import UserError
 from stepnet.nets.profile import Profile
 from stepnet.nets.registry import model_entry
 from stepnet.report.costs import cost
 from stepnet.report.paper import CIFAR, IMAGENET, STOCHASTIC
 from stepnet.training.config import INCIDENTAL, TrainConfig
+from stepnet.training.paired import PairedDifferences
 from stepnet.training.run import Environment, EpochMetrics, Run
 
 Coefficients = dict[str, float]  # k_n by the name of its layer; the mean where there is one for each channel
@@ -135,25 +134,10 @@ class NetworkRuns:
         return None
 
 
-@dataclass(frozen=True)
-class PairedDifference:
-    """Error of one network minus that of another, seed by seed: the mean, and half the 95 % t-interval."""
-
-    mean: float
-    half_width: float  # NaN for one pair
-    pairs: int
-
-
-def paired_difference(one: NetworkRuns, other: NetworkRuns) -> PairedDifference | None:
-    """Over the seeds that both have complete."""
+def paired_differences(one: NetworkRuns, other: NetworkRuns) -> PairedDifferences:
+    """Of the last test errors, over the seeds that both have complete."""
     errors = [{run.config.seed: run.last_error for run in group.counted} for group in (one, other)]
-    gaps = [errors[0][seed] - errors[1][seed] for seed in sorted(errors[0].keys() & errors[1].keys())]
-    gaps = [gap for gap in gaps if math.isfinite(gap)]
-    if not gaps:
-        return None
-    n = len(gaps)
-    spread = statistics.stdev(gaps) / math.sqrt(n) * float(stats.t.ppf(0.975, n - 1)) if n > 1 else math.nan
-    return PairedDifference(statistics.fmean(gaps), spread, n)
+    return PairedDifferences.of(errors[0], errors[1])
 
 
 def read_histories(folders: Iterable[Path]) -> list[RunHistory]:

@@ -16,7 +16,7 @@ from typing import Any
 import stepnet
 from stepnet.files import whole_file
 from stepnet.report.charts import coefficients_words, compression_words, curves_words, section_data
-from stepnet.report.histories import NetworkRuns, RunHistory, by_data, paired_difference, read_histories
+from stepnet.report.histories import NetworkRuns, RunHistory, by_data, paired_differences, read_histories
 
 NOTHING = "–"
 # Nothing from outside: a browser refuses any request that a stranger's run folder might smuggle in.
@@ -248,11 +248,7 @@ def _spread(network: NetworkRuns, of: Callable[[RunHistory], float], middle: boo
 def _difference(network: NetworkRuns, first: NetworkRuns) -> str:
     if network is first:
         return NOTHING
-    found = paired_difference(network, first)
-    if found is None:
-        return "no common seed"
-    half_width = f" ± {found.half_width:.2f}" if found.pairs > 1 else ""
-    return f"{found.mean:+.2f}{half_width} ({_plural(found.pairs, 'pair')})"
+    return str(paired_differences(network, first)) or "no common seed"
 
 
 def _figure(value: float, digits: int = 2) -> str:
