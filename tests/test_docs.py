@@ -13,7 +13,7 @@ from stepnet.commands.train import Compare, Train
 from stepnet.conversion.foreign import is_foreign
 from stepnet.data import datasets
 from stepnet.nets import model_entry
-from stepnet.training.config import name_and_scheme
+from stepnet.training.config import read_label
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("*.md")])
@@ -53,7 +53,7 @@ def test_a_command_has_these_flags_and_names(arguments: list[str], shown: str) -
     command = parse(COMMANDS[arguments[0]].load(), arguments[0], arguments[1:])  # refuses what is unknown
     if isinstance(command, Train | Compare):
         for name in command.models if isinstance(command, Compare) else [command.model]:
-            assert is_foreign(name) or model_entry(name_and_scheme(name)[0])
+            assert is_foreign(name) or model_entry(read_label(name)[0])
             command.config(name)
             assert command.data in (*datasets.list_data(), "flowers")  # the folder of docs/your_images.md
 

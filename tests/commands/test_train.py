@@ -1,12 +1,14 @@
 """`stepnet train`, `compare` and `evaluate` as a person meets them."""
 
 import json
+import sys
 
 import pytest
 
 from data.photographs import write_photos
 from stepnet.cli import main
 from stepnet.data.folders import find_images
+from stepnet.nets.registry import MODELS
 from stepnet.report.results import read_measurements
 from stepnet.training import Run
 from training import tiny  # registers the model `tiny`
@@ -72,6 +74,60 @@ def test_compare_sets_schemes_side_by_side(tmp_path, capsys):
     assert Run(tmp_path / "tiny-euler-seed0").config.start_like == "tiny"
 
 
+def test_options_of_the_model_are_trained_recorded_and_resumed(tmp_path, capsys):
+    out = tmp_path / "run"
+    command = ["train", "tiny:lm", "--model-kwargs", "dt=0.5", "k_per_channel=True", *SMALL, "--out", str(out)]
+    assert main(command) == 0
+    assert Run(out).config.model_kwargs == {"dt": 0.5, "k_per_channel": True}
+    assert all(len(k) > 1 for k in Run(out).metrics()[0]["k"].values())
+    assert main(command) == 0 and "done already" in capsys.readouterr().out
+    assert main(["evaluate", str(out)]) == 0
+    assert main([*command[:3], "dt=0.25", *command[4:]]) == 2
+    assert "model_kwargs = {'dt': 0.5" in capsys.readouterr().err
+
+
+def test_a_config_file_is_where_flags_begin(tmp_path, capsys):
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert main(["train", "tiny", "--model-kwargs", "dt=0.5", *SMALL, "--seed", "3", "--out", str(first)]) == 0
+    file = str(first / "config.yaml")
+    assert main(["train", "--config", file, "--lr", "0.01", "--out", str(second)]) == 0
+    one, two = Run(first).config, Run(second).config
+    assert (two.model, two.seed, two.model_kwargs) == ("tiny", 3, {"dt": 0.5})
+    assert two.recipe == one.recipe.override({"lr": 0.01}) and one.recipe.lr != 0.01
+    capsys.readouterr()
+    assert main(["train", "--config", str(tmp_path / "none.yaml")]) == 2
+    assert "not the config of a stepnet run" in capsys.readouterr().err
+
+
+def test_a_module_of_ones_own_is_remembered_in_the_run(tmp_path, monkeypatch, capsys):
+    (tmp_path / "my_nets.py").write_text(
+        "from stepnet.nets import register_model\n"
+        "from stepnet.nets.resnet import cifar_resnet\n"
+        "@register_model('mine', family='mine')\n"
+        "def mine(**options):\n    return cifar_resnet(8, **options)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert main(["train", "mine", *SMALL, "--out", "run"]) == 2
+    assert main(["train", "mine", "--import", "my_nets", *SMALL, "--out", "run"]) == 0
+    del MODELS.entries["mine"], sys.modules["my_nets"]  # as in a new process
+    assert main(["evaluate", "run"]) == 0
+    assert main(["inspect", "run"]) == 0
+    del MODELS.entries["mine"]
+    capsys.readouterr()
+    assert main(["train", "mine", "--import", "no_such_module"]) == 2
+    assert "cannot import 'no_such_module'" in capsys.readouterr().err
+
+
+def test_a_failed_start_does_not_block_the_corrected_command(tmp_path, capsys):
+    out = ["--out", str(tmp_path / "run")]
+    assert main(["train", "tiny", *SMALL, "--lr", "1e18", *out]) == 2
+    assert main(["train", "tiny", *SMALL, "--lr", "0.01", *out]) == 0
+    assert main(["train", "tiny", *SMALL, "--lr", "0.02", *out]) == 2
+    assert "replace it by --overwrite" in capsys.readouterr().err
+    assert main(["train", "tiny", *SMALL, "--lr", "0.02", *out, "--overwrite"]) == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -82,6 +138,10 @@ def test_compare_sets_schemes_side_by_side(tmp_path, capsys):
         (["train", "tiny", "--seed", "-1"], "seed = -1: expected 0 or more"),
         (["train", "tiny", "--seed", str(10**30)], "seed = 1000000000000000000000000000000: "),
         (["train", "tiny", "--momentum", "0", "--nesterov", "True"], "nesterov = True: expected momentum with it"),
+        (["train", "tiny", "--model-kwargs", "dtt=0.5"], "takes no option 'dtt': did you mean 'dt'"),
+        (["train", "tiny", "--model-kwargs", "dt"], "option 'dt': expected NAME=VALUE"),
+        (["train", "tiny:lm", "--scheme", "euler"], "names the scheme 'lm', --scheme 'euler': leave one of them"),
+        (["train", "tiny", "--log", "wandb"], "--log wandb needs the package wandb"),
         (["train", "tiny", "--scheme", "eulr"], "unknown scheme 'eulr': did you mean 'euler'"),
         (["train", "tiny", "--precision", "fp16"], "precision fp16 needs a GPU"),
         (["train", "tiny", "--sync-bn"], "synchronised batch norm is for GPUs"),

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from stepnet import UserError
-from stepnet.training.config import TrainConfig, name_and_scheme
+from stepnet.training.config import TrainConfig, default_folder, read_kwargs, read_label, write_label
 from stepnet.training.recipes import RECIPES
 
 
@@ -25,17 +25,55 @@ def test_only_what_changes_the_computation_is_a_difference():
 @pytest.mark.parametrize(
     ("label", "parts"),
     [
-        ("resnet20", ("resnet20", None)),
-        ("resnet20:lm", ("resnet20", "lm")),
-        ("timm/resnet18:lm", ("timm/resnet18", "lm")),
+        ("resnet20", ("resnet20", None, {})),
+        ("resnet20:lm", ("resnet20", "lm", {})),
+        ("timm/resnet18:lm", ("timm/resnet18", "lm", {})),
+        ("lm_resnet20,k=-0.5,k_bound=(-1,1)", ("lm_resnet20", None, {"k": -0.5, "k_bound": [-1, 1]})),
+        ("resnet20:lm,k_bound=stable", ("resnet20", "lm", {"k_bound": "stable"})),
     ],
 )
-def test_a_label_is_a_name_and_a_scheme(label, parts):
-    assert name_and_scheme(label) == parts
+def test_a_label_is_a_name_a_scheme_and_options(label, parts):
+    assert read_label(label) == parts
 
 
-@pytest.mark.parametrize("text", ["", "[1, 2]", "model: resnet20", ": :"])
+@pytest.mark.parametrize("text", ["", "[1, 2]", "data: digits", ": :"])
 def test_another_file_is_told_in_one_line(tmp_path, text):
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(UserError, match="not the config of a stepnet run"):
         TrainConfig.read(tmp_path / "config.yaml")
+
+
+def test_a_label_is_read_as_it_was_written():
+    label = read_label("timm/resnet18:lm,k=-0.5,k_bound=stable,widths=(1,2)")
+    assert read_label(write_label(label)) == label
+
+
+@pytest.mark.parametrize("word", ["dt", "dt 3", "=3", "d t=3"])
+def test_an_option_without_name_or_value_is_refused(word):
+    with pytest.raises(UserError, match=r"expected NAME=VALUE, as in dt=0\.5"):
+        read_kwargs([word])
+
+
+@pytest.mark.parametrize("name", ["num_classes", "in_channels", "scheme"])
+def test_what_others_say_is_no_option_of_the_model(name):
+    with pytest.raises(UserError, match=f"model_kwargs {name} = 3: "):
+        TrainConfig("resnet20", model_kwargs={name: 3})
+
+
+def test_default_folders_tell_apart_what_was_changed():
+    base = TrainConfig("lm_resnet20", "cifar10", recipe=RECIPES["cifar10"])
+
+    def name(**changes):
+        return str(default_folder(dataclasses.replace(base, **changes)))
+
+    def recipe(**changes):
+        return base.recipe.override(changes)
+
+    assert name() == "runs/cifar10/lm_resnet20-160ep-seed0"
+    assert name(recipe=recipe(epochs=16)) == "runs/cifar10/lm_resnet20-16ep-seed0"  # milestones move along
+    assert name(recipe=RECIPES["fast"]) == "runs/cifar10/lm_resnet20-fast-15ep-seed0"
+    assert name(recipe=recipe(lr=0.05)) == "runs/cifar10/lm_resnet20-lr=0.05-160ep-seed0"
+    assert name(model_kwargs={"dt": 0.5}) == "runs/cifar10/lm_resnet20-dt=0.5-160ep-seed0"
+    assert name(data="/photos/my cats") == "runs/my-cats/lm_resnet20-160ep-seed0"
+    long = name(model_kwargs={f"option_{n}": "x" * 90 for n in range(5)})
+    assert len(long) < 200 and long != name(model_kwargs={f"option_{n}": "y" * 90 for n in range(5)})

@@ -196,3 +196,17 @@ def test_what_a_killed_write_left_is_swept_at_the_next_start(tmp_path):
     (here.folder / left[0]).touch()  # it may have been renamed between the look and the kill
     here.open(tiny_config(tmp_path / "a"), resume=True).close()
     assert {path.name for path in here.folder.iterdir()} == {"config.yaml", ".lock"}
+
+
+def test_a_run_without_a_finished_epoch_gives_way_and_any_other_to_overwrite(tmp_path):
+    here, config, other = Run(tmp_path / "a"), tiny_config(tmp_path / "a"), tiny_config(tmp_path / "a", seed=1)
+    here.open(config, resume=True).close()
+    here.last.write_bytes(b"of a run that diverged")
+    here.open(other, resume=True).close()
+    assert here.config == other and not here.last.exists()
+    write_lines(here, 0)
+    (here.folder / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"seed = 1 there, 0 here; name another --out, or replace it by --overwrite"):
+        here.open(config, resume=True)
+    here.open(config, resume=True, overwrite=True).close()
+    assert here.config == config and here.metrics() == [] and (here.folder / "notes.txt").exists()

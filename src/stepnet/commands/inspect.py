@@ -46,9 +46,11 @@ class Inspect:
 
         if Path(self.model).exists():
             from stepnet.exchange.files import description_of, load
+            from stepnet.training.run import import_modules_of
 
             if self.scheme is not None:
                 raise UserError(f"{self.model} is trained, and has its scheme: leave out --scheme {self.scheme}")
+            import_modules_of(self.model)
             network = load(self.model)
             return sketch(network, f"{description_of(network).model} ({self.model})")
         torch.manual_seed(0)  # a new network's k are drawn at random

@@ -27,10 +27,18 @@ def parse(kind: Callable[..., Command], name: str, words: Sequence[str], example
     shown = [f"  stepnet {example}" for example in examples]
     description = "\n".join([inspect.getdoc(kind) or "", *(["", "examples:", *shown] if shown else [])])
     told = io.StringIO()
+    defaults = getattr(kind, "defaults", None)  # a command may begin from a file that the words name
+    default = None if defaults is None else defaults(words)
     try:
         with redirect_stderr(told):  # tyro draws a box of many lines
             command, unknown = tyro.cli(
-                kind, prog=prog, description=description, args=words, registry=REGISTRY, return_unknown_args=True
+                kind,
+                prog=prog,
+                description=description,
+                args=words,
+                registry=REGISTRY,
+                return_unknown_args=True,
+                **({} if default is None else {"default": default}),
             )
     except SystemExit as stop:
         if stop.code in (0, None):

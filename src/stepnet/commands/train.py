@@ -6,11 +6,11 @@ import dataclasses
 import json
 import sys
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, Self
 
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional
@@ -51,6 +51,8 @@ class Training:
     """The share of a folder that is for validation where it has no val/ or test/: 0.1."""
     recipe: str | None = None
     """Name of the recipe; the paper's for this model (of several, the first) and data unless given."""
+    model_kwargs: list[str] = field(default_factory=list)
+    """Options of the model, as create_model takes them: dt=0.5 k_per_channel=True."""
     scheme: str | None = None
     """March the blocks of each model by this scheme, not by its own; puts it into timm/ and torchvision/ networks."""
     seed: int = 0
@@ -73,22 +75,60 @@ class Training:
     """Save at least every so many steps …"""
     checkpoint_minutes: float = 5.0
     """… and every so many minutes."""
-    log: Literal["none", "tensorboard"] = "none"
+    log: Literal["none", "tensorboard", "wandb"] = "none"
     """Where else the lines of metrics.jsonl go."""
+    imports: Annotated[list[str], tyro.conf.arg(name="import", metavar="MODULE")] = field(default_factory=list)
+    """Modules with models, schemes or data of your own; the run remembers them."""
+    config: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Begin from this config, such as a run's config.yaml; flags override it."""
     overrides: OmitArgPrefixes[Overrides] = field(default_factory=Overrides)
+    given: tyro.conf.Suppress[Any] = None
 
-    def config(self, model: str, out: Path | None = None) -> TrainConfig:
+    @classmethod
+    def defaults(cls, words: Sequence[str]) -> Self | None:
+        """What the flags override: the file of --config, if the words name one."""
+        after = [*words[1:], ""]
+        named = [w.partition("=")[2] or after[i] for i, w in enumerate(words) if w.partition("=")[0] == "--config"]
+        if not named:
+            return None
+        from stepnet.training.config import TrainConfig
+
+        config = TrainConfig.read(Path(named[-1]))
+        fields = {f.name for f in dataclasses.fields(cls)}
+        shared = fields & {f.name for f in dataclasses.fields(TrainConfig)} - {"recipe", "out"}
+        values = {name: getattr(config, name) for name in shared} | {"imports": list(config.imports)}
+        values["model_kwargs"] = [f"{name}={value!r}" for name, value in config.model_kwargs.items()]
+        if "models" in fields:
+            values["models"] = [config.model]
+        return cls(**values, config=Path(named[-1]), given=config)
+
+    def run_config(self, model: str, out: Path | None = None) -> TrainConfig:
         """The whole config of one run."""
-        from stepnet.training.config import TrainConfig, default_folder
+        from stepnet.training.config import TrainConfig, default_folder, import_modules, read_kwargs, read_label
 
+        import_modules(self.imports)
+        label = read_label(model)
+        if label.scheme and self.scheme and label.scheme != self.scheme:
+            raise UserError(f"{model} names the scheme {label.scheme!r}, --scheme {self.scheme!r}: leave one of them")
         changes = {k: v for k, v in dataclasses.asdict(self.overrides).items() if v is not None}
-        recipe = get_recipe(self.recipe or default_recipe(model, self.data)).override(changes)
+        usual = get_recipe(self.recipe or default_recipe(label.model, self.data))
+        recipe = (usual if self.given is None or self.recipe else self.given.recipe).override(changes)
         shared = {f.name for f in dataclasses.fields(TrainConfig)} & {f.name for f in dataclasses.fields(Training)}
-        options = {name: getattr(self, name) for name in shared - {"recipe", "compile"}}
-        options["data"] = lasting_name(self.data)
+        options = {name: getattr(self, name) for name in shared}
         images = 0 if self.data == "digits" else 50_000 * recipe.epochs
-        compiled = images >= COMPILE_FROM if self.compile is None else self.compile
-        config = TrainConfig(model=model, recipe=recipe, compile=compiled, **options)
+        config = dataclasses.replace(
+            self.given or TrainConfig(label.model),
+            **options
+            | {
+                "model": label.model,
+                "scheme": label.scheme or self.scheme,
+                "model_kwargs": {**read_kwargs(self.model_kwargs), **label.kwargs},
+                "data": lasting_name(self.data),
+                "imports": tuple(self.imports),
+                "recipe": recipe,
+                "compile": images >= COMPILE_FROM if self.compile is None else self.compile,
+            },
+        )
         return dataclasses.replace(config, out=str(out or default_folder(config)))
 
 
@@ -100,19 +140,21 @@ class Train(Training):
     """
 
     model: Annotated[Positional[str], tyro.conf.arg(metavar="MODEL")]
-    """A name from `stepnet models`, or timm/NAME, torchvision/NAME."""
+    """A name from `stepnet models`, or timm/NAME, torchvision/NAME; NAME:SCHEME marches its blocks by that scheme."""
     out: Path | None = None
     """The run's folder; runs/DATA/MODEL-… unless given."""
     resume: bool = True
     """Go on from the folder's checkpoint; with --no-resume a folder that holds a run is refused."""
+    overwrite: bool = False
+    """Replace a run that the folder holds."""
 
     def __call__(self) -> None:
-        from stepnet.training import train
+        from stepnet.training import train_config
         from stepnet.training.display import Display
 
-        config = self.config(self.model, self.out)
+        config = self.run_config(self.model, self.out)
         with shown(Display(self.model)) as display:
-            run = train(config, self.resume, display)
+            run = train_config(config, self.resume, display, overwrite=self.overwrite)
         if display.quiet:
             return
         last = run.finished()[-1]
@@ -147,7 +189,7 @@ class Compare(Training):
             raise UserError(f"models {' '.join(self.models)}: expected one or more different names")
         if self.seeds < 1:
             raise UserError(f"seeds = {self.seeds}: expected 1 or more")
-        base = self.config(self.models[0], self.out)
+        base = self.run_config(self.models[0], self.out)
         display = Display("")
         with shown(display):
             rows = compare(self.models, base, self.seeds, self.out, display.titled)
@@ -187,7 +229,9 @@ class Evaluate:
 
     def __call__(self) -> None:
         from stepnet.training import Run, evaluate
+        from stepnet.training.run import import_modules_of
 
+        import_modules_of(self.run)
         found = evaluate(self.run, self.which, self.data_root, self.data)
         if self.json:
             print(json.dumps({"run": str(self.run), "which": self.which, **found._asdict()}, indent=2))

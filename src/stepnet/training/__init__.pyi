@@ -1,10 +1,11 @@
 from .comparison import Comparison as Comparison
 from .comparison import compare as compare
 from .config import TrainConfig as TrainConfig
+from .entry import train as train
 from .evaluation import Evaluation as Evaluation
 from .evaluation import evaluate as evaluate
 from .loop import Watcher as Watcher
-from .loop import train as train
+from .loop import train_config as train_config
 from .recipes import RECIPES as RECIPES
 from .recipes import Recipe as Recipe
 from .recipes import get_recipe as get_recipe

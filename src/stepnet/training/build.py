@@ -12,18 +12,19 @@ from stepnet.data import Data
 from stepnet.errors import UserError
 from stepnet.nets import create_model
 from stepnet.nets.residual import vectors
-from stepnet.training.config import TrainConfig, name_and_scheme
+from stepnet.training.config import TrainConfig, read_label
 from stepnet.training.recipes import Recipe
 
 
 def build_network(config: TrainConfig, data: Data) -> nn.Module:
     """The network with the weights that (model, seed) fix; with `start_like`, that model's where they agree."""
     network = _seeded(config, data)
-    first = None if config.start_like is None else name_and_scheme(config.start_like)
-    if first is not None and first != (config.model, config.scheme):
-        name, scheme = first
-        reference = _seeded(dataclasses.replace(config, model=name, scheme=scheme), data).state_dict()
-        own = network.state_dict()
+    if config.start_like is None:
+        return network
+    name, scheme, kwargs = read_label(config.start_like)
+    first = dataclasses.replace(config, model=name, scheme=scheme, model_kwargs=kwargs)
+    if (first.model, first.scheme, first.model_kwargs) != (config.model, config.scheme, config.model_kwargs):
+        reference, own = _seeded(first, data).state_dict(), network.state_dict()
         shared = {n: t for n, t in reference.items() if n in own and own[n].shape == t.shape}
         network.load_state_dict(own | shared)
     return network
@@ -53,6 +54,7 @@ def _own(config: TrainConfig, data: Data) -> nn.Module:
         options["scheme"] = config.scheme
     if recipe.stochastic_depth is not None:
         options["stochastic_depth"] = {"survival": recipe.stochastic_depth, "mode": recipe.stochastic_mode}
+    options |= {name: tuple(v) if isinstance(v, list) else v for name, v in config.model_kwargs.items()}
     return _synchronised(create_model(config.model, **options), config)
 
 
@@ -61,6 +63,8 @@ def _foreign(config: TrainConfig, data: Data) -> nn.Module:
         raise UserError(
             f"stochastic depth is for stepnet's own networks, not {config.model!r}: leave it out of the recipe"
         )
+    if config.model_kwargs:
+        raise UserError(f"model_kwargs are for stepnet's own networks, not {config.model!r}: leave them out")
     from stepnet.conversion import convert, load_foreign
 
     # Layers are replaced before the scheme comes in, which gives them statistics for each of its evaluations.

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stepnet.exchange.files import load
-from stepnet.training.config import TrainConfig, name_and_scheme
-from stepnet.training.loop import Watcher, train
+from stepnet.training.config import Label, TrainConfig, file_name, read_label, write_label
+from stepnet.training.loop import Watcher, train_config
 from stepnet.training.run import Run
 
 
@@ -32,23 +32,32 @@ def compare(
     out: Path,
     watcher: Callable[[str], Watcher] = lambda title: Watcher(),
 ) -> list[Comparison]:
-    """Train each model, a `NAME` or `NAME:SCHEME`, with each seed. Seeds come first: interrupted, it is even.
+    """Train each model, a label `NAME[:SCHEME][,OPTION=VALUE…]`, with each seed.
 
-    Every model starts, where names and shapes agree, from the weights of the first one.
+    Seeds come first, so that an interrupted comparison is even. Every model starts, where names and shapes agree, from
+    the weights of the first one.
     """
-    first = models[0]
-    if base.scheme is not None and name_and_scheme(first)[1] is None:
-        first = f"{first}:{base.scheme}"
+    labels = {model: _completed(read_label(model), base) for model in models}
+    first = write_label(labels[models[0]])
     runs: dict[str, list[Run]] = {model: [] for model in models}
     for seed in range(base.seed, base.seed + seeds):
-        for model in models:
-            folder = out / f"{model.replace('/', '-').replace(':', '-')}-seed{seed}"
-            name, scheme = name_and_scheme(model)
+        for model, label in labels.items():
             config = dataclasses.replace(
-                base, model=name, scheme=scheme or base.scheme, seed=seed, start_like=first, out=str(folder)
+                base,
+                model=label.model,
+                scheme=label.scheme,
+                model_kwargs=label.kwargs,
+                seed=seed,
+                start_like=first,
+                out=str(out / f"{file_name(model)}-seed{seed}"),
             )
-            runs[model].append(train(config, watcher=watcher(f"{model} seed {seed}")))
+            runs[model].append(train_config(config, watcher=watcher(f"{model} seed {seed}")))
     return [_summary(model, runs[model]) for model in models]
+
+
+def _completed(label: Label, base: TrainConfig) -> Label:
+    """The label with the scheme and the options that hold for all models."""
+    return Label(label.model, label.scheme or base.scheme, base.model_kwargs | label.kwargs)
 
 
 def mean_and_deviation(values: Sequence[float]) -> str:

@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import importlib
+import re
+import sys
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import yaml
 
 from stepnet.data import Data, get_data
-from stepnet.errors import UserError
+from stepnet.errors import UserError, first_line
 from stepnet.files import whole_file
 from stepnet.schema import check_fields, read_as
-from stepnet.training.recipes import Recipe
+from stepnet.training.recipes import Recipe, default_recipe, get_recipe, recipe_name
 
+TOLD_APART = ("precision", "freeze_bn", "sync_bn", "image_size", "val_share")  # in a run's default name
 MOST_SEEDS = 1 << 63  # torch's generators take no larger one
 # Fields that do not change what is computed: a run may be resumed with others.
-INCIDENTAL = {"out", "data_root", "checkpoint_steps", "checkpoint_minutes", "log"}
+INCIDENTAL = {"out", "data_root", "checkpoint_steps", "checkpoint_minutes", "log", "imports"}
+
+FIXED_OPTIONS = {
+    "num_classes": "the data says how many; leave it out",
+    "in_channels": "the data says how many; leave it out",
+    "scheme": "name it as --scheme, or in the model's label NAME:SCHEME",
+}
+
+
+class Label(NamedTuple):
+    """`NAME[:SCHEME][,OPTION=VALUE…]`: a network of a comparison."""
+
+    model: str
+    scheme: str | None
+    kwargs: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -25,13 +46,17 @@ class TrainConfig:
     """Model, data, recipe, seed, and how the machine is used."""
 
     model: str
-    data: str = "digits"
+    data: str = "digits"  # a name, a folder of images, or what a Dataset given in Python is
     scheme: str | None = None
+    model_kwargs: dict[str, Any] = field(
+        default_factory=dict, hash=False
+    )  # options of the model, as `create_model` takes them
     recipe: Recipe = field(default_factory=Recipe)
     seed: int = 0
-    start_like: str | None = None  # NAME or NAME:SCHEME: its initial weights where names and shapes agree
+    start_like: str | None = None  # a label, NAME[:SCHEME][,OPTION=VALUE…]: its initial weights where they agree
     out: str = ""
     data_root: str | None = None
+    imports: tuple[str, ...] = ()  # modules that register models, schemes or data of one's own
     image_size: int | None = None  # of a folder's images; their own where they are small, else 224
     val_share: float | None = None  # of a folder without images for validation
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -42,7 +67,7 @@ class TrainConfig:
     eval_batch_size: int | None = None  # images evaluated at once; the recipe's batch size unless given
     checkpoint_steps: int = 1000
     checkpoint_minutes: float = 5.0
-    log: Literal["none", "tensorboard"] = "none"
+    log: Literal["none", "tensorboard", "wandb"] = "none"
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -55,6 +80,10 @@ class TrainConfig:
             )
         if self.eval_batch_size is not None and self.eval_batch_size < 1:
             raise UserError(f"eval_batch_size = {self.eval_batch_size}: expected 1 or more images")
+        for name in FIXED_OPTIONS.keys() & self.model_kwargs.keys():
+            raise UserError(f"model_kwargs {name} = {self.model_kwargs[name]!r}: {FIXED_OPTIONS[name]}")
+        if "stochastic_depth" in self.model_kwargs and self.recipe.stochastic_depth is not None:
+            raise UserError("stochastic_depth stands in the recipe and in model_kwargs: leave it in one of them")
 
     @property
     def evaluation_batch(self) -> int:
@@ -89,21 +118,75 @@ class TrainConfig:
         ]
 
 
-def name_and_scheme(label: str) -> tuple[str, str | None]:
-    """The parts of `NAME:SCHEME`; a NAME alone has the scheme that it has."""
-    name, _, scheme = label.rpartition(":")
-    return (label, None) if not name or "/" in scheme else (name, scheme)
+def read_label(label: str) -> Label:
+    """The parts of a label; a NAME alone has the scheme and the options that it has."""
+    whole, *options = re.split(r",(?=\w+=)", label)
+    name, _, scheme = whole.rpartition(":")
+    own = not name or "/" in scheme
+    return Label(whole if own else name, None if own else scheme, read_kwargs(options))
+
+
+def write_label(label: Label) -> str:
+    """The label that `read_label` reads."""
+    options = [f",{name}={value!r}" for name, value in label.kwargs.items()]
+    return "".join([label.model, f":{label.scheme}" if label.scheme else "", *options])
+
+
+def read_kwargs(words: Sequence[str]) -> dict[str, Any]:
+    """`dt=0.5 k_per_channel=True` as options by name: Python's numbers, truth values, lists; other words are text."""
+    kwargs: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name.isidentifier():
+            raise UserError(f"option {word!r}: expected NAME=VALUE, as in dt=0.5")
+        try:
+            read = ast.literal_eval(value)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            read = value
+        kwargs[name] = list(read) if isinstance(read, tuple) else read  # as a file gives it back
+    return kwargs
 
 
 def default_folder(config: TrainConfig) -> Path:
-    """A folder that the same command finds again."""
-    model = config.model.replace("/", "-") + (f"-{config.scheme}" if config.scheme else "")
-    return Path("runs") / Path(config.data).name / f"{model}-{config.recipe.epochs}ep-seed{config.seed}"
+    """A folder that the same command finds again, and a command with another option or recipe does not."""
+    usual = get_recipe(default_recipe(config.model, config.data))
+    name = recipe_name(config.recipe)
+    changed = [] if name in ("custom", recipe_name(usual)) else [name]
+    if name == "custom":
+        moved = usual.override({"epochs": config.recipe.epochs})
+        fields = [f.name for f in dataclasses.fields(Recipe) if f.name != "epochs"]
+        changed = [f"{f}={getattr(config.recipe, f)}" for f in fields if getattr(config.recipe, f) != getattr(moved, f)]
+    options = [f"{name}={value}" for name, value in sorted(config.model_kwargs.items())]
+    plain = TrainConfig(config.model)
+    others = [f"{n}={getattr(config, n)}" for n in TOLD_APART if getattr(config, n) != getattr(plain, n)]
+    parts = [config.model, *([config.scheme] if config.scheme else []), *options, *changed, *others]
+    words = "-".join(map(file_name, parts))
+    last = f"{config.recipe.epochs}ep-seed{config.seed}"
+    if len(words) > 150:  # a name may have 255 characters on most file systems
+        words = f"{words[:130]}-{zlib.crc32(words.encode()):08x}"
+    return Path("runs") / (file_name(Path(config.data).name) or "data") / f"{words}-{last}"
+
+
+def file_name(text: str) -> str:
+    """The text with a hyphen for whatever does not belong into a file's name."""
+    return re.sub(r"[^\w.=+-]+", "-", text).strip("-")
+
+
+def import_modules(names: Sequence[str]) -> None:
+    """Import modules that register models, schemes or data of one's own; those of the working directory too."""
+    if names and "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # whatever the module does when it is run
+            raise UserError(f"cannot import {name!r}: {type(error).__name__}: {first_line(error)}") from error
 
 
 def _plain(config: TrainConfig) -> dict[str, Any]:
     values = dataclasses.asdict(config)
     values["recipe"]["milestones"] = list(config.recipe.milestones)
+    values["imports"] = list(config.imports)
     return values
 
 

@@ -15,7 +15,7 @@ from stepnet.nets.cost import takes_cost
 from stepnet.training import checkpoint
 from stepnet.training.build import build_network, build_optimizer
 from stepnet.training.checkpoint import Progress
-from stepnet.training.config import TrainConfig
+from stepnet.training.config import TrainConfig, import_modules
 from stepnet.training.describe import describe_run
 from stepnet.training.precision import check_precision
 from stepnet.training.processes import Processes
@@ -25,13 +25,21 @@ from stepnet.training.run import EpochMetrics, Run
 class Job:
     """What the loop works on. `net` is the network; `model` is it as compiled and distributed, for training steps."""
 
-    def __init__(self, config: TrainConfig, resume: bool) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        resume: bool,
+        overwrite: bool = False,
+        network: nn.Module | None = None,
+        data: Data | None = None,
+    ) -> None:
         check_precision(config.precision)
+        import_modules(config.imports)
         self.config, self.recipe = config, config.recipe
         self.processes = Processes(config)
         self.accelerator = self.processes.accelerator
-        self.data: Data = config.read_data()
-        self.net = self._placed(build_network(config, self.data))
+        self.data: Data = data or config.read_data()
+        self.net = self._placed(network or build_network(config, self.data))
         if self.recipe.running_cost == "kinetic" and not takes_cost(self.net):
             raise UserError(
                 f"running_cost = 'kinetic': {config.model} has no stages whose f(X_n) could be summed; "
@@ -45,7 +53,7 @@ class Job:
         self.tests = evaluation_batches(self.data, config.evaluation_batch * count, rank=rank, world_size=count)
         self.description = describe_run(config, self.data, self.net)
         self.run = Run(Path(config.out))
-        found = self.processes.on_main(lambda: self._open(resume))
+        found = self.processes.on_main(lambda: self._open(resume, overwrite))
         self.progress = checkpoint.load(self.run.last, self.net, self.optimizer) if found else Progress()
         self._check_position()
         self.model, self.stepper = self.accelerator.prepare(
@@ -58,9 +66,9 @@ class Job:
         layout = torch.channels_last if self.config.channels_last else torch.contiguous_format
         return network.to(self.processes.device).to(memory_format=layout)  # type: ignore[call-overload, no-any-return]
 
-    def _open(self, resume: bool) -> bool:
+    def _open(self, resume: bool, overwrite: bool) -> bool:
         """Take the run's folder; whether there is a checkpoint in it to go on from."""
-        self.held = self.run.open(self.config, resume)
+        self.held = self.run.open(self.config, resume, overwrite)
         return self.run.last.exists()
 
     def _check_position(self) -> None:
@@ -101,9 +109,9 @@ class Job:
         self.run.record_environment()
         self.run.cut_metrics(self.progress)
         if self.config.log != "none":
-            self.accelerator.init_trackers(
-                "tensorboard", init_kwargs={"tensorboard": {"purge_step": self.progress.epoch}}
-            )
+            options = {"tensorboard": {"purge_step": self.progress.epoch}, "wandb": {"name": self.run.folder.name}}
+            project = "tensorboard" if self.config.log == "tensorboard" else "stepnet"
+            self.accelerator.init_trackers(project, init_kwargs=options)
 
     def log(self, line: EpochMetrics) -> None:
         """Send an epoch's line to where else the run is logged."""

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
+from stepnet.data import Data
 from stepnet.nets import coefficients
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.draws import drawn_options
@@ -37,9 +39,20 @@ class Watcher:
         """An epoch is done; `line` is its line of metrics.jsonl."""
 
 
-def train(config: TrainConfig, resume: bool = True, watcher: Watcher | None = None) -> Run:
-    """Train one network, from the beginning or from where its folder stands."""
-    with stop_signals() as stop, Job(config, resume) as job:
+def train_config(
+    config: TrainConfig,
+    resume: bool = True,
+    watcher: Watcher | None = None,
+    *,
+    overwrite: bool = False,
+    network: nn.Module | None = None,
+    data: Data | None = None,
+) -> Run:
+    """Train what a config says, from the beginning or from where its folder stands.
+
+    A `network` or `data` that is given takes the place of what the config names.
+    """
+    with stop_signals() as stop, Job(config, resume, overwrite, network, data) as job:
         fit(job, watcher or Watcher(), stop)
     return job.run
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 import torch
@@ -21,6 +22,8 @@ class Processes:
     """All processes of the run, seen from one of them."""
 
     def __init__(self, config: TrainConfig) -> None:
+        if config.log != "none" and find_spec(config.log) is None:
+            raise UserError(f"--log {config.log} needs the package {config.log}: pip install {config.log}")
         use_fresh_store()
         leave_group_at_exit()
         self.accelerator = Accelerator(

@@ -27,7 +27,7 @@ from stepnet.exchange.files import LAST, MODEL
 from stepnet.files import LOCK, hold, sweep, whole_file
 from stepnet.schema import at_least, read_as
 from stepnet.training.checkpoint import Progress
-from stepnet.training.config import TrainConfig
+from stepnet.training.config import TrainConfig, import_modules
 
 
 class EvaluationScores(TypedDict):
@@ -101,15 +101,13 @@ class Run:
             raise UserError(f"{self.folder} is not a run: it has no config.yaml")
         return TrainConfig.read(self.config_file)
 
-    def open(self, config: TrainConfig, resume: bool) -> IO[bytes]:
-        """Make the folder, or find in it a run of the same config; hold it, as long as the handle is kept open."""
-        if self.config_file.exists():
-            if not resume:
-                raise UserError(f"{self.folder} holds a run already: name another --out, or drop --no-resume")
-            differences = self.config.differences(config)
-            if differences:
-                raise UserError(f"{self.folder} holds another run: {differences[0]}; name another --out")
-        elif self.folder.exists() and (not self.folder.is_dir() or {p.name for p in self.folder.iterdir()} - {LOCK}):
+    def open(self, config: TrainConfig, resume: bool, overwrite: bool = False) -> IO[bytes]:
+        """Make the folder, or find in it a run of the same config; hold it, as long as the handle is kept open.
+
+        Another run that has not finished an epoch gives way, and any with `overwrite`.
+        """
+        known = self.config_file.exists()
+        if not known and self.folder.exists() and self._holds_something_else():
             raise UserError(f"{self.folder} exists and is not a run: name another --out")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -118,9 +116,33 @@ class Run:
             raise UserError(f"cannot write to {self.folder}: {error.strerror}") from None
         if held is None:
             raise UserError(f"{self.folder} is in use by another process: wait until it ends, or name another --out")
+        if known and not overwrite:
+            self._give_way(config, resume)
+        elif known:
+            self._clear()
         sweep(self.folder)
         config.write(self.config_file)
         return held
+
+    def _holds_something_else(self) -> bool:
+        return not self.folder.is_dir() or bool({path.name for path in self.folder.iterdir()} - {LOCK})
+
+    def _give_way(self, config: TrainConfig, resume: bool) -> None:
+        """Refuse to mix two runs; one that has come to nothing is cleared away."""
+        differences = self.config.differences(config)
+        if (differences or not resume) and not self.metrics():
+            self._clear()
+        elif differences:
+            raise UserError(
+                f"{self.folder} holds another run: {differences[0]}; name another --out, or replace it by --overwrite"
+            )
+        elif not resume:
+            raise UserError(f"{self.folder} holds a run already: name another --out, or replace it by --overwrite")
+
+    def _clear(self) -> None:
+        """Remove the files of the run that was here, and no others."""
+        for path in (self.config_file, self.metrics_file, self.environment_file, self.last, self.best, self.model):
+            path.unlink(missing_ok=True)
 
     def record_environment(self) -> None:
         """Write down on what the run goes on, and keep what its earlier parts ran on where that differs."""
@@ -193,6 +215,13 @@ class Run:
                 os.fsync(file.fileno())
         except OSError as error:
             raise UserError(f"cannot write {self.metrics_file}: {error.strerror}; {self.last} is untouched") from None
+
+
+def import_modules_of(path: str) -> None:
+    """Import the modules that a run was trained with (`--import`), where `path` is a run."""
+    run = Run(Path(path))
+    if run.config_file.is_file():
+        import_modules(run.config.imports)
 
 
 def environment() -> Environment:

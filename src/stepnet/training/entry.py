@@ -1,0 +1,82 @@
+"""`stepnet.train`: a model by name or any network, on data by name or any data set."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from stepnet.data import Data, get_data
+from stepnet.data.lookup import AnyData
+from stepnet.errors import UserError
+from stepnet.training.config import Label, TrainConfig, default_folder, read_label
+from stepnet.training.loop import Watcher, train_config
+from stepnet.training.recipes import Recipe, default_recipe, get_recipe
+from stepnet.training.run import Run
+
+
+def train(
+    model: str | nn.Module | TrainConfig,
+    data: AnyData | None = None,
+    recipe: str | Recipe | None = None,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = True,
+    overwrite: bool = False,
+    watcher: Watcher | None = None,
+    **options: Any,
+) -> Run:
+    """Train a network and return its run, whose folder `stepnet.load`, `evaluate` and `report` open.
+
+    `model`: a label `NAME[:SCHEME][,OPTION=VALUE…]`, any module that gives logits, or a whole `TrainConfig`.
+    `data`: a name, a folder of images, `(train, test)` torch Datasets, or one of them and `val_share=0.1`.
+    `recipe`: a name or a `Recipe`; the paper's for this model and data unless given.
+    `options`: other fields of `TrainConfig`, such as `seed=1`, `scheme="lm"`, `model_kwargs={"dt": 0.5}`.
+
+    Called again with the same arguments, it goes on where it was stopped, to the same bits: a module then takes the
+    weights of the checkpoint, and must be built the same way. That cannot be promised of a module that keeps state
+    outside of its `state_dict`, or draws from generators other than torch's (`draw(seed, step, places)` is the way to
+    have noise, see `stepnet.nets.draws`); nor of a data set whose items are random beyond torch's, numpy's and Python's
+    own generators. A stream without length and index is refused.
+    """
+    if isinstance(model, TrainConfig):
+        if data is not None or recipe is not None or out is not None or options:
+            raise UserError("a TrainConfig says everything: leave data, recipe, out and options to it")
+        return train_config(model, resume, watcher, overwrite=overwrite)
+    known = {f for f in TrainConfig.__dataclass_fields__ if f not in ("model", "data", "recipe", "out")}
+    for name in options.keys() - known:
+        raise UserError(f"train takes no option {name!r}: expected one of {', '.join(sorted(known))}")
+    given = "digits" if data is None else data
+    sizes = {name: options.get(name) for name in ("image_size", "val_share")}
+    found = get_data(given, options.get("data_root"), **sizes)
+    named = os.fspath(given) if isinstance(given, str | os.PathLike) else _told(found)
+    if isinstance(model, str):
+        label, network = read_label(model), None
+        kwargs = {**options.pop("model_kwargs", {}), **label.kwargs}
+        scheme = options.pop("scheme", None) or label.scheme
+        label = Label(label.model, scheme, kwargs)
+    else:
+        if options.get("scheme") or options.get("model_kwargs"):
+            raise UserError(
+                "scheme and model_kwargs are for a model by name: use stepnet.convert(network, scheme) first"
+            )
+        label, network = Label(f"{type(model).__module__}.{type(model).__qualname__}", None, {}), model
+    chosen = recipe if isinstance(recipe, Recipe) else get_recipe(recipe or default_recipe(label.model, named))
+    config = TrainConfig(label.model, named, label.scheme, label.kwargs, chosen, **options)
+    folder = Path(out) if out is not None else default_folder(config)
+    return train_config(
+        TrainConfig(**{**vars(config), "out": str(folder)}),
+        resume,
+        watcher,
+        overwrite=overwrite,
+        network=network,
+        data=found,
+    )
+
+
+def _told(data: Data) -> str:
+    """What a data set given in Python is, so that a run goes on with the same one only."""
+    size = "x".join(map(str, data.train.shape))
+    return f"{data.name} of {len(data.train)}+{len(data.test)} items {size}, {data.num_classes} classes"
