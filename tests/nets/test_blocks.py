@@ -20,8 +20,8 @@ from stepnet.nets.blocks import (
     basic,
     bottleneck,
     initialise,
+    make_shortcut,
     norm,
-    projection,
 )
 
 
@@ -116,8 +116,8 @@ def test_subsample_is_parameter_free() -> None:
 
 
 def test_projection_is_normalised_in_post_activation_nets_only() -> None:
-    assert isinstance(projection(2, 4, 2, normalised=False), nn.Conv2d)
-    assert isinstance(projection(2, 4, 2, normalised=True), nn.Sequential)
+    assert isinstance(make_shortcut("raw", 2, 4, 2, pre_activation=True), nn.Conv2d)
+    assert isinstance(make_shortcut("projection", 2, 4, 2, pre_activation=False), nn.Sequential)
 
 
 def test_initialisation_is_hes() -> None:

@@ -126,3 +126,46 @@ def test_depths_that_the_family_cannot_have() -> None:
 
 def test_scheme_may_be_an_object() -> None:
     assert cifar_resnet(8, scheme=get_scheme("heun")).scheme.name == "heun"  # type: ignore[arg-type]
+
+
+def test_he_projects_the_blocks_own_first_activation() -> None:
+    model = cifar_bottleneck_resnet(11).double().eval()
+    for layer in model.modules():
+        if isinstance(layer, torch.nn.BatchNorm2d):
+            layer.running_mean.normal_()
+    first = model.stages[0]
+    assert isinstance(first, Stage) and first.transition is not None
+    block, project = first.transition.block, first.transition.shortcut
+    x = torch.randn(2, 16, 8, 8, dtype=torch.float64)
+    activated = F.relu(block.norms[0](x))
+    f = block.convs[0](activated)
+    for norm, conv in zip(block.norms[1:], block.convs[1:], strict=True):
+        f = conv(F.relu(norm(f)))
+    torch.testing.assert_close(first(x), project(activated) + f, rtol=1e-13, atol=1e-13)
+
+
+def test_shortcuts_are_an_option_of_the_backbone() -> None:
+    counts = {
+        kind: parameters(create_model("lm_resnet20", shortcut=kind))
+        for kind in ("subsample", "projection", "raw", "released")
+    }
+    convolutions, norms = 16 * 32 + 32 * 64, 2 * (16 + 32)
+    assert counts["raw"] == counts["projection"] == counts["subsample"] + convolutions
+    assert counts["released"] == counts["raw"] + norms
+    released = create_model("preact_resnet20", shortcut="released").double().eval()
+    transition = released.stages[1].transition
+    x = torch.randn(2, 16, 8, 8, dtype=torch.float64)
+    norm, _, conv = transition.shortcut
+    torch.testing.assert_close(transition.point(x).u, conv(F.relu(norm(x))), rtol=1e-13, atol=1e-13)
+    assert parameters(create_model("preact_resnet164")) == parameters(create_model("preact_resnet164", shortcut="raw"))
+    with pytest.raises(UserError, match=r"shortcut 'rwa'.*'raw'"):
+        create_model("resnet20", shortcut="rwa")
+
+
+@pytest.mark.parametrize("shortcut", ["subsample", "projection", "raw", "released"])
+def test_every_shortcut_trains_all_its_parameters_also_when_the_block_is_dropped(shortcut: str) -> None:
+    model = cifar_bottleneck_resnet(11, "lm", shortcut)
+    x = torch.randn(2, 3, 16, 16)
+    model(x).square().sum().backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+    model(x, noise=[0.0] * model.depth).square().sum().backward()

@@ -39,7 +39,7 @@ def test_past_state_crosses_the_stage_change() -> None:
     *_, before, last = first.states(model.stem(x))
     step = second.transition
     assert step.project_past is not None and second.k is not None
-    k, carried = second.k[0], step.shortcut(last)
+    k, carried = second.k[0], step.shortcut(step.block.norms[0](last).relu())
     expected = (1 - k) * carried + k * step.project_past(before) + step.block(last)
     states = list(second.states(last, before))
     torch.testing.assert_close(states[1], expected, rtol=1e-12, atol=1e-12)

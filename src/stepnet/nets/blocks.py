@@ -8,7 +8,7 @@ each evaluation keeps its own running statistics, while weights and affine param
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -93,10 +93,16 @@ class PreActivation(nn.Module):
         self.norms = nn.ModuleList(norm(c.in_channels, evaluations) for c in convs)
         self.convs = nn.ModuleList(convs)
 
-    def forward(self, u: Tensor, i: int = 0) -> Tensor:
-        for layer, convolve in zip(self.norms, self.convs, strict=True):
-            u = convolve(F.relu(normalise(layer, u, i)))
+    def forward(self, u: Tensor, i: int = 0, activated: Tensor | None = None) -> Tensor:
+        """`f(u)`; its first (bn, relu) may have been applied already, for a shortcut that shares it."""
+        u = self.activated(u, i) if activated is None else activated
+        for depth, (layer, convolve) in enumerate(zip(self.norms, self.convs, strict=True)):
+            u = convolve(F.relu(normalise(layer, u, i)) if depth else u)
         return u
+
+    def activated(self, u: Tensor, i: int = 0) -> Tensor:
+        """The first (bn, relu)."""
+        return F.relu(normalise(self.norms[0], u, i))
 
 
 class PostActivation(nn.Module):
@@ -156,10 +162,23 @@ class Subsample(nn.Module):
         return f"stride={self.stride}, new channels={self.extra}"
 
 
-def projection(inputs: int, outputs: int, stride: int, normalised: bool) -> nn.Module:
-    """The 1x1 convolution that carries a state into the next stage, with normalisation in post-activation nets."""
+Shortcut = Literal["subsample", "projection", "raw", "released"]
+
+
+def make_shortcut(kind: Shortcut, inputs: int, outputs: int, stride: int, pre_activation: bool) -> nn.Module:
+    """What carries a state into a stage of another shape.
+
+    "subsample" has no parameters. The others are 1x1 convolutions: "projection" is that of He et al., in
+    post-activation nets followed by a norm (2015), in pre-activation nets of the block's own first (bn, relu), which
+    `SharedTransition` applies (2016); "raw" projects the state itself; "released" is (bn, relu, conv) with a norm of
+    its own, as in the code that the LM authors released.
+    """
+    if kind == "subsample":
+        return Subsample(inputs, outputs, stride)
     project = conv(inputs, outputs, 1, stride)
-    return nn.Sequential(project, nn.BatchNorm2d(outputs)) if normalised else project
+    if kind == "released":
+        return nn.Sequential(nn.BatchNorm2d(inputs), nn.ReLU(), project)
+    return project if pre_activation else nn.Sequential(project, nn.BatchNorm2d(outputs))
 
 
 def initialise(model: nn.Module) -> None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stepnet.errors import UserError, check_count
-from stepnet.nets.blocks import PostActivation, PreActivation, Subsample, conv, initialise, projection
+from stepnet.errors import UserError, check_count, unknown
+from stepnet.nets.blocks import PostActivation, PreActivation, Shortcut, conv, initialise, make_shortcut
 from stepnet.nets.bounds import BoundOption
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.draws import Noise, OwnDraws, zero_gradient
-from stepnet.nets.stage import Gates, Stage, Transition, check_makes_network, entry_by
+from stepnet.nets.stage import Gates, SharedTransition, Stage, Transition, check_makes_network, entry_by
 from stepnet.nets.stochastic import StochasticDepth
 from stepnet.nets.trajectories import trajectory
 from stepnet.schemes import Scheme, get_scheme
@@ -35,9 +35,13 @@ class Backbone:
     depths: Sequence[int]  # blocks of each stage
     stem_width: int
     pre_activation: bool = False
-    shortcut: Literal["subsample", "projection"] = "subsample"
+    shortcut: Shortcut = "subsample"
     project_past: bool = False  # LM-ResNeXt: the past state crosses a stage change by a projection of its own
     large_images: bool = False  # ImageNet's stem: 7x7 at stride 2, max-pool
+
+    def __post_init__(self) -> None:
+        if self.shortcut not in get_args(Shortcut):
+            raise unknown("shortcut", self.shortcut, get_args(Shortcut))
 
     def blocks(self, index: int, scheme: Scheme) -> tuple[Transition | None, list[nn.Module]]:
         """The transition and the blocks of one stage, with the statistics that the scheme's evaluations need."""
@@ -47,9 +51,10 @@ class Backbone:
         if stride > 1 or inputs != width:
             reads_past = index > 0 and scheme.trainable and scheme.steps > 1
             past = conv(inputs, width, 1, stride) if self.project_past and reads_past else None
-            transition = Transition(
-                self.make_block(inputs, width, stride), self.make_shortcut(inputs, width, stride), past
-            )
+            block = self.make_block(inputs, width, stride)
+            shares = self.shortcut == "projection" and isinstance(block, PreActivation)
+            kind = SharedTransition if shares else Transition
+            transition = kind(block, self.make_shortcut(inputs, width, stride), past)
         counts = plan(scheme, depth, entry_by(transition)).evaluations[transition is not None :]
         return transition, [self.make_block(width, width, 1, count) for count in counts]
 
@@ -60,9 +65,7 @@ class Backbone:
 
     def make_shortcut(self, inputs: int, outputs: int, stride: int) -> nn.Module:
         """What carries a state into a stage of another shape."""
-        if self.shortcut == "subsample":
-            return Subsample(inputs, outputs, stride)
-        return projection(inputs, outputs, stride, normalised=not self.pre_activation)
+        return make_shortcut(self.shortcut, inputs, outputs, stride, self.pre_activation)
 
     def make_stem(self, in_channels: int) -> nn.Module:
         """What makes the first state of an image."""

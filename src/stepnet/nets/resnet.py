@@ -11,43 +11,62 @@ from functools import partial
 from typing import Any
 
 from stepnet.errors import UserError
-from stepnet.nets.blocks import basic, bottleneck
+from stepnet.nets.blocks import Shortcut, basic, bottleneck
 from stepnet.nets.registry import register_model
 from stepnet.nets.residual import Backbone, ResidualNetwork
 
-IMAGENET_DEPTHS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
+IMAGENET_DEPTHS: dict[int, tuple[int, ...]] = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 
 
-def cifar_resnet(depth: int, pre_activation: bool = False, scheme: str = "euler", **options: Any) -> ResidualNetwork:
+def cifar_resnet(
+    depth: int,
+    pre_activation: bool = False,
+    scheme: str = "euler",
+    shortcut: Shortcut = "subsample",
+    **options: Any,
+) -> ResidualNetwork:
     """A CIFAR ResNet of `6n + 2` layers, marched by any scheme."""
     n = blocks_per_stage(depth, 6)
-    backbone = Backbone(basic, (16, 32, 64), (n, n, n), stem_width=16, pre_activation=pre_activation)
+    widths, depths = (16, 32, 64), (n, n, n)
+    backbone = Backbone(basic, widths, depths, stem_width=16, pre_activation=pre_activation, shortcut=shortcut)
     return ResidualNetwork(backbone, scheme, **options)
 
 
-def cifar_bottleneck_resnet(depth: int, scheme: str = "euler", **options: Any) -> ResidualNetwork:
+def cifar_bottleneck_resnet(
+    depth: int, scheme: str = "euler", shortcut: Shortcut = "projection", **options: Any
+) -> ResidualNetwork:
     """A pre-activation CIFAR ResNet of `9n + 2` layers with bottlenecks."""
     n = blocks_per_stage(depth, 9)
-    backbone = Backbone(
-        bottleneck, (64, 128, 256), (n, n, n), stem_width=16, pre_activation=True, shortcut="projection"
-    )
+    widths, depths = (64, 128, 256), (n, n, n)
+    backbone = Backbone(bottleneck, widths, depths, stem_width=16, pre_activation=True, shortcut=shortcut)
     return ResidualNetwork(backbone, scheme, **options)
 
 
-def imagenet_resnet(depth: int, pre_activation: bool = False, scheme: str = "euler", **options: Any) -> ResidualNetwork:
+def imagenet_resnet(
+    depth: int,
+    pre_activation: bool = False,
+    scheme: str = "euler",
+    shortcut: Shortcut = "projection",
+    **options: Any,
+) -> ResidualNetwork:
     """An ImageNet ResNet with bottlenecks."""
-    if depth not in IMAGENET_DEPTHS:
-        raise UserError(f"ImageNet ResNet of depth {depth!r}: expected one of {', '.join(map(str, IMAGENET_DEPTHS))}")
     backbone = Backbone(
         bottleneck,
         (256, 512, 1024, 2048),
-        IMAGENET_DEPTHS[depth],
+        imagenet_depths(depth),
         stem_width=64,
         pre_activation=pre_activation,
-        shortcut="projection",
+        shortcut=shortcut,
         large_images=True,
     )
     return ResidualNetwork(backbone, scheme, **options)
+
+
+def imagenet_depths(depth: int) -> tuple[int, ...]:
+    """The blocks of each stage, or a clear error."""
+    if depth not in IMAGENET_DEPTHS:
+        raise UserError(f"ImageNet ResNet of depth {depth!r}: expected one of {', '.join(map(str, IMAGENET_DEPTHS))}")
+    return IMAGENET_DEPTHS[depth]
 
 
 def blocks_per_stage(depth: int, layers: int, outside: int = 2) -> int:
@@ -69,11 +88,13 @@ for _depth in (20, 32, 44, 56, 110):
 for _depth in (164, 1001):
     register_model(f"preact_resnet{_depth}", family="resnet")(partial(cifar_bottleneck_resnet, _depth))
 register_model("lm_resnet164", family="lm_resnet", scheme="lm")(partial(cifar_bottleneck_resnet, 164, scheme="lm"))
-for _depth in (50, 101, 152):
+for _depth in IMAGENET_DEPTHS:
     register_model(f"resnet{_depth}", family="resnet", image_size=224, num_classes=1000)(
         partial(imagenet_resnet, _depth)
     )
-for _depth in (50, 101):
+    register_model(f"preact_resnet{_depth}", family="resnet", image_size=224, num_classes=1000)(
+        partial(imagenet_resnet, _depth, pre_activation=True)
+    )
     register_model(f"lm_resnet{_depth}", family="lm_resnet", scheme="lm", image_size=224, num_classes=1000)(
         partial(imagenet_resnet, _depth, pre_activation=True, scheme="lm")
     )

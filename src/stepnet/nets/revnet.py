@@ -26,7 +26,7 @@ from stepnet.schemes import Scheme, get_scheme
 CIFAR = {
     38: Backbone(basic, (16, 32, 56), (3, 3, 3), stem_width=32, pre_activation=True),
     110: Backbone(basic, (16, 32, 64), (9, 9, 9), stem_width=32, pre_activation=True),
-    164: Backbone(bottleneck, (64, 128, 256), (9, 9, 9), stem_width=32, pre_activation=True, shortcut="projection"),
+    164: Backbone(bottleneck, (64, 128, 256), (9, 9, 9), stem_width=32, pre_activation=True, shortcut="raw"),
 }
 IMAGENET = {
     depth: Backbone(
@@ -35,7 +35,7 @@ IMAGENET = {
         (2, 2, units, 2),
         stem_width=128,
         pre_activation=True,
-        shortcut="projection",
+        shortcut="raw",
         large_images=True,
     )
     for depth, units in {56: 3, 104: 11}.items()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from stepnet.errors import UserError
+from stepnet.nets.blocks import PreActivation
 from stepnet.nets.bounds import Bound, BoundOption, is_real
 from stepnet.nets.bounds import initial_k as first_k
 from stepnet.nets.cost import KineticCost
@@ -48,6 +49,15 @@ class Transition(nn.Module):
     def point(self, x: State) -> Point:
         """The projected input with `f(x)` as its right-hand side."""
         return Point(self.shortcut(x), lambda u, c, i: self.block(x))
+
+
+class SharedTransition(Transition):
+    """A pre-activation transition whose shortcut shares the block's first (bn, relu): `u_0 = P relu(bn(x))`."""
+
+    def point(self, x: State) -> Point:
+        """The projected activation, with `f(x)` as its right-hand side."""
+        activated = cast(PreActivation, self.block).activated(x)
+        return Point(self.shortcut(activated), lambda u, c, i: self.block(x, activated=activated))
 
 
 class CoupledTransition(nn.Module):
