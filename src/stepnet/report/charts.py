@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from stepnet.analysis import zero_stable
 from stepnet.nets.profile import Profile
 from stepnet.report.counts import count
 from stepnet.report.histories import NetworkRuns, RunHistory
@@ -43,11 +42,8 @@ def printed_points(data: str) -> list[dict[str, Json]]:
 
 
 def stable_interval(scheme: str) -> tuple[float, float] | None:
-    """The ends of the k for which a scheme with a free k is zero-stable; None where that is no bounded interval."""
-    held = zero_stable(scheme)
-    if not isinstance(held, bool) and held.is_Interval and held.start.is_finite and held.end.is_finite:
-        return float(held.start), float(held.end)
-    return None
+    """The ends of the k for which a scheme with a free k is zero-stable; None where it states none."""
+    return get_scheme(scheme).stable_k
 
 
 def curves_words(networks: Sequence[NetworkRuns]) -> str:

@@ -30,7 +30,7 @@ def plot_curves(runs: OneOrMore, measure: Literal["error", "loss"] = "error", lo
     picture = Picture()
     axes = picture.subplots()
     networks = _networks(runs)
-    for network, style in zip(networks, _styles(), strict=False):
+    for network, style in zip(networks, rc_styles(), strict=False):
         for name, dash, label in ((f"test_{measure}", "-", network.label), (measure, ":", None)):
             curves = [run.series(name) for run in network.runs if run.epochs]
             for curve in curves if len(curves) > 1 else ():
@@ -64,7 +64,7 @@ def plot_coefficients(runs: OneOrMore | nn.Module, epoch: int | None = None) -> 
     if band is not None:
         axes.axhspan(*band, color="C0", alpha=0.08, linewidth=0)
         axes.axhline(0, color="0.6", linewidth=0.6)
-    for (label, found), style in zip(groups, _styles(), strict=False):
+    for (label, found), style in zip(groups, rc_styles(), strict=False):
         for number, one in enumerate(found):
             layers = range(1, len(one) + 1)
             axes.plot(layers, list(one.values()), **style, alpha=0.8, label=None if number else label)
@@ -80,7 +80,7 @@ def plot_compression(runs: OneOrMore = (), data: str = "cifar10") -> Picture:
     """Test error against parameters, as in figure 2 (right): the paper's points open, those of the runs filled."""
     picture = Picture()
     axes = picture.subplots()
-    styles = _styles()
+    styles = rc_styles()
     for family, rows in groupby(printed_points(data), key=lambda point: str(point["family"])):
         points = list(rows)
         xs, ys = [point["parameters"] for point in points], [point["error"] for point in points]
@@ -125,7 +125,7 @@ def _by_epoch(curves: Sequence[Sequence[float]]) -> Iterator[list[float]]:
         yield [curve[epoch] for curve in curves if epoch < len(curve)] or [math.nan]
 
 
-def _styles() -> Iterator[dict[str, Any]]:
+def rc_styles() -> Iterator[dict[str, Any]]:
     """The caller's own cycle of colours, markers and whatever else it holds."""
     return cycle([dict(style) for style in matplotlib.rcParams["axes.prop_cycle"]])
 

@@ -1,0 +1,206 @@
+"""A trained network as a dynamical system: its steps, the coefficients with their roots, and what f does near a state.
+
+Eigenvalues of f's Jacobian come by Arnoldi's method from products with it (forward-mode differentiation), so the
+matrix, of as many rows as a state has numbers, is never formed.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import TypeAlias
+
+import numpy as np
+import sympy
+import torch
+from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator, eigs
+from torch import Tensor, nn
+
+from stepnet.analysis import amplification
+from stepnet.analysis.symbols import z, zeta
+from stepnet.conversion.step import ConvertedStep, state_in
+from stepnet.errors import UserError
+from stepnet.nets.stage import Coupling, Stage
+from stepnet.nets.trajectories import State, trajectory
+from stepnet.schemes import Difference, Scheme
+from stepnet.schemes.plan import EULER
+
+Complex: TypeAlias = NDArray[np.complex128]
+EIGENVALUES = 6
+
+
+@dataclass(frozen=True)
+class NetworkStep:
+    """One step of a network: `u_{n+1}` of its stage, with the block `f`."""
+
+    name: str  # of the block in the network
+    scheme: Scheme  # that takes this step: the network's own, its starter, or Euler's in a transition
+    dt: float
+    k: float | None  # the mean, where there is one for each channel
+    block: nn.Module
+    transition: bool  # f reads the state before the shape changed
+
+
+def network_steps(model: nn.Module) -> list[list[NetworkStep]]:
+    """The steps of every stage, in order of depth: one list for each that `trajectory` gives."""
+    stages: list[list[NetworkStep]] = []
+    for path, module in model.named_modules():
+        if isinstance(module, Stage):
+            stages.append(list(_stage_steps(path, module)))
+        elif isinstance(module, ConvertedStep):
+            role = module.step_role
+            ks = [float(k.detach().mean()) for _, k in module.named_coefficients()]
+            starts = role.place < role.scheme.steps - 1
+            scheme = EULER if role.transition else role.scheme.starter() if starts else role.scheme
+            step = NetworkStep(path, scheme, 1.0, ks[0] if ks else None, module, role.transition)
+            if role.place == 0:
+                stages.append([])
+            stages[-1].append(step)
+    if not stages:
+        raise UserError(f"{type(model).__name__} marches no scheme: there are no steps to look at")
+    return stages
+
+
+def _stage_steps(path: str, stage: Stage) -> Iterator[NetworkStep]:
+    ks = {name: float(k.detach().mean()) for name, k in stage.named_coefficients()}
+    moved = stage.transition is not None
+    for n, block in enumerate(stage.steps):
+        name = "transition" if moved and n == 0 else f"blocks.{n - moved}"
+        takers = {"scheme": stage.scheme, "starter": stage.scheme.starter(), "transition": stage.plan.transition}
+        scheme = takers[stage.plan.steps[n].taker] or stage.scheme
+        full = f"{path}.{name}" if path else name
+        yield NetworkStep(full, scheme, stage.dt, ks.get(name), block, moved and n == 0)
+
+
+def roots(scheme: Scheme, k: float | None, at: complex = 0) -> Complex:
+    """The roots of the amplification polynomial at `z`: at 0, those of `zeta^2 - (1-k) zeta - k` for lm."""
+    of_z_and_k, symbolic = _coefficients_of_polynomial(scheme.name if k is not None else scheme)
+    values = of_z_and_k(at, k) if symbolic else of_z_and_k(at)
+    return np.roots(np.asarray(values, dtype=complex)).astype(np.complex128)
+
+
+@cache
+def _coefficients_of_polynomial(scheme: str | Scheme) -> tuple[Callable[..., Sequence[complex]], bool]:
+    polynomial = sympy.Poly(amplification(scheme).as_expr(), zeta)
+    free = sorted(polynomial.free_symbols_in_domain - {z}, key=str)
+    return sympy.lambdify([z, *free], polynomial.all_coeffs()), bool(free)
+
+
+def verdict(scheme: Scheme, k: float) -> str:
+    """What a coefficient does: outside the stable interval nothing damps; `k < 0` lengthens the step, `k > 0` damps."""
+    if scheme.stable_k is not None and not scheme.stable_k[0] < k <= scheme.stable_k[1]:
+        return f"outside the stable interval ({scheme.stable_k[0]:g}, {scheme.stable_k[1]:g}]"
+    return "accelerates" if k < 0 else "damps" if k > 0 else "Euler"
+
+
+def effective_steps(model: nn.Module, images: Tensor) -> list[list[float]]:
+    """`||u_{n+1} - u_n|| / ||u_n||` at every step of every stage, the mean over the images."""
+    with torch.no_grad():
+        stages = trajectory(model, images)
+    return [[_relative_step(old, new) for old, new in pairwise(states)] for states in stages]
+
+
+def principal_plane(states: Sequence[State]) -> NDArray[np.float64]:
+    """The states of one stage, `[steps + 1, images, 2]`, in the plane of their first two principal components."""
+    table = torch.stack([_flat(u).flatten(1) for u in states]).double().numpy()
+    centred = table - table.mean(axis=(0, 1))
+    rows = centred.reshape(-1, centred.shape[-1])
+    _, _, directions = np.linalg.svd(rows, full_matrices=False)
+    plane: NDArray[np.float64] = centred @ directions[:2].T
+    return plane
+
+
+@dataclass(frozen=True)
+class StepSpectrum:
+    """The largest eigenvalues of `dt f'(u_n)` at one image, and the largest |root| of the scheme there."""
+
+    step: NetworkStep
+    z: Complex
+    growth: float | None  # None for a pair, whose parts have one z between them
+
+
+def spectra(model: nn.Module, image: Tensor, count: int = EIGENVALUES) -> list[StepSpectrum]:
+    """The spectrum at every step that keeps the shape, for one image `[1, channels, height, width]`."""
+    if len(image) != 1:
+        raise UserError(f"{len(image)} images: a Jacobian is taken at the state of one")
+    exact = copy.deepcopy(model).double().eval()
+    with torch.no_grad():
+        stages = trajectory(exact, image.double())
+    found = []
+    for steps, states in zip(network_steps(exact), stages, strict=True):
+        for step, u in zip(steps, states, strict=False):
+            if not step.transition:
+                factor = step.dt**step.scheme.equation.derivative
+                values = factor * jacobian_eigenvalues(right_hand_side(step.block), u, count)
+                found.append(StepSpectrum(step, values, _growth(step, values)))
+    return found
+
+
+def jacobian_eigenvalues(
+    f: Callable[[State], State], u: State, count: int = EIGENVALUES, tolerance: float = 1e-5
+) -> Complex:
+    """The `count` eigenvalues of largest modulus of `f'(u)`, for a state that is a tensor or a pair of them."""
+    flat = _flat(u).reshape(-1)
+
+    def of_vector(v: Tensor) -> Tensor:
+        return _flat(f(_like(u, v))).reshape(-1)
+
+    def product(v: NDArray[np.float64]) -> NDArray[np.float64]:
+        tangent = torch.from_numpy(np.ascontiguousarray(v.reshape(-1), dtype=np.float64)).to(flat)
+        with torch.no_grad():
+            result: NDArray[np.float64] = torch.func.jvp(of_vector, (flat,), (tangent,))[1].double().numpy()
+        return result
+
+    size = flat.numel()
+    if count >= size - 1:  # nothing for Arnoldi to save
+        columns = np.stack([product(row) for row in np.eye(size)], axis=1)
+        values = np.linalg.eigvals(columns)
+    else:
+        operator = LinearOperator((size, size), matvec=product, dtype=np.float64)
+        start = np.random.default_rng(0).standard_normal(size)
+        values = eigs(operator, k=count, v0=start, return_eigenvectors=False, tol=tolerance)
+    largest: Complex = values[np.argsort(-np.abs(values))][:count].astype(np.complex128)
+    return largest
+
+
+def right_hand_side(block: nn.Module) -> Callable[[State], State]:
+    """`f` of a step's block at its first evaluation; of a block that was taken whole, `B(u) - u`; of a pair, both."""
+    if isinstance(block, ConvertedStep):
+        split = block.step_role.split
+        if split is not None:
+            return lambda u: split.branch(block, u)
+        return lambda u: state_in(block.original.forward(block, u)) - u
+    if isinstance(block, Coupling):
+        return lambda u: (_value(block.f(u[1], 0)), _value(block.g(u[0], 0)))
+    return lambda u: _value(block(u, 0))
+
+
+def _value(f: Tensor | Difference) -> Tensor:
+    value: Tensor = f.value if isinstance(f, Difference) else f
+    return value
+
+
+def _growth(step: NetworkStep, values: Complex) -> float | None:
+    if step.scheme.equation.partitioned:
+        return None
+    return max(float(np.abs(roots(step.scheme, step.k, complex(value))).max()) for value in values)
+
+
+def _relative_step(old: State, new: State) -> float:
+    before, after = _flat(old).flatten(1), _flat(new).flatten(1)
+    return float(((after - before).norm(dim=1) / before.norm(dim=1)).mean())
+
+
+def _flat(u: State) -> Tensor:
+    """A pair as one tensor, its channels one behind the other."""
+    return torch.cat(u, dim=1) if isinstance(u, tuple) else u
+
+
+def _like(u: State, v: Tensor) -> State:
+    if isinstance(u, tuple):
+        return tuple(v.view_as(_flat(u)).chunk(2, dim=1))
+    return v.view_as(u)

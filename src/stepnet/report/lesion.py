@@ -1,0 +1,118 @@
+"""The lesion study (Veit et al. 2016; paper, section 1.1): the error of a trained network after blocks are dropped.
+
+A dropped block's `f` is zero, so that its step is what the scheme carries on: `u_n` of a ResNet,
+`(1 - k) u_n + k u_{n-1}` of an LM-ResNet, the projected input of a transition.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+
+import torch
+from torch import Tensor, nn
+
+from stepnet.conversion.adapters import Split
+from stepnet.conversion.step import ConvertedStep, with_state
+from stepnet.nets.stage import Coupling
+from stepnet.report.dynamics import NetworkStep, network_steps
+from stepnet.schemes import Difference
+
+ALL_PAIRS = 12  # of so many blocks at most; of more, only pairs of neighbours
+
+
+@dataclass(frozen=True)
+class Lesion:
+    """Errors in per cent: of the whole network, and after dropping blocks, by their numbers in order of depth."""
+
+    names: tuple[str, ...]
+    transitions: frozenset[int]  # the blocks that change the shape
+    intact: float
+    single: dict[int, float]
+    pairs: dict[tuple[int, int], float]
+
+    @property
+    def rows(self) -> list[tuple[str, float]]:
+        """A table: what was dropped, and the error then."""
+        singles = [(self.names[n], error) for n, error in self.single.items()]
+        pairs = [(f"{self.names[a]} and {self.names[b]}", error) for (a, b), error in self.pairs.items()]
+        return [("nothing", self.intact), *singles, *pairs]
+
+
+def lesion_study(model: nn.Module, images: Tensor, labels: Tensor, batch_size: int = 250) -> Lesion:
+    """Drop each block, each transition, and pairs of them, and measure the error on these images."""
+    model.eval()
+    steps = [step for stage in network_steps(model) for step in stage]
+    batches = list(zip(torch.split(images, batch_size), torch.split(labels, batch_size), strict=True))
+
+    def error(*dropped: int) -> float:
+        with ExitStack() as lesions:
+            for n in dropped:
+                lesions.enter_context(without(steps[n]))
+            return _error(model, batches)
+
+    numbers = range(len(steps))
+    pairs = combinations(numbers, 2) if len(steps) <= ALL_PAIRS else pairwise(numbers)
+    return Lesion(
+        tuple(step.name for step in steps),
+        frozenset(n for n in numbers if steps[n].transition),
+        error(),
+        {n: error(n) for n in numbers},
+        {pair: error(*pair) for pair in pairs},
+    )
+
+
+@contextmanager
+def without(step: NetworkStep) -> Iterator[None]:
+    """Within, the step's `f` is zero."""
+    if isinstance(step.block, ConvertedStep):
+        with _converted_without(step.block):
+            yield
+        return
+    block = step.block
+    parts = (block.f, block.g) if isinstance(block, Coupling) else (block,)
+    handles = [part.register_forward_hook(_zero) for part in parts]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _zero(module: nn.Module, args: object, f: Tensor | Difference) -> Tensor | Difference:
+    return Difference(f.start, f.start) if isinstance(f, Difference) else torch.zeros_like(f)
+
+
+class _NoBranch(Split):
+    """A split whose branch gives zeros, of the shape that it has otherwise."""
+
+    def branch(self, block: nn.Module, u: Tensor) -> Tensor:
+        return torch.zeros_like(super().branch(block, u))
+
+
+@contextmanager
+def _converted_without(step: ConvertedStep) -> Iterator[None]:
+    role = step.step_role
+    if role.split is not None:
+        fields = (getattr(role.split, field.name) for field in dataclasses.fields(Split))
+        step.step_role = dataclasses.replace(role, split=_NoBranch(*fields))
+    else:
+        whole = step._block
+        step.__dict__["_block"] = lambda v, i, args, kwargs: with_state(whole(v, i, args, kwargs), v)
+    try:
+        yield
+    finally:
+        step.step_role = role
+        step.__dict__.pop("_block", None)
+
+
+def _error(model: nn.Module, batches: Sequence[tuple[Tensor, Tensor]]) -> float:
+    wrong = count = 0
+    with torch.inference_mode():
+        for images, labels in batches:
+            wrong += int((model(images).argmax(dim=1) != labels).sum())
+            count += len(labels)
+    return 100 * wrong / count

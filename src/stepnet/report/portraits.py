@@ -1,0 +1,128 @@
+"""Pictures of a trained network as a dynamical system: trajectories, spectra, and what a lesion does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from torch import Tensor, nn
+
+from stepnet.analysis import stability_region
+from stepnet.errors import UserError
+from stepnet.nets.trajectories import trajectory
+from stepnet.report.dynamics import StepSpectrum, principal_plane, spectra
+from stepnet.report.figures import Picture
+from stepnet.report.lesion import Lesion
+from stepnet.report.plots import rc_styles
+from stepnet.schemes import Scheme, get_scheme
+
+MARGIN = 0.35  # round the eigenvalues
+
+
+def plot_trajectory(model: nn.Module, images: Tensor, labels: Sequence[object] | None = None) -> Picture:
+    """The states of some images in the plane of their first two principal components, stage by stage.
+
+    A dot marks `u_0`, an arrow head the last state; images with the same label have the same colour.
+    """
+    model.eval()
+    with torch.no_grad():
+        stages = trajectory(model, images)
+    names = [str(label) for label in (range(len(images)) if labels is None else labels)]
+    if len(names) != len(images):
+        raise UserError(f"{len(names)} labels for {len(images)} images: expected one for each")
+    styles = dict(zip(dict.fromkeys(names), rc_styles(), strict=False))
+    picture = Picture()
+    panels = picture.subplots(1, len(stages), squeeze=False)[0]
+    for number, (axes, states) in enumerate(zip(panels, stages, strict=True), 1):
+        for name, path in zip(names, principal_plane(states).swapaxes(0, 1), strict=True):
+            colour = styles[name].get("color", "C0")
+            axes.plot(*path.T, color=colour, marker="", linewidth=0.8)
+            axes.plot(*path[0], color=colour, marker="o", markersize=2)
+            axes.annotate(
+                "", path[-1], path[-2], arrowprops={"arrowstyle": "-|>", "color": colour, "mutation_scale": 7}
+            )
+        axes.set(title=f"stage {number}", xlabel="first component", xticks=[], yticks=[])
+    panels[0].set_ylabel("second component")
+    if labels is not None:
+        handles = [
+            matplotlib.lines.Line2D([], [], color=style.get("color", "C0"), label=name)
+            for name, style in styles.items()
+        ]
+        picture.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 5))
+    return picture
+
+
+def plot_spectrum(model: nn.Module, image: Tensor, found: Sequence[StepSpectrum] | None = None) -> Picture:
+    """The largest eigenvalues of `dt f'(u_n)` of every step, coloured by depth, on the scheme's stability region.
+
+    Where each step has its own k, the regions of the smallest and of the largest one are drawn.
+    """
+    spectrum = spectra(model, image) if found is None else found
+    picture = Picture()
+    axes = picture.subplots()
+    values = np.concatenate([one.z for one in spectrum])
+    left, right = min(-2.2, values.real.min()) - MARGIN, max(0.4, values.real.max()) + MARGIN
+    top = max(1.5, np.abs(values.imag).max()) + MARGIN
+    for scheme, style, label in _regions(spectrum):
+        region = stability_region(scheme, (left, right, -top, top), n=201)
+        axes.contour(
+            region.re, region.im, np.minimum(region.radius, 10.0), levels=[1.0], colors="0.35", linestyles=style
+        )
+        axes.plot([], [], color="0.35", linestyle=style, marker="", label=label)
+    depth = np.repeat(np.arange(1, len(spectrum) + 1), [len(one.z) for one in spectrum])
+    dots = axes.scatter(values.real, values.imag, c=depth, cmap="viridis", s=9, zorder=3)
+    picture.colorbar(dots, label="step, in order of depth")
+    axes.axhline(0, color="0.8", linewidth=0.6, zorder=0)
+    axes.axvline(0, color="0.8", linewidth=0.6, zorder=0)
+    axes.set(xlabel=r"Re $\Delta t\,\lambda$", ylabel=r"Im $\Delta t\,\lambda$", xlim=(left, right), ylim=(-top, top))
+    axes.set_aspect("equal")
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    return picture
+
+
+def plot_lesion(found: Mapping[str, Lesion]) -> Picture:
+    """Left, the error after dropping each block (open markers: transitions); then, for each network, pairs."""
+    picture = Picture()
+    panels = picture.subplots(1, 1 + len(found), squeeze=False)[0]
+    for (title, one), style in zip(found.items(), rc_styles(), strict=False):
+        colour, marker = style.get("color", "C0"), style.get("marker", "o")
+        line = {"color": colour, "linewidth": 0.8}
+        panels[0].plot([n + 1 for n in one.single], list(one.single.values()), marker="", **line)
+        for n, error in one.single.items():
+            face = "none" if n in one.transitions else colour
+            panels[0].plot(n + 1, error, marker=marker, color=colour, markerfacecolor=face)
+        panels[0].axhline(one.intact, linestyle=":", **line)
+        panels[0].plot([], [], color=colour, marker=marker, label=title)
+    panels[0].set(xlabel="dropped block", ylabel="test error (%)", ylim=(0, None))
+    panels[0].legend(loc="lower left", bbox_to_anchor=(0, 1))
+    for axes, (title, one) in zip(panels[1:], found.items(), strict=True):
+        _draw_pairs(axes, title, one)
+    picture.colorbar(panels[-1].images[0], ax=list(panels[1:]), label="error (%)")
+    return picture
+
+
+def _draw_pairs(axes: Axes, title: str, one: Lesion) -> None:
+    """A square for each pair, and on the diagonal for each block alone."""
+    size = len(one.names)
+    table = np.full((size, size), np.nan)
+    for n, error in one.single.items():
+        table[n, n] = error
+    for (a, b), error in one.pairs.items():
+        table[b, a] = error
+    axes.imshow(table, vmin=0, vmax=100, cmap="viridis", extent=(0.5, size + 0.5, size + 0.5, 0.5))
+    axes.set(title=title, xlabel="dropped block", ylabel="and block")
+
+
+def _regions(spectrum: Sequence[StepSpectrum]) -> list[tuple[Scheme, str, str]]:
+    """The schemes whose regions are drawn, with a line style and a label each."""
+    learned = [one.step for one in spectrum if one.step.k is not None]
+    if learned:
+        name = learned[0].scheme.name
+        low, high = (end(step.k for step in learned if step.k is not None) for end in (min, max))
+        shown = [(low, "-")] if low == high else [(low, "-"), (high, "--")]
+        return [(get_scheme(name, k=k), style, f"{name}, k = {k:.2f}") for k, style in shown]
+    scheme = spectrum[-1].step.scheme
+    return [] if scheme.equation.partitioned else [(scheme, "-", scheme.name)]

@@ -1,0 +1,52 @@
+"""The pictures of a trained network hold what was computed."""
+
+import numpy as np
+import pytest
+import torch
+
+from stepnet import create_model
+from stepnet.errors import UserError
+from stepnet.report.dynamics import NetworkStep, StepSpectrum
+from stepnet.report.lesion import Lesion
+from stepnet.report.portraits import plot_lesion, plot_spectrum, plot_trajectory
+from stepnet.schemes import get_scheme
+
+
+def test_a_panel_for_each_stage_and_a_path_for_each_image() -> None:
+    torch.manual_seed(0)
+    model, images = create_model("lm_resnet20", in_channels=1), torch.randn(4, 1, 8, 8)
+    picture = plot_trajectory(model, images, ["zero", "zero", "one", "one"])
+    assert [axes.get_title() for axes in picture.axes] == ["stage 1", "stage 2", "stage 3"]
+    assert [len(line.get_xdata()) for line in picture.axes[0].get_lines()] == [4, 1] * 4
+    assert [text.get_text() for text in picture.legends[0].get_texts()] == ["zero", "one"]
+    colours = [line.get_color() for line in picture.axes[0].get_lines()[::2]]
+    assert colours[0] == colours[1] != colours[2] == colours[3]
+    with pytest.raises(UserError, match="1 labels for 4 images"):
+        plot_trajectory(model, images, [0])
+
+
+def spectrum(k: float | None, *values: complex) -> StepSpectrum:
+    step = NetworkStep("block", get_scheme("lm" if k else "euler"), 1.0, k, torch.nn.Identity(), False)
+    return StepSpectrum(step, np.array(values, dtype=complex), 1.0)
+
+
+def test_eigenvalues_stand_on_the_regions_of_the_extreme_k() -> None:
+    found = [spectrum(None, 0.5), spectrum(-0.5, -1 + 1j, -1 - 1j), spectrum(0.25, -2.5)]
+    axes = plot_spectrum(torch.nn.Identity(), torch.zeros(1), found).axes[0]
+    dots = np.asarray(axes.collections[-1].get_offsets())
+    assert dots == pytest.approx(np.array([[0.5, 0], [-1, 1], [-1, -1], [-2.5, 0]]))
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["lm, k = -0.50", "lm, k = 0.25"]
+    assert [text.get_text() for text in plot_spectrum(torch.nn.Identity(), torch.zeros(1), [spectrum(None, -1)])
+            .axes[0].get_legend().get_texts()] == ["euler"]  # fmt: skip
+
+
+def test_a_lesion_shows_blocks_transitions_and_pairs() -> None:
+    one = Lesion(("a", "b"), frozenset({1}), 5.0, {0: 20.0, 1: 60.0}, {(0, 1): 80.0})
+    left, right, *_ = plot_lesion({"net": one}).axes
+    markers = [line for line in left.get_lines() if len(line.get_xdata()) == 1]
+    assert [(line.get_ydata()[0], line.get_markerfacecolor() == "none") for line in markers] == [
+        (20, False),
+        (60, True),
+    ]
+    table = np.asarray(right.images[0].get_array().filled(np.nan))
+    assert table == pytest.approx(np.array([[20, np.nan], [80, 60]]), nan_ok=True)
