@@ -62,3 +62,21 @@ def test_third_moments_of_stochastic_depth_lose_half_an_order_for_every_rate():
     assert error.order == Rational(3, 2)
     assert sympy.expand(error.coefficient - a**3 * p * (1 - p) * (1 - 2 * p)) == 0
     assert one_step_error("stochastic_depth", 3, p=0.5).order == 2
+
+
+def test_lm_with_noise_has_the_weak_orders_of_the_noise():
+    """Section 3.2: third moments of the pair lose half an order where p is not 1/2, as in section 3.1."""
+    assert [one_step_error("stochastic_depth", m, damping=0.7, p=0.2).order for m in (1, 2, 3)] == [
+        2,
+        2,
+        Rational(3, 2),
+    ]
+    assert [one_step_error("stochastic_depth", m, damping=0.7, p=0.5).order for m in (1, 2, 3)] == [2, 2, 2]
+    assert one_step_error("stochastic_depth", 3, damping=0.7, p=0.2).name == "E Y^3"
+
+
+def test_a_p_that_changes_adds_its_slope_to_the_error():
+    """`E X_1 - E X(dt)` with `p = 1 - t/2` is `dt^2 (-a^2 p^2 - a p')/2`: what Euler leaves of a moving p."""
+    a, t = sympy.Symbol("a"), sympy.Symbol("t", real=True)
+    error = one_step_error("stochastic_depth", p=1 - t / 2)
+    assert sympy.expand(error.coefficient - (-((a * (1 - t / 2)) ** 2) + a / 2) / 2) == 0

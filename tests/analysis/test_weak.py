@@ -1,17 +1,17 @@
 """Weak orders, exactly and by Monte Carlo, and what happens when the paper's assumption fails."""
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
 import sympy
 
 from stepnet import UserError
-from stepnet.analysis.noise_laws import get_noise
-from stepnet.analysis.stochastic import xi
+from stepnet.analysis.noise_laws import falling, get_noise
+from stepnet.analysis.stochastic import damped_step, xi
 from stepnet.analysis.weak import (
     Problem,
-    damped_step,
     exact_moment,
     sampled_moment,
     scheme_moment,
@@ -181,3 +181,52 @@ def test_a_nonlinear_f_is_compared_with_torchsde():
 def test_bad_input(call, message):
     with pytest.raises(UserError, match=message):
         call()
+
+
+FALLING = get_noise("stochastic_depth", p=falling(0.5))
+
+
+def test_the_moments_along_p_of_t():
+    """`E X = exp(a int p)` and `E X^2 = exp(int 2 a p + a^2 p (1 - p))` with `p = 1 - t/2` on (0, 1)."""
+    a, problem = -0.6, Problem(rates=(-0.6,))
+    assert exact_moment(FALLING, 1, problem) == pytest.approx(math.exp(a * 3 / 4), rel=1e-12)
+    assert exact_moment(FALLING, 2, problem) == pytest.approx(math.exp(2 * a * 3 / 4 + a * a / 6), rel=1e-12)
+
+
+@pytest.mark.parametrize("damping", [None, 0.7])
+def test_the_scheme_along_p_of_t_is_the_mean_over_all_gates(damping):
+    """Three steps, p = 1, 5/6, 2/3: every sequence of gates, with its probability."""
+    problem, dt, steps = Problem(rates=(-0.6,), damping=damping), 1 / 3, 3
+    mean = 0.0
+    for gates in product((0, 1), repeat=steps):
+        x, y, chance = 1.0, 0.0, 1.0
+        for n, eta in enumerate(gates):
+            p = 1 - n * dt / 2
+            chance *= p if eta else 1 - p
+            force = (p + (eta - p) / math.sqrt(dt)) * -0.6 * x
+            if damping is None:
+                x = x + dt * force
+            else:
+                y = y + dt * (force - damping * y)
+                x = x + dt * y
+        mean += chance * x**3
+    assert scheme_moment(FALLING, steps, 3, problem) == pytest.approx(mean, rel=1e-12)
+
+
+@pytest.mark.parametrize("damping", [None, 0.7])
+def test_weak_orders_along_p_of_t(damping):
+    problem = Problem(rates=(-1.0,), damping=damping)
+    for moment in (1, 2):
+        found = weak_order(FALLING, moment, problem, steps=(128, 256, 512))
+        assert found.slope == pytest.approx(1, abs=0.02)
+    found, deviation = sampled_moment(FALLING, 8, 2, problem, 20_000)
+    assert abs(found - scheme_moment(FALLING, 8, 2, problem)) < 4 * deviation
+
+
+def test_a_p_of_t_must_be_a_probability_and_f_linear():
+    with pytest.raises(UserError, match=r"leaves \[0, 1\]"):
+        weak_error("stochastic_depth", 8, p=lambda t: 1 + t)
+    with pytest.raises(UserError, match="expected a number between 0 and 1"):
+        falling(1.5)
+    with pytest.raises(UserError, match="with a function f of one's own"):
+        weak_error(FALLING, 8, problem=Problem(f=(np.sin,)), samples=2000)

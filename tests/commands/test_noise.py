@@ -72,7 +72,7 @@ def test_json(capsys):
         (["noise", "stochastic-depth"], "unknown noise 'stochastic-depth': did you mean 'stochastic_depth'"),
         (["noise", "shakeshake", "--p", "0.5"], "did you mean 'shake_shake'"),
         (["noise", "shake_shake", "--p", "0.5"], "takes no option 'p'"),
-        (["noise", "--p", "0.5"], "need a noise"),
+        (["noise", "--p", "0.5"], "a flag needs a noise"),
         (["scheme", "stochastic_depth"], "stochastic_depth is a noise, not a scheme: stepnet noise stochastic_depth"),
     ],
 )

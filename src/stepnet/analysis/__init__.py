@@ -4,7 +4,7 @@ from stepnet.analysis.acceleration import Descent, best_euler, best_lm, converge
 from stepnet.analysis.accuracy import Convergence, convergence, empirical_order
 from stepnet.analysis.condition import one_step_error, weak_condition
 from stepnet.analysis.noise_analysis import NoiseAnalysis, analyse_noise
-from stepnet.analysis.noise_laws import get_noise, list_noises
+from stepnet.analysis.noise_laws import falling, get_noise, list_noises
 from stepnet.analysis.scheme_analysis import (
     SchemeAnalysis,
     amplification,
@@ -49,6 +49,7 @@ __all__ = [
     "convergence_rate",
     "descend",
     "empirical_order",
+    "falling",
     "get_noise",
     "growth",
     "imaginary_limit",

@@ -13,11 +13,21 @@ from dataclasses import dataclass
 
 import sympy
 
-from stepnet.analysis.noise_laws import Noise, Parameter, get_noise
+from stepnet.analysis.noise_laws import Noise, Parameter, get_noise, t
 from stepnet.analysis.notation import plain
-from stepnet.analysis.stochastic import Function, right_hand_sides, stochastic_equation, stochastic_step, xi
+from stepnet.analysis.stochastic import (
+    Function,
+    X,
+    Y,
+    damped_step,
+    right_hand_sides,
+    stochastic_equation,
+    stochastic_step,
+    xi,
+)
 from stepnet.analysis.symbols import dt
 from stepnet.errors import check_count
+from stepnet.schemes.arithmetic import Coefficient
 
 REQUIRED = 2  # the power of dt that the condition asks of each term
 
@@ -82,27 +92,52 @@ def weak_condition(noise: str | Noise, **parameters: Parameter) -> WeakCondition
     return WeakCondition(terms, tuple(small for term in failing if (small := _assumption(term)) is not None))
 
 
-def one_step_error(noise: str | Noise, moment: int = 1, **parameters: Parameter) -> Term:
+def one_step_error(
+    noise: str | Noise, moment: int = 1, damping: Coefficient | None = None, **parameters: Parameter
+) -> Term:
     """The leading term of `E X_1^m - E X(dt)^m` from X = 1, with `f = a X`, or `f1 = a X` and `f2 = b X`.
 
     An error of order dt^q in each of T/dt steps adds up to one of order dt^(q - 1): that is the weak order of the m-th
-    moment, whatever the rates are.
+    moment, whatever the rates are. With a damping (section 3.2) the moments of degree m in X and Y feed each other:
+    the largest error among them counts.
     """
     noise = get_noise(noise, **parameters)
     check_count("moment", moment)
     a, b = sympy.symbols("a b")
     fs: tuple[Function, ...] = (lambda x: a * x, lambda x: b * x)
-    power = sympy.expand(stochastic_step(noise, fs, sympy.S.One, xi, dt) ** moment)
-    found = sum(power.coeff(xi, j) * noise.moment(j) for j in range(moment + 1))
-    equation, rates = stochastic_equation(noise), dict(zip(right_hand_sides(noise), (a, b), strict=False))
-    drift, diffusion = equation.drift.subs(rates), equation.diffusion.subs(rates)
-    growth = dt * (moment * drift + moment * (moment - 1) * diffusion**2 / 2)
-    wanted = 1 + growth + growth**2 / 2  # of exp(growth): Euler's error is no smaller than dt^2
-    root = sympy.Symbol("root", positive=True)  # of dt
-    error = sympy.Poly(sympy.expand((found - wanted).subs(dt, root**2)), root)
-    terms = ((_factored(sympy.simplify(c)), sympy.Rational(n, 2)) for (n,), c in reversed(error.terms()))
-    coefficient, order = next(term for term in terms if term[0] != 0)
-    return Term("E X" if moment == 1 else f"E X^{moment}", coefficient * dt**order, order, coefficient)
+    equation = stochastic_equation(noise, damping)
+    rates = dict(zip(right_hand_sides(noise), (a * X, b * X), strict=False))
+    drift, diffusion = [equation.drift.subs(rates)], [equation.diffusion.subs(rates)]
+    state, new = [X], [stochastic_step(noise, fs, X, xi, dt)]
+    if damping is not None:
+        state, new = [X, Y], [*damped_step(noise, fs, (X, Y), xi, dt, sympy.nsimplify(damping))]
+        drift, diffusion = [Y, *drift], [sympy.S.Zero, *diffusion]
+
+    def generator(phi: sympy.Expr) -> sympy.Expr:
+        """`d/dt E phi(Z) = E (generator phi)(Z)`, by Itô's formula."""
+        second = sum(
+            g * h * sympy.diff(phi, y, z)
+            for y, g in zip(state, diffusion, strict=True)
+            for z, h in zip(state, diffusion, strict=True)
+        )
+        return sympy.expand(sum(d * sympy.diff(phi, z) for z, d in zip(state, drift, strict=True)) + second / 2)
+
+    def error(phi: sympy.Expr) -> Term | None:
+        power = sympy.expand(phi.subs(dict(zip(state, new, strict=True)), simultaneous=True))
+        found = sum(power.coeff(xi, j) * noise.moment(j) for j in range(moment + 1))
+        slope = generator(phi)
+        wanted = phi + dt * slope + dt**2 / 2 * (generator(slope) + sympy.diff(slope, t))  # Euler's error is dt^2
+        root = sympy.Symbol("root", positive=True)  # of dt
+        left = sympy.Poly(sympy.expand((found - wanted).subs(dt, root**2).subs(X, 1)), root)
+        for (n,), c in reversed(left.terms()):
+            coefficient = _factored(sympy.simplify(c))
+            if coefficient != 0:
+                order = sympy.Rational(n, 2)
+                return Term(f"E {plain(phi)}", coefficient * dt**order, order, coefficient)
+        return None
+
+    monomials = [X ** (moment - j) * Y**j for j in range(moment + 1 if damping is not None else 1)]
+    return min(filter(None, map(error, monomials)), key=lambda term: term.order)
 
 
 def _term(name: str, value: sympy.Expr) -> Term:

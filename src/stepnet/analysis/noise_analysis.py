@@ -2,35 +2,52 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 
 import sympy
 
 from stepnet.analysis.condition import REQUIRED, Term, WeakCondition, increment_moment, one_step_error, weak_condition
-from stepnet.analysis.noise_laws import Noise, Parameter, get_noise
+from stepnet.analysis.noise_laws import Noise, Parameter, get_noise, t
 from stepnet.analysis.notation import plain
-from stepnet.analysis.stochastic import StochasticEquation, stochastic_equation
-from stepnet.analysis.weak import LARGE_STEPS, SMALL_STEPS, weak_order
+from stepnet.analysis.stochastic import StochasticEquation, damped_step, stochastic_equation
+from stepnet.analysis.symbols import dt
+from stepnet.analysis.weak import LARGE_STEPS, SMALL_STEPS, Problem, weak_error, weak_order
 from stepnet.errors import UserError
 
 SAMPLES = 100_000
 MOMENTS = (1, 2, 3)
+NEAR = 0.05  # how far a slope may be from its order and pass for it
+LARGEST, LARGEST_TIMED = 41, 15  # powers of 2 that are tried as 1/dt; where p depends on time each step is taken
+TIMED_STEPS = tuple(2**n for n in range(9, 14))
+ROUNDING = 1e-14  # of one step
+g = sympy.Symbol("g", positive=True)  # the damping
 
 
 class NoiseAnalysis:
     """What theory says of a noise in front of f, and what exact moments and sampling find.
 
-    Weak orders are measured for numbers: those of `noise.examples` where its parameter is left a symbol.
+    With a `damping` g the noise stands in front of the f of `lm`: the pair of section 3.2. Weak orders are measured for
+    numbers: those of `noise.examples` where its parameter is left a symbol.
     """
 
-    def __init__(self, noise: str | Noise, samples: int = SAMPLES, **parameters: Parameter) -> None:
+    def __init__(
+        self, noise: str | Noise, samples: int = SAMPLES, damping: float | None = None, **parameters: Parameter
+    ) -> None:
         self.noise = get_noise(noise, **parameters)
         self.samples = samples
+        self.damping = damping
+        self.problem = Problem(damping=damping)
 
     @cached_property
     def equation(self) -> StochasticEquation:
-        """`dX = drift dt + diffusion dB`."""
-        return stochastic_equation(self.noise)
+        """`dX = drift dt + diffusion dB`, or that of the damped pair."""
+        return stochastic_equation(self.noise, self.damping)
+
+    @cached_property
+    def damped_equation(self) -> StochasticEquation:
+        """The equation of section 3.2: the same noise in front of the f of `lm`."""
+        return stochastic_equation(self.noise, g if self.damping is None else self.damping)
 
     @cached_property
     def increments(self) -> list[sympy.Expr]:
@@ -45,69 +62,122 @@ class NoiseAnalysis:
     @cached_property
     def one_step_errors(self) -> list[Term]:
         """What one step leaves in the moments of X, for `f = a X`."""
-        return [one_step_error(self.noise, m) for m in MOMENTS]
+        return [one_step_error(self.noise, m, self.damping) for m in MOMENTS]
+
+    @cached_property
+    def weak_orders(self) -> list[sympy.Rational]:
+        """The orders of the first three moments, by symbols."""
+        return [error.order - 1 for error in self.one_step_errors]
 
     @cached_property
     def numbers(self) -> list[Noise]:
-        """The noise itself where its parameter is a number, otherwise with the numbers of its examples."""
-        if not self.noise.mean.free_symbols | self.noise.deviation.free_symbols:
+        """The noise itself where its parameter is known, otherwise with the numbers of its examples."""
+        if not (self.noise.mean.free_symbols | self.noise.deviation.free_symbols) - {t}:
             return [self.noise]
         return [type(self.noise)(**example) for example in self.noise.examples]
 
+    def asymptotic_from(self, noise: Noise, moment: int, order: sympy.Rational) -> int | None:
+        """The least 1/dt, a power of 2, from which the exact slope stays within NEAR of the order; None if not seen."""
+        sizes = [2**n for n in range(3, LARGEST_TIMED if noise.depends_on_time else LARGEST)]
+        found, coarse = None, abs(weak_error(noise, sizes[0], moment, self.problem).error)
+        for n in sizes[1:]:
+            fine = abs(weak_error(noise, n, moment, self.problem).error)
+            if fine < ROUNDING * n ** (1 if self.damping is None else 2):  # Y divides by dt
+                break
+            near = abs(math.log2(coarse / fine) - order) < NEAR
+            found, coarse = (found or n // 2) if near else None, fine
+        return found
+
     def as_dict(self) -> dict[str, object]:
-        """Every fact as a plain value, for JSON."""
+        """What symbols say as plain values, for JSON."""
         return {
             "noise": self.noise.name,
             "equation": str(self.equation),
+            "damped_equation": str(self.damped_equation),
             "increments": [str(moment) for moment in self.increments],
             "condition": str(self.condition),
             "holds": self.condition.holds,
             "one_step_errors": {error.name: plain(error.value) for error in self.one_step_errors},
-            "weak_orders": {error.name: str(error.order - 1) for error in self.one_step_errors},
+            "weak_orders": {_power("E X", m): str(order) for m, order in zip(MOMENTS, self.weak_orders, strict=True)},
         }
 
     def __str__(self) -> str:
-        facts = [
-            ("noise", self.noise.about),
-            ("equation", str(self.equation)),
-            *((f"E {_power('dW', m)}", plain(moment)) for m, moment in zip(MOMENTS, self.increments, strict=True)),
-            ("condition", "|E dW| + |E dW^3| + |E dW^2 - dt| <= K dt^2 (appendix B)"),
-            ("", str(self.condition)),
-            *(
-                (error.name, f"off by {plain(error.value)} in a step, for f = a X")
-                for error in self.one_step_errors
-                if error.order < REQUIRED
-            ),
+        heading, facts = self.noise.heading, [("noise", self.noise.about)]
+        first, second = str(self.damped_equation).split(", ")
+        if self.damping is None:
+            facts += [("equation", str(self.equation)), ("with lm", f"{first} (section 3.2)"), ("", second)]
+        else:
+            heading += f", with lm, g = {self.damping:g}"
+            facts += [("step", damped_scheme()), ("", "which is lm with k = g dt - 1 and the step dt^2")]
+            facts += [("equation", first), ("", second)]
+        facts += [(_power("E dW", m), plain(moment)) for m, moment in zip(MOMENTS, self.increments, strict=True)]
+        facts += [("condition", "|E dW| + |E dW^3| + |E dW^2 - dt| <= K dt^2 (appendix B)"), ("", str(self.condition))]
+        facts += [
+            (error.name, f"off by {plain(error.value)} in a step, for f = a X")
+            for error in self.one_step_errors
+            if error.order < REQUIRED
         ]
-        lines = [self.noise.heading, *(f"  {label:<12}{text}" for label, text in facts), ""]
-        lines.append(_row("weak order", "", [error.name for error in self.one_step_errors]))
-        lines.append(_row("", "by symbols", [str(error.order - 1) for error in self.one_step_errors]))
+        lines = [heading, *(f"  {label:<12}{text}" for label, text in facts), ""]
+        lines.append(_row("weak order", "", [_power("E X", m) for m in MOMENTS]))
+        lines.append(_row("", "by symbols", [str(order) for order in self.weak_orders]))
+        notes: list[str] = []
         for noise in self.numbers:
-            label = noise.value
-            for way, cells in self._measured(noise):
-                lines.append(_row(label, way, cells))
-                label = ""
-        return "\n".join(lines)
+            rows, early = self._measured(noise)
+            lines += rows
+            notes += early
+        return "\n".join(lines + notes)
 
-    def _measured(self, noise: Noise) -> list[tuple[str, list[str]]]:
-        """Slopes on a linear f: exact at small steps, then at large ones, where sampling is to find the same."""
+    def _measured(self, noise: Noise) -> tuple[list[str], list[str]]:
+        """Slopes on a linear f: exact at small steps, then at large ones, where sampling is to find the same.
+
+        A slope that is not the order yet is marked; a note says from which dt on it is.
+        """
+        orders = {m: one_step_error(noise, m, self.damping).order - 1 for m in MOMENTS}
+        early: dict[int, None] = {}
+
+        def exact(moment: int, steps: tuple[int, ...]) -> str:
+            found = weak_order(noise, moment, self.problem, steps)
+            if abs(found.slope - orders[moment]) <= NEAR:
+                return str(found)
+            early[moment] = None
+            return f"{found} *"
 
         def sampled(moment: int) -> str:
             try:
-                return str(weak_order(noise, moment, samples=self.samples))
+                return str(weak_order(noise, moment, self.problem, samples=self.samples))
             except UserError:  # the error is smaller than what sampling can see
                 return "not seen"
 
-        exact = {
-            f"1/dt {steps[0]} … {steps[-1]}": [str(weak_order(noise, m, steps=steps)) for m in MOMENTS]
-            for steps in (SMALL_STEPS, LARGE_STEPS)
-        }
-        return [*exact.items(), (f"{self.samples:,} paths", [sampled(m) for m in MOMENTS])]
+        small = TIMED_STEPS if noise.depends_on_time or self.damping is not None else SMALL_STEPS
+        rows = [
+            _row(label, f"1/dt {steps[0]} … {steps[-1]}", [exact(m, steps) for m in MOMENTS])
+            for label, steps in ((noise.value if len(noise.value) < 12 else "", small), ("", LARGE_STEPS))
+        ]
+        rows.append(_row("", f"{self.samples:,} paths", [sampled(m) for m in MOMENTS]))
+        return rows, [self._note(noise, m, orders[m]) for m in early]
+
+    def _note(self, noise: Noise, moment: int, order: sympy.Rational) -> str:
+        since = self.asymptotic_from(noise, moment, order)
+        seen = f"within {NEAR} of it from 1/dt = {since} on" if since else "near it at no dt that was tried"
+        name = _power("E X", moment) + (f" at {noise.value}" if noise.value else "")
+        return f"  * not asymptotic: the order of {name} is {order};\n    the exact slope is {seen}"
 
 
-def analyse_noise(noise: str | Noise, samples: int = SAMPLES, **parameters: Parameter) -> NoiseAnalysis:
+def analyse_noise(
+    noise: str | Noise, samples: int = SAMPLES, damping: float | None = None, **parameters: Parameter
+) -> NoiseAnalysis:
     """Every fact of a noise: `analyse_noise("stochastic_depth")` for every p, with `p=0.2` for one."""
-    return NoiseAnalysis(noise, samples, **parameters)
+    return NoiseAnalysis(noise, samples, damping, **parameters)
+
+
+def damped_scheme() -> str:
+    """`lm` with noise as it is written, its weights found by one step on symbols."""
+    now, before, f, gate = sympy.symbols("X_n X_{n-1} f gate")
+    mean = get_noise("stochastic_depth", p=gate)  # at xi = 0 the gate is its mean
+    new, _ = damped_step(mean, (lambda x: f,), (now, (now - before) / dt), sympy.S.Zero, dt, g)
+    weights = [sympy.expand(new).coeff(symbol) for symbol in (now, before, f)]
+    first, second = plain(weights[0]), plain(sympy.expand(-weights[1]))
+    return f"X_{{n+1}} = ({first}) X_n - ({second}) X_{{n-1}} + {plain(weights[2])} f(X_n)"
 
 
 def _row(label: str, way: str, cells: list[str]) -> str:

@@ -5,6 +5,7 @@ Every noise states its law once; moments, condition and equation follow by symbo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -16,7 +17,9 @@ from stepnet.errors import UserError
 from stepnet.registry import Registry, build, refuse_options
 
 Array = NDArray[np.float64]
-Parameter: TypeAlias = float | sympy.Expr
+Time: TypeAlias = float | Array
+Parameter: TypeAlias = float | sympy.Expr | Callable[[sympy.Symbol], sympy.Expr]
+t = sympy.Symbol("t", real=True)  # time, for a parameter that depends on it
 p = sympy.Symbol("p", real=True)
 sigma = sympy.Symbol("sigma", positive=True)
 
@@ -37,16 +40,24 @@ class Noise:
         """Its name, and its parameter where that is a number."""
         return f"{self.name}, {self.value}" if self.value else self.name
 
+    @property
+    def depends_on_time(self) -> bool:
+        """Whether its law is another at another time."""
+        return t in self.mean.free_symbols | self.deviation.free_symbols
+
     def moment(self, m: int) -> sympy.Expr:
         """`E xi^m`."""
         raise TypeError(f"{type(self).__name__} defines no moment")
 
-    def quantile(self, u: Array) -> Array:
+    def quantile(self, u: Array, time: float = 0.0) -> Array:
         """xi from a uniform u in (0, 1)."""
         raise TypeError(f"{type(self).__name__} defines no quantile")
 
-    def quadrature(self, n: int) -> tuple[Array, Array]:
-        """Points and weights: `E g(xi) = sum_j w_j g(x_j)`, exact for polynomials of degree 2n - 1 at least."""
+    def quadrature(self, n: int, time: Time = 0.0) -> tuple[Array, Array]:
+        """Points and weights: `E g(xi) = sum_j w_j g(x_j)`, exact for polynomials of degree 2n - 1 at least.
+
+        Where the law depends on time, there is a second dimension with one column for each of several times.
+        """
         raise TypeError(f"{type(self).__name__} defines no quadrature")
 
     def __repr__(self) -> str:
@@ -54,7 +65,10 @@ class Noise:
 
 
 class StochasticDepth(Noise):
-    """`P(eta = 1) = p`, `P(eta = 0) = 1 - p` (Huang et al. 2016). Without a number, p stays a symbol."""
+    """`P(eta = 1) = p`, `P(eta = 0) = 1 - p` (Huang et al. 2016). Without a number, p stays a symbol.
+
+    p may depend on time: an expression in `t`, or a function such as `lambda t: 1 - t / 2`, the paper's p(t).
+    """
 
     name: ClassVar[str] = "stochastic_depth"
     about: ClassVar[str] = "eta is 1 with probability p and 0 otherwise (Huang et al. 2016)"
@@ -70,13 +84,24 @@ class StochasticDepth(Noise):
         central = survive * (1 - survive) ** m + (1 - survive) * (-survive) ** m
         return sympy.simplify(central / self.deviation**m)
 
-    def quantile(self, u: Array) -> Array:
-        (drop, keep), (chance, _) = self.quadrature(1)
+    def quantile(self, u: Array, time: float = 0.0) -> Array:
+        (drop, keep), (chance, _) = self.quadrature(1, time)
         return np.asarray(np.where(u < chance, drop, keep))
 
-    def quadrature(self, n: int) -> tuple[Array, Array]:
-        survive = number(self.mean)
-        return (np.array([0.0, 1.0]) - survive) / number(self.deviation), np.array([1 - survive, survive])
+    def quadrature(self, n: int, time: Time = 0.0) -> tuple[Array, Array]:
+        survive, deviation = np.asarray(number(self.mean, time)), np.asarray(number(self.deviation, time))
+        if not ((survive >= 0) & (survive <= 1)).all():
+            raise UserError(f"p(t) = {self.mean} leaves [0, 1] in the time span: expected a probability")
+        away = np.stack([0 - survive, 1 - survive])
+        points = np.divide(away, deviation, out=np.zeros_like(away), where=deviation > 0)  # p(t) = 1: no noise then
+        return points, np.stack([1 - survive, survive])
+
+
+def falling(end: float, duration: float = 1.0) -> sympy.Expr:
+    """`p(t) = 1 - (1 - p_L) t/T`: the linear decay of Huang et al., which the paper's networks take too."""
+    if not 0 < end < 1:
+        raise UserError(f"p falls to {end}: expected a number between 0 and 1")
+    return 1 - (1 - sympy.nsimplify(exact(end))) * t / sympy.nsimplify(exact(duration))
 
 
 class ShakeShake(Noise):
@@ -93,10 +118,10 @@ class ShakeShake(Noise):
     def moment(self, m: int) -> sympy.Expr:
         return sympy.sqrt(3) ** m / (m + 1) if m % 2 == 0 else sympy.S.Zero
 
-    def quantile(self, u: Array) -> Array:
+    def quantile(self, u: Array, time: float = 0.0) -> Array:
         return np.asarray((2 * u - 1) * np.sqrt(3))
 
-    def quadrature(self, n: int) -> tuple[Array, Array]:
+    def quadrature(self, n: int, time: Time = 0.0) -> tuple[Array, Array]:
         points, weights = np.polynomial.legendre.leggauss(n)
         return points * np.sqrt(3), weights / 2
 
@@ -121,10 +146,10 @@ class Rademacher(_Multiplicative):
     def moment(self, m: int) -> sympy.Expr:
         return sympy.Integer(1 - m % 2)
 
-    def quantile(self, u: Array) -> Array:
+    def quantile(self, u: Array, time: float = 0.0) -> Array:
         return np.where(u < 0.5, -1.0, 1.0)
 
-    def quadrature(self, n: int) -> tuple[Array, Array]:
+    def quadrature(self, n: int, time: Time = 0.0) -> tuple[Array, Array]:
         return np.array([-1.0, 1.0]), np.array([0.5, 0.5])
 
 
@@ -137,12 +162,12 @@ class Gaussian(_Multiplicative):
     def moment(self, m: int) -> sympy.Expr:
         return sympy.factorial2(m - 1) if m % 2 == 0 else sympy.S.Zero
 
-    def quantile(self, u: Array) -> Array:
+    def quantile(self, u: Array, time: float = 0.0) -> Array:
         from scipy.special import ndtri
 
         return np.asarray(ndtri(u))
 
-    def quadrature(self, n: int) -> tuple[Array, Array]:
+    def quadrature(self, n: int, time: Time = 0.0) -> tuple[Array, Array]:
         points, weights = np.polynomial.hermite_e.hermegauss(n)
         return points, weights / weights.sum()
 
@@ -165,20 +190,27 @@ def get_noise(noise: str | Noise, **parameters: Parameter) -> Noise:
     return build(f"noise {noise!r}", NOISES[noise], parameters)
 
 
-def number(value: sympy.Expr) -> float:
-    """A parameter as a float; one that was left a symbol cannot be sampled."""
-    if value.free_symbols:
-        raise UserError(f"{value} is a symbol: sampling needs a number, such as p=0.5 or sigma=0.5")
-    return float(value)
+def number(value: sympy.Expr, time: Time = 0.0) -> Time:
+    """A parameter as a float, at one time or at several; one that was left a symbol cannot be sampled."""
+    left = value.free_symbols - {t}
+    if left:
+        raise UserError(f"{min(map(str, left))} is a symbol: sampling needs a number, such as p=0.5 or sigma=0.5")
+    if not value.free_symbols:
+        return float(value)
+    at = np.asarray(time, dtype=float)
+    return np.broadcast_to(np.asarray(sympy.lambdify(t, value, "numpy")(at), dtype=float), at.shape)
 
 
 def _value(name: str, value: sympy.Expr) -> str:
+    if value.free_symbols == {t}:
+        return f"{name}(t) = {sympy.sstr(value, order='rev-lex')}"
     return "" if value.free_symbols else f"{name} = {float(value):g}"
 
 
 def _parameter(name: str, value: Parameter, upper: float = float("inf")) -> sympy.Expr:
+    value = sympy.sympify(value(t)) if callable(value) and not isinstance(value, sympy.Basic) else value
     if isinstance(value, sympy.Expr) and value.free_symbols:
-        return value
+        return value.subs(sympy.Symbol("t"), t)
     if not (isinstance(value, int | float | sympy.Expr) and 0 < value < upper):
         between = f"0 < {name} < {upper}" if np.isfinite(upper) else f"{name} > 0 and finite"
         raise UserError(f"{name} = {value}: expected {between} (a noise without variance is none)")

@@ -1,10 +1,11 @@
-"""One stochastic step, and the stochastic equation of which it is a step (section 3.1).
+"""One stochastic step, and the stochastic equation of which it is a step (section 3).
 
 A random eta in front of `f` is a step of the weak Euler scheme,
 
     X_{n+1} = X_n + E(eta) f(X_n) dt + s f(X_n) dW_n,    dW = sqrt(dt) xi,    xi = (eta - E eta) / s,    s^2 = Var eta,
 
-and its equation is `dX = E(eta) f dt + s f dB`. Both are read off the scheme's own `advance`, gated.
+and its equation is `dX = E(eta) f dt + s f dB`. In front of the f of `lm` (section 3.2) it makes the pair
+`dX = Y dt, dY = (E(eta) f - g Y) dt + s f dB`. All are read off the scheme's own `advance`, gated.
 """
 
 from __future__ import annotations
@@ -14,30 +15,40 @@ from dataclasses import dataclass
 
 import sympy
 
-from stepnet.analysis.noise_laws import Noise, Parameter, get_noise, number
+from stepnet.analysis.noise_laws import Noise, Parameter, Time, get_noise, number
 from stepnet.analysis.notation import plain
 from stepnet.analysis.symbols import dt
-from stepnet.schemes import Euler, Point, Scheme, advance, combine
+from stepnet.schemes import LM, Euler, Point, Scheme, advance, combine
 from stepnet.schemes.arithmetic import Coefficient, State
 from stepnet.schemes.core import RightHandSide
 from stepnet.schemes.gates import stochastic_gate
 
 Function = Callable[[State], State]
 xi = sympy.Symbol("xi", real=True)  # (eta - mean) / deviation
+X, Y = sympy.symbols("X Y")
 
 
 def stochastic_step(
-    noise: Noise, fs: tuple[Function, ...], u: State, xi: State, dt: Coefficient, scheme: Scheme | None = None
+    noise: Noise,
+    fs: tuple[Function, ...],
+    u: State,
+    xi: State,
+    dt: Coefficient,
+    scheme: Scheme | None = None,
+    time: Time = 0.0,
 ) -> State:
     """One step of the gated scheme, forward Euler unless told, for symbols and arrays alike."""
-    rhs, gate = gated(noise, fs, xi, dt)
+    rhs, gate = gated(noise, fs, xi, dt, time)
     return advance(scheme or Euler(), (Point(u, rhs),), dt, None, gate)
 
 
-def gated(noise: Noise, fs: tuple[Function, ...], xi: State, dt: Coefficient) -> tuple[RightHandSide, Coefficient]:
+def gated(
+    noise: Noise, fs: tuple[Function, ...], xi: State, dt: Coefficient, time: Time = 0.0
+) -> tuple[RightHandSide, Coefficient]:
     """The right-hand side and the gate of one step: shake-shake's gates stand within its right-hand side."""
-    symbolic = isinstance(dt, sympy.Expr)
-    mean, deviation = (noise.mean, noise.deviation) if symbolic else (number(noise.mean), number(noise.deviation))
+    mean, deviation = noise.mean, noise.deviation
+    if not isinstance(dt, sympy.Expr):
+        mean, deviation = number(mean, time), number(deviation, time)
     eta = mean + deviation * xi
     if noise.branches == 1:
         return (lambda u, c, i: fs[0](u)), stochastic_gate(eta, mean, dt)
@@ -45,15 +56,43 @@ def gated(noise: Noise, fs: tuple[Function, ...], xi: State, dt: Coefficient) ->
     return (lambda u, c, i: combine((first, fs[0](u)), (second, fs[1](u)))), 1
 
 
+def damped_step(
+    noise: Noise,
+    fs: tuple[Function, ...],
+    state: tuple[State, State],
+    xi: State,
+    dt: Coefficient,
+    damping: Coefficient,
+    time: Time = 0.0,
+) -> tuple[State, State]:
+    """The process of section 3.2, which is the LM scheme: `Y_{n+1} = (X_{n+1} - X_n) / dt`, and
+
+        Y_{n+1} - Y_n = dt gate f(X_n) - g Y_n dt,
+
+    that is `X_{n+1} = (2 - g dt) X_n - (1 - g dt) X_{n-1} + dt^2 gate f(X_n)`: LM with `k = g dt - 1`, step dt^2.
+    (The paper prints `+ g Y dt` and from it `(2 + g) X_n - (1 + g) X_{n-1}`, against its own `Y' = f - g Y`.)
+    """
+    x, y = state
+    rhs, gate = gated(noise, fs, xi, dt, time)
+    k = damping * dt - 1
+    new = advance(LM(k), (Point(x, rhs), Point(x - dt * y)), dt**2, k, gate)
+    return new, (new - x) / dt
+
+
 @dataclass(frozen=True)
 class StochasticEquation:
-    """`dX = drift dt + diffusion dB`, in the symbols f, or f1 and f2."""
+    """`dX = drift dt + diffusion dB` in the symbols f, or f1 and f2; with a damping, `dX = Y dt, dY = …`."""
 
     drift: sympy.Expr
     diffusion: sympy.Expr
+    damped: bool = False
 
     def __str__(self) -> str:
-        return f"dX = {_product(self.drift)} dt + {_product(self.diffusion)} dB"
+        noise = f"{_product(self.diffusion)} dB"
+        if not self.damped:
+            return f"dX = {_product(self.drift)} dt + {noise}"
+        force, rest = self.drift.as_independent(Y, as_Add=True)
+        return f"dX = Y dt, dY = ({_product(force)} - {plain(-rest / Y)} Y) dt + {noise}"
 
 
 def right_hand_sides(noise: Noise) -> tuple[sympy.Symbol, ...]:
@@ -61,14 +100,23 @@ def right_hand_sides(noise: Noise) -> tuple[sympy.Symbol, ...]:
     return (sympy.Symbol("f"),) if noise.branches == 1 else sympy.symbols("f1 f2")
 
 
-def stochastic_equation(noise: str | Noise, **parameters: Parameter) -> StochasticEquation:
-    """Found by one step with symbols: what stands without xi is `drift dt`, what stands with it is `diffusion dW`."""
+def stochastic_equation(
+    noise: str | Noise, damping: Coefficient | None = None, **parameters: Parameter
+) -> StochasticEquation:
+    """Found by one step with symbols: what stands without xi is `drift dt`, what stands with it is `diffusion dW`.
+
+    With a damping g, the step is that of `lm` (section 3.2), and the equation that of the pair X, Y = X'.
+    """
     noise = get_noise(noise, **parameters)
-    u = sympy.Symbol("X")
     fs = tuple((lambda u, f=f: f) for f in right_hand_sides(noise))
-    change = sympy.expand(stochastic_step(noise, fs, u, xi, dt) - u)
-    drift, diffusion = change.coeff(xi, 0) / dt, change.coeff(xi, 1) / sympy.sqrt(dt)
-    return StochasticEquation(*(sympy.factor_terms(sympy.expand(part)) for part in (drift, diffusion)))
+    if damping is None:
+        change = sympy.expand(stochastic_step(noise, fs, X, xi, dt) - X)
+    else:
+        change = sympy.expand(damped_step(noise, fs, (X, Y), xi, dt, sympy.nsimplify(damping))[1] - Y)
+    drift, diffusion = sympy.expand(change.coeff(xi, 0) / dt), sympy.expand(change.coeff(xi, 1) / sympy.sqrt(dt))
+    if damping is not None:
+        return StochasticEquation(sympy.collect(drift, right_hand_sides(noise)), sympy.factor_terms(diffusion), True)
+    return StochasticEquation(sympy.factor_terms(drift), sympy.factor_terms(diffusion))
 
 
 def _product(expression: sympy.Expr) -> str:
@@ -77,4 +125,5 @@ def _product(expression: sympy.Expr) -> str:
     coefficient = expression.coeff(f)
     if coefficient == 0:  # of two branches
         return str(expression).replace("*", " ")
-    return "f" if coefficient == 1 else f"{plain(coefficient)} f"
+    shown = f"({plain(coefficient)})" if coefficient.is_Add else plain(coefficient)
+    return "f" if coefficient == 1 else f"{shown} f"

@@ -20,11 +20,19 @@ from functools import partial
 import numpy as np
 import sympy
 
-from stepnet.analysis.noise_laws import Array, Noise, Parameter, get_noise, number
-from stepnet.analysis.stochastic import Function, gated, right_hand_sides, stochastic_equation, stochastic_step
+from stepnet.analysis.noise_laws import Array, Noise, Parameter, Time, get_noise, number, t
+from stepnet.analysis.stochastic import (
+    Function,
+    X,
+    Y,
+    damped_step,
+    right_hand_sides,
+    stochastic_equation,
+    stochastic_step,
+)
 from stepnet.errors import UserError, check_count
-from stepnet.schemes import LM, Point, Scheme, advance, get_scheme
-from stepnet.schemes.arithmetic import Coefficient, State
+from stepnet.schemes import Scheme, get_scheme
+from stepnet.schemes.arithmetic import State
 
 # Powers of the summed noise that serve as control variates. A fourth would leave to rare sums most of the variance that
 # remains, and an interval that knows only the sums that were drawn would be too narrow. So would one of fewer paths.
@@ -140,29 +148,58 @@ def weak_order(
 
 
 def exact_moment(noise: Noise, moment: int, problem: Problem) -> float:
-    """`E X(T)^m` of the linear stochastic equation, by the exponential of its moments' generator."""
+    """`E X(T)^m` of the linear stochastic equation: by the exponential of its moments' generator, or along p(t)."""
+    equation, start = linear_equation(noise, problem), _power(_start(problem), moment)
+    size = len(_start(problem))
+
+    def generator(time: float) -> Array:
+        drift, diffusion = equation(time)
+        total = np.zeros((size**moment, size**moment))
+        for j in range(moment):
+            total += _kronecker({j: drift}, moment, size)
+            for i in range(j):
+                total += _kronecker({i: diffusion, j: diffusion}, moment, size)
+        return total
+
+    if noise.depends_on_time:
+        from scipy.integrate import solve_ivp
+
+        run = solve_ivp(
+            lambda time, moments: generator(time) @ moments,
+            (0.0, problem.time),
+            start,
+            method="DOP853",
+            rtol=1e-13,
+            atol=1e-15,
+        )
+        return float(run.y[0, -1])
     from scipy.linalg import expm
 
-    drift, diffusion = linear_equation(noise, problem)
-    size = len(drift)
-    generator = np.zeros((size**moment, size**moment))
-    for j in range(moment):
-        generator += _kronecker({j: drift}, moment, size)
-        for i in range(j):
-            generator += _kronecker({i: diffusion, j: diffusion}, moment, size)
-    return float((expm(problem.time * generator) @ _power(_start(problem), moment))[0])
+    return float((expm(problem.time * generator(0.0)) @ start)[0])
 
 
 def scheme_moment(noise: Noise, steps: int, moment: int, problem: Problem) -> float:
-    """`E X_N^m` of the scheme itself, with no sampling: `(E M⊗…⊗M)^N`, where one step on the unit vectors gives M."""
-    step, unit = stepper(noise, problem), np.eye(len(_start(problem)))
-    stages = get_scheme(problem.scheme).stages
-    points, weights = noise.quadrature(moment * stages + 1)
-    transfer = sum(
-        weight * _power(step(unit, xi, problem.time / steps), moment)
-        for xi, weight in zip(points, weights, strict=True)
-    )
-    return float((np.linalg.matrix_power(transfer, steps) @ _power(_start(problem), moment))[0])
+    """`E X_N^m` of the scheme itself, with no sampling: the product of all `E M⊗…⊗M`, or `(E M⊗…⊗M)^N` of one.
+
+    M comes from one step on the unit vectors, for all times at once where p depends on time.
+    """
+    step, unit, dt = stepper(noise, problem), np.eye(len(_start(problem))), problem.time / steps
+    times: Array = dt * np.arange(steps, dtype=np.float64) if noise.depends_on_time else np.zeros(1)
+    points, weights = noise.quadrature(moment * get_scheme(problem.scheme).stages + 1, times)
+    transfer = np.zeros(1)
+    for xi, weight in zip(points, weights, strict=True):
+        matrices = step(unit[..., None], xi, dt, times)  # one for each time, along the last dimension
+        power = np.ones((1, 1, 1))
+        for _ in range(moment):
+            product = np.einsum("ijn,kln->ikjln", power, matrices)
+            power = product.reshape(len(power) * len(unit), -1, product.shape[-1])
+        transfer = transfer + weight * power
+    moments = _power(_start(problem), moment)
+    if not noise.depends_on_time:
+        return float((np.linalg.matrix_power(transfer[..., 0], steps) @ moments)[0])
+    for matrix in np.moveaxis(transfer, -1, 0):
+        moments = matrix @ moments
+    return float(moments[0])
 
 
 def sampled_moment(
@@ -177,11 +214,12 @@ def sampled_moment(
     generator, step = np.random.default_rng(seed), stepper(noise, problem)
     state = np.repeat(_start(problem)[:, None], samples, axis=1)
     total = np.zeros(samples)
-    for _ in range(steps):
-        xi = noise.quantile(generator.random(samples))
-        state = step(state, xi, problem.time / steps)
+    for n in range(steps):
+        time = n * problem.time / steps
+        xi = noise.quantile(generator.random(samples), time)
+        state = step(state, xi, problem.time / steps, time)
         total += xi / np.sqrt(steps)
-    means = _sum_moments(noise, steps, CONTROLS)
+    means = _sum_moments(noise, steps, CONTROLS, problem.time)
     controls = np.stack([total**m - means[m] for m in range(1, CONTROLS + 1)], axis=1)
     values = state[0] ** moment
     corrected, halves = np.empty(samples), np.array_split(np.arange(samples), 2)
@@ -229,49 +267,46 @@ def torchsde_moment(
     return float(powers.mean()), float(powers.std() / samples**0.5)
 
 
-def linear_equation(noise: Noise, problem: Problem) -> tuple[Array, Array]:
-    """A and B in `dZ = A Z dt + B Z dB`."""
-    equation = stochastic_equation(noise)
-    rates = dict(zip(right_hand_sides(noise), problem.rates, strict=False))
-    drift, diffusion = (number(part.subs(rates)) for part in (equation.drift, equation.diffusion))
-    if problem.damping is None:
-        return np.array([[drift]]), np.array([[diffusion]])
-    return np.array([[0.0, 1.0], [drift, -problem.damping]]), np.array([[0.0, 0.0], [diffusion, 0.0]])
+def linear_equation(noise: Noise, problem: Problem) -> Callable[[float], tuple[Array, Array]]:
+    """A and B in `dZ = A Z dt + B Z dB` at a time, for Z = X, or X and Y."""
+    equation = stochastic_equation(noise, problem.damping)
+    state = (X,) if problem.damping is None else (X, Y)
+    rates = {f: rate * X for f, rate in zip(right_hand_sides(noise), problem.rates, strict=False)}
+    drift, diffusion = ([Y] if len(state) == 2 else [], [sympy.S.Zero] if len(state) == 2 else [])
+    drift, diffusion = [*drift, equation.drift.subs(rates)], [*diffusion, equation.diffusion.subs(rates)]
+    matrices = [sympy.Matrix([[sympy.diff(row, z) for z in state] for row in rows]) for rows in (drift, diffusion)]
+    constant = [np.array([number(entry) for entry in matrix], dtype=float) for matrix in matrices]
+    shape = (len(state), len(state))
+    if not noise.depends_on_time:
+        return lambda time: (constant[0].reshape(shape), constant[1].reshape(shape))
+    at = sympy.lambdify(t, matrices, "numpy")
+
+    def both(time: float) -> tuple[Array, Array]:
+        first, second = at(time)
+        return np.asarray(first, dtype=float), np.asarray(second, dtype=float)
+
+    return both
 
 
-def stepper(noise: Noise, problem: Problem) -> Callable[[Array, Array | float, float], Array]:
-    """`step(Z, xi, dt)` for the rows of Z: X, or X and Y. It goes through the scheme's own `advance`."""
-    if problem.damping is not None:
-        return lambda state, xi, dt: np.stack(
-            damped_step(noise, problem.functions, (state[0], state[1]), xi, dt, problem.damping)
+def stepper(noise: Noise, problem: Problem) -> Callable[[Array, Array, float, Time], Array]:
+    """`step(Z, xi, dt, time)` for the rows of Z: X, or X and Y. It goes through the scheme's own `advance`."""
+    damping, fs = problem.damping, problem.functions
+    if damping is not None:
+        return lambda state, xi, dt, time: np.stack(
+            np.broadcast_arrays(*damped_step(noise, fs, (state[0], state[1]), xi, dt, damping, time))
         )
     scheme = get_scheme(problem.scheme)
-    return lambda state, xi, dt: np.stack([stochastic_step(noise, problem.functions, state[0], xi, dt, scheme)])
+    return lambda state, xi, dt, time: np.stack([stochastic_step(noise, fs, state[0], xi, dt, scheme, time)])
 
 
-def damped_step(
-    noise: Noise, fs: tuple[Function, ...], state: tuple[State, State], xi: State, dt: Coefficient, damping: Coefficient
-) -> tuple[State, State]:
-    """The process of section 3.2, which is the LM scheme: `Y_{n+1} = (X_{n+1} - X_n) / dt`, and
-
-        Y_{n+1} - Y_n = dt gate f(X_n) - g Y_n dt,
-
-    that is `X_{n+1} = (2 - g dt) X_n - (1 - g dt) X_{n-1} + dt^2 gate f(X_n)`: LM with `k = g dt - 1`, step dt^2.
-    (The paper prints `+ g Y dt` and from it `(2 + g) X_n - (1 + g) X_{n-1}`, against its own `Y' = f - g Y`.)
-    """
-    x, y = state
-    rhs, gate = gated(noise, fs, xi, dt)
-    k = damping * dt - 1
-    new = advance(LM(k), (Point(x, rhs), Point(x - dt * y)), dt**2, k, gate)
-    return new, (new - x) / dt
-
-
-def _sum_moments(noise: Noise, n: int, highest: int) -> list[float]:
-    """`E S^m` for m = 0 … highest: the generating series `sum_m E xi^m t^m / m!` of one term, to the power n."""
-    series = [number(noise.moment(m)) / math.factorial(m) for m in range(highest + 1)]
+def _sum_moments(noise: Noise, n: int, highest: int, duration: float) -> list[float]:
+    """`E S^m` for m = 0 … highest: the product of the terms' generating series `sum_m E xi^m t^m / m!`."""
+    times: Array = duration / n * np.arange(n, dtype=np.float64) if noise.depends_on_time else np.zeros(n)
+    points, weights = noise.quadrature(highest + 1, times)
+    series = [(weights * points**m).sum(axis=0) / math.factorial(m) for m in range(highest + 1)]
     power = np.ones(1)
-    for _ in range(n):
-        power = np.convolve(power, series)[: highest + 1]
+    for row in np.broadcast_to(np.stack(series, axis=-1), (n, highest + 1)):
+        power = np.convolve(power, row)[: highest + 1]
     return [float(c) * math.factorial(m) / n ** (m / 2) for m, c in enumerate(power)]
 
 
@@ -306,5 +341,7 @@ def _check(noise: Noise, steps: int, moment: int, problem: Problem, samples: int
     scheme = get_scheme(problem.scheme)
     if scheme.steps > 1 or scheme.equation.partitioned:
         raise UserError(f"scheme {scheme.name!r}: expected a one-step scheme of X; LM's process is Problem(damping=g)")
+    if noise.depends_on_time and problem.f is not None:
+        raise UserError("a p(t) with a function f of one's own: torchsde is compared for a number p")
     if problem.damping is not None and problem.f is not None:
         raise UserError("damping with a function f of one's own: the process of section 3.2 is solved for a linear f")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
@@ -20,6 +21,10 @@ class Noise:
     """A noise, such as stochastic_depth, shake_shake."""
     p: Annotated[float | None, arg(metavar="P")] = None
     """The survival probability of stochastic_depth; without it, it stays a symbol."""
+    p_end: Annotated[float | None, arg(metavar="P")] = None
+    """Let the survival probability fall from 1 to this one, linearly in time, as the paper's networks do."""
+    damping: Annotated[float | None, arg(metavar="G")] = None
+    """Put the noise in front of the f of lm with this damping g: the process of section 3.2."""
     samples: Annotated[int, arg(metavar="N")] = 100_000
     """How many paths are sampled for a weak order."""
     plot: Annotated[Path | None, arg(metavar="FILE")] = None
@@ -31,12 +36,12 @@ class Noise:
         from stepnet.analysis import analyse_noise, get_noise, list_noises
 
         if self.name is None:
-            if self.p is not None or self.plot or self.json:
-                raise UserError("--p, --plot and --json need a noise: stepnet noise stochastic_depth --p 0.2")
+            if self.plot or self.json or {self.p, self.p_end, self.damping} != {None}:
+                raise UserError("a flag needs a noise: stepnet noise stochastic_depth --p 0.2")
             for name in list_noises():
                 print(f"{name:<18}{get_noise(name).about}")
             return
-        found = analyse_noise(self.name, self.samples, **({} if self.p is None else {"p": self.p}))
+        found = analyse_noise(self.name, self.samples, self.damping, **self._parameters())
         if self.plot is not None:  # first, so that a picture that cannot be had is all that is told
             from stepnet.report.weak_errors import draw_noises
 
@@ -44,3 +49,12 @@ class Noise:
         print(json.dumps(found.as_dict(), indent=2) if self.json else found)
         if self.plot is not None:
             print(f"\nwrote {self.plot}")
+
+    def _parameters(self) -> dict[str, float | Callable[..., Any]]:
+        if self.p is not None and self.p_end is not None:
+            raise UserError(f"--p {self.p:g} with --p-end {self.p_end:g}: give one of them")
+        if self.p_end is None:
+            return {} if self.p is None else {"p": self.p}
+        from stepnet.analysis import falling
+
+        return {"p": falling(self.p_end)}
