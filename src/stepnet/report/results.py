@@ -66,6 +66,7 @@ def record(run: Run, found: Evaluation, path: Path) -> None:
         "epochs": found.epochs,
         "test_error": round(found.error, 4),
         "best_test_error": round(min(line["test_error"] for line in epochs), 4),
+        "test_loss": round(found.loss, 6),
         "train_loss": epochs[-1]["loss"],
         "images_per_second": median(line["images_per_second"] for line in epochs),
         "k": epochs[-1]["k"],
@@ -73,8 +74,11 @@ def record(run: Run, found: Evaluation, path: Path) -> None:
     }
     same = ("model", "data", "recipe", "scheme", "seed")
     others = [old for old in content["runs"] if any(old.get(key) != entry[key] for key in same)]
+    others.append(entry)
+    text = json.dumps(content | {"runs": ["RUNS"]}, indent=1)
+    lines = ",\n  ".join(map(json.dumps, others))  # a line each: hundreds of them stay readable
     with whole_file(path) as partial:
-        partial.write_text(json.dumps(content | {"runs": [*others, entry]}, indent=1) + "\n")
+        partial.write_text(text.replace('"RUNS"', lines) + "\n")
 
 
 def measured(row: Row, measurements: Sequence[Measurement]) -> str:

@@ -1,0 +1,142 @@
+"""Make the second part of docs/results.md from the files beside this one: `python results/page.py`.
+
+The first part, the protocol, is written by hand before the runs; what stands below the line `MEASURED` is made anew.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stepnet.training.paired import PairedDifferences
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "docs" / "results.md"
+MEASURED = "<!-- Below this line: made by `python results/page.py`. -->"
+
+
+@dataclass(frozen=True)
+class Network:
+    """One side of an experiment: how its runs are found in a results file."""
+
+    title: str
+    model: str
+    scheme: str | None = None
+
+    def runs(self, runs: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+        """By seed."""
+        return {run["seed"]: run for run in runs if (run["model"], run["scheme"]) == (self.model, self.scheme)}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The claim is that the others have a smaller error than the first; `effect` is the paper's own difference."""
+
+    title: str
+    file: str
+    claim: str
+    first: Network
+    others: tuple[Network, ...]
+    effect: float | None = None
+
+    def section(self) -> list[str]:
+        """Its table and a verdict for each network, or a line that says it was not run to its end."""
+        path = HERE / self.file
+        runs = json.loads(path.read_text())["runs"] if path.exists() else []
+        lines = ["", f"### {self.title}", "", f"Claim: {self.claim}", ""]
+        plain = self.first.runs(runs)
+        pairs = {other: other.runs(runs) for other in self.others}
+        if not any(plain.keys() & found.keys() for found in pairs.values()):
+            return [*lines, "**Not measured yet**: no pair of runs is finished."]
+        lines += ["| network | runs | test error (%) | minus the first, paired (95 %) | smaller / larger | test loss |"]
+        lines += ["| --- | --- | --- | --- | --- | --- |", _row(self.first, plain, None)]
+        verdicts = []
+        for other, found in pairs.items():
+            if found:
+                gaps = _differences(found, plain, "test_error")
+                lines.append(_row(other, found, plain))
+                verdicts.append(f"{other.title}: **{verdict(gaps, self.effect)}** ({gaps} points).")
+        one = next(iter(plain.values()))
+        lines += ["", *verdicts, ""]
+        for other, found in pairs.items():
+            lines += _coefficients(other, found)
+        lines += [
+            f"Data: [results/{self.file}](../results/{self.file}); revision `{one['revision']}`, {one['machine']}."
+        ]
+        return lines
+
+
+PLAIN, LM = Network("`preact_resnet20`", "preact_resnet20"), Network("`lm_resnet20`", "lm_resnet20")
+EXPERIMENTS = (
+    Experiment(
+        "0: many seeds on digits",
+        "digits_pair.json",
+        "the LM structure lowers the error of a network with the same blocks.",
+        PLAIN,
+        (LM,),
+    ),
+    Experiment(
+        "1: the pair on CIFAR-10",
+        "cifar10_pair.json",
+        "LM-ResNet-20 has a smaller error than ResNet-20 (the paper: 8.33 against 8.75, quoted from He et al.).",
+        PLAIN,
+        (LM,),
+        effect=-0.42,
+    ),
+)
+
+
+def verdict(gaps: PairedDifferences, effect: float | None) -> str:
+    """`holds` if the interval lies below 0; `does not hold` if it excludes the paper's effect, or any gain at all."""
+    if len(gaps) < 2:
+        return "cannot be told"
+    low, high = gaps.mean - gaps.half_width, gaps.mean + gaps.half_width
+    if high < 0:
+        return "holds"
+    return "does not hold" if low > (effect or 0) else "cannot be told"
+
+
+def _row(network: Network, runs: dict[int, dict[str, Any]], plain: dict[int, dict[str, Any]] | None) -> str:
+    errors, losses = ([run[name] for run in runs.values()] for name in ("test_error", "test_loss"))
+    cells = [network.title, str(len(runs)), _mean(errors), "", "", f"{statistics.fmean(losses):.4f}"]
+    if plain is not None:
+        gaps = _differences(runs, plain, "test_error")
+        cells[3:5] = [str(gaps), " / ".join(map(str, gaps.signs))]
+        loss = _differences(runs, plain, "test_loss")
+        cells[5] += f" ({loss.mean:+.4f} ± {loss.half_width:.4f})"
+    return f"| {' | '.join(cells)} |"
+
+
+def _differences(one: dict[int, dict[str, Any]], other: dict[int, dict[str, Any]], figure: str) -> PairedDifferences:
+    return PairedDifferences.of(*({seed: run[figure] for seed, run in side.items()} for side in (one, other)))
+
+
+def _coefficients(network: Network, runs: dict[int, dict[str, Any]]) -> list[str]:
+    """The learned k of each layer: mean and standard deviation over the seeds."""
+    layers: dict[str, list[float]] = {}
+    for run in runs.values():
+        for layer, k in run["k"].items():
+            layers.setdefault(layer, []).append(k)
+    if not layers:
+        return []
+    shown = ", ".join(f"`{layer}` {_mean(ks)}" for layer, ks in layers.items())
+    return [f"Learned k of {network.title}: {shown}.", ""]
+
+
+def _mean(values: list[float]) -> str:
+    deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.2f}{deviation}"
+
+
+def page() -> str:
+    """The whole page: the protocol as it stands, and what was measured."""
+    protocol = PAGE.read_text().partition(MEASURED)[0].rstrip()
+    sections = [line for experiment in EXPERIMENTS for line in experiment.section()]
+    return "\n".join([protocol, "", MEASURED, "", "## Measured", *sections]) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
