@@ -53,6 +53,17 @@ def test_help_and_version_import_nothing_heavy(capsys: pytest.CaptureFixture[str
         assert done.returncode == 0 and done.stdout.startswith(expected), done
 
 
+def test_schemes_and_data_are_told_without_torch():
+    """What a command does not need, it does not wait for."""
+    code = (
+        "import sys; from stepnet.cli import main\n"
+        "assert main(['data', 'list']) == 0 and not {*sys.modules} & {'torch', 'sympy', 'matplotlib'}\n"
+        "assert main(['scheme', 'lm']) == 0 and not {*sys.modules} & {'torch', 'matplotlib'}"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_without_a_command_the_help_comes_and_the_exit_code_is_2(capsys: pytest.CaptureFixture[str]):
     assert main([]) == 2
     out, err = capsys.readouterr()

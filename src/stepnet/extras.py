@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 EXTRAS = {  # library -> the extra of pyproject.toml that has it
+    "cycler": "report",
     "huggingface_hub": "hub",
     "matplotlib": "report",
     "onnx": "export",

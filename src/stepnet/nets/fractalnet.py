@@ -5,7 +5,7 @@ base map of the scheme is Larsson's layer B (conv, bn, relu) itself: `u + f(u) =
 unsubtracted. Joins are means of two paths. Channels grow in a 1x1 convolution before the fractal, so that a fractal
 keeps its state's shape; that is also what brings the paper's 38.6M for 20 layers. `scheme="fractal3"` gives the network
 of the paper's formula, whose short paths are the identity. The 40 layers are ours, at half the widths: those of Larsson
-et al. have columns of different widths (docs/errata.md).
+et al. have columns of different widths.
 """
 
 from __future__ import annotations
