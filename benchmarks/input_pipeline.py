@@ -1,128 +1,122 @@
-"""Images per second of the input pipeline alone: stepnet against torchvision's per-image transforms.
+"""Images per second of the input pipeline alone: stepnet against torchvision's data sets and transforms.
 
-    python benchmarks/input_pipeline.py [--out results/input_pipeline.json]
+python benchmarks/input_pipeline.py [--repeats 5]
 
-Both draw the CIFAR-10 training set in random order, pad 4, crop 32x32, flip, normalise, and batch by 128. torchvision's
-transforms (v2, on tensors, the faster of its two inputs here) run in a DataLoader with two workers that stay alive
-between epochs; stepnet runs in the one process that also trains. The two alternate, and the medians are compared.
-The images are CIFAR-10 where it has been fetched, else noise of the same shape: the time does not depend on them.
+arrays: 50,000 images of 32x32, pad 4, crop, mirror. 64x64: a folder of photos of that size, which stepnet decodes once
+(not counted). 224: a folder of JPEGs of 500x375, random crops of random scale. torchvision runs its data sets and
+transforms in a DataLoader with two workers that stay alive between epochs; stepnet in the one process that also trains,
+with two threads where it decodes. Both shuffle, normalise and batch by 128.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
-import statistics
-import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
+from PIL import Image
+from script import RESULTS, measure
 
 from stepnet.data import Augmentation, Data, ImageSet, get_data, training_batches
-from stepnet.errors import UserError
-from stepnet.extras import import_extra
+from stepnet.data.photos import Photos
+from stepnet.timing.harness import Row, Spread, interleave, ratio
 
-BATCH, WORKERS = 128, 2
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5, help="repetitions of each")
-    parser.add_argument("--images", type=int, default=20_000, help="images of one torchvision repetition")
-    parser.add_argument("--out", type=Path, help="write what was measured to this JSON file")
-    options = parser.parse_args()
-
-    busy = os.getloadavg()[0]  # what else the machine is doing
-    data, origin = images_to_read()
-    contestants = {"stepnet": stepnet_epoch(data), "torchvision": torchvision_epoch(data, options.images)}
-    rates: dict[str, list[float]] = {name: [] for name in contestants}
-    for repeat in range(options.repeats + 1):
-        for name, epoch in contestants.items():
-            rate = images_per_second(epoch(repeat))
-            if repeat:  # the first is for warming up: worker processes start, pages are read
-                rates[name].append(rate)
-
-    medians = {name: statistics.median(values) for name, values in rates.items()}
-    ratio = medians["stepnet"] / medians["torchvision"]
-    table = Table("pipeline", "images/s, median", "lowest", "highest", title=f"input pipeline on {origin}")
-    for name, values in rates.items():
-        table.add_row(name, *(f"{value:,.0f}" for value in (medians[name], min(values), max(values))))
-    table.add_row("ratio", f"{ratio:.1f}x")
-    Console().print(table)
-    if options.out:
-        record = {
-            "command": " ".join(["python", *sys.argv]),
-            "images": origin,
-            "batch": BATCH,
-            "torchvision_workers": WORKERS,
-            "cpus": os.cpu_count(),
-            "load_average_before": busy,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "images_per_second": rates,
-            "median": medians,
-            "ratio": ratio,
-        }
-        options.out.write_text(json.dumps(record, indent=2) + "\n")
+BATCH, WORKERS, CLASSES = 128, 2, 10
 
 
-def images_to_read() -> tuple[Data, str]:
-    try:
-        return get_data("cifar10"), "cifar10"
-    except UserError:
-        images = np.random.default_rng(0).integers(0, 256, (50_000, 32, 32, 3), dtype=np.uint8)
-        labels = np.zeros(len(images), np.int64)
-        noise = ImageSet(images, labels, ("noise",), Augmentation(pad=4, flip=True))
-        return Data("noise", noise, noise), "noise of the shape of cifar10"
+def rows(repeats: int) -> Iterator[Row]:
+    with tempfile.TemporaryDirectory() as temporary:
+        root = Path(temporary)
+        write_folder(root / "small", 800, (64, 64))
+        write_folder(root / "photos", 256, (500, 375))
+        yield from compared("arrays of 32x32", of_arrays(), repeats, "")
+        yield from compared("a folder of 64x64, once decoded", of_small(root), repeats, "3 x")
+        yield from compared("a folder of JPEGs at 224x224", of_photos(root), repeats, "1 x")
 
 
-Epoch = Callable[[int], Iterable[tuple[torch.Tensor, torch.Tensor]]]
+def compared(what: str, contestants: dict[str, Callable[[], int]], repeats: int, reach: str) -> Iterator[Row]:
+    """Images per second of both, and the ratio of each repetition."""
+    counts = {name: epoch() for name, epoch in contestants.items()}  # workers start, pages are read
+    seconds = interleave(contestants, repeats, time.perf_counter, warmup=0)
+    rates = {name: Spread.of([counts[name] / each for each in seconds[name]]) for name in contestants}
+    for name, rate in rates.items():
+        yield Row(f"{what}: {name}", rate, "images/s", note=f"{counts[name]:,} images")
+    scaled = {name: [each / counts[name] for each in values] for name, values in seconds.items()}
+    yield Row(f"{what}: ratio", ratio(scaled, "torchvision", "stepnet"), "x", reach=reach)
 
 
-def images_per_second(batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> float:
-    """From the first request to the last image. To the end: workers that are left early go on in the background."""
-    start, count = time.perf_counter(), 0
-    for images, _ in batches:
-        count += len(images)
-    return count / (time.perf_counter() - start)
+def of_arrays() -> dict[str, Callable[[], int]]:
+    from torchvision.transforms import v2
 
+    pixels = np.random.default_rng(0).integers(0, 256, (50_000, 32, 32, 3), dtype=np.uint8)
+    images = ImageSet(pixels, np.arange(50_000) % CLASSES, tuple("0123456789"), Augmentation(pad=4, flip=True))
+    data = Data("noise", images, images)
+    tensors = torch.from_numpy(pixels.transpose(0, 3, 1, 2).copy())
+    transform = v2.Compose([v2.RandomCrop(32, padding=4), v2.RandomHorizontalFlip(), *to_floats(data)])
 
-def stepnet_epoch(data: Data) -> Epoch:
-    return training_batches(data, BATCH, seed=0).epoch
-
-
-def torchvision_epoch(data: Data, length: int) -> Epoch:
-    v2 = import_extra("torchvision.transforms.v2")
-    transform = v2.Compose(
-        [
-            v2.RandomCrop(32, padding=4),
-            v2.RandomHorizontalFlip(),
-            v2.ToDtype(torch.float32, scale=True),
-            v2.Normalize(data.mean, data.std),
-        ]
-    )
-    assert isinstance(data.train, ImageSet)
-    images, labels = torch.from_numpy(data.train.images.transpose(0, 3, 1, 2).copy()), data.train.labels.tolist()
-
-    class Images(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
+    class Arrays(torch.utils.data.Dataset[Any]):
         def __len__(self) -> int:
-            return len(labels)
+            return 1500
 
         def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-            return transform(images[index]), labels[index]
+            return transform(tensors[index]), index % CLASSES
 
-    dataset = Images()
-    sampler = torch.utils.data.RandomSampler(dataset, num_samples=length)
-    loader = torch.utils.data.DataLoader(dataset, BATCH, sampler=sampler, num_workers=WORKERS, persistent_workers=True)
-    return lambda _: loader
+    return {"stepnet": stepnet(data), "torchvision": torchvision(Arrays())}
+
+
+def of_small(root: Path) -> dict[str, Callable[[], int]]:
+    from torchvision import datasets
+    from torchvision.transforms import v2
+
+    data = get_data(root / "small", root / "cache", val_share=0.001, image_size=64)
+    assert isinstance(data.train, ImageSet) and isinstance(data.train.images.base, np.memmap)
+    transform = v2.Compose(
+        [v2.RandomCrop(64, padding=8), v2.RandomHorizontalFlip(), v2.PILToTensor(), *to_floats(data)]
+    )
+    return {"stepnet": stepnet(data), "torchvision": torchvision(datasets.ImageFolder(str(root / "small"), transform))}
+
+
+def of_photos(root: Path) -> dict[str, Callable[[], int]]:
+    from torchvision import datasets
+    from torchvision.transforms import v2
+
+    data = get_data(root / "photos", root / "cache", val_share=0.01)
+    assert isinstance(data.train, Photos) and data.train.workers == WORKERS
+    transform = v2.Compose(
+        [v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip(), v2.PILToTensor(), *to_floats(data)]
+    )
+    return {"stepnet": stepnet(data), "torchvision": torchvision(datasets.ImageFolder(str(root / "photos"), transform))}
+
+
+def to_floats(data: Data) -> list[Callable[[Any], Any]]:
+    from torchvision.transforms import v2
+
+    return [v2.ToDtype(torch.float32, scale=True), v2.Normalize(data.mean, data.std)]
+
+
+def stepnet(data: Data) -> Callable[[], int]:
+    batches = training_batches(data, BATCH, seed=0)
+    return lambda: sum(len(images) for images, _ in batches.epoch(0))
+
+
+def torchvision(dataset: Any) -> Callable[[], int]:
+    loader = torch.utils.data.DataLoader(dataset, BATCH, shuffle=True, num_workers=WORKERS, persistent_workers=True)
+    return lambda: sum(len(images) for images, _ in loader)
+
+
+def write_folder(folder: Path, count: int, size: tuple[int, int]) -> None:
+    """JPEGs as smooth and as large as photos."""
+    rng = np.random.default_rng(0)
+    for i in range(count):
+        path = folder / str(i % CLASSES) / f"{i}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        coarse = rng.integers(0, 256, (size[1] // 12, size[0] // 12, 3), dtype=np.uint8)
+        Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC).save(path, quality=90)
 
 
 if __name__ == "__main__":
-    main()
+    measure("input pipeline", __doc__, rows, repeats=5, out=RESULTS.with_name("input_pipeline.json"))

@@ -15,11 +15,13 @@ from stepnet.timing.harness import Row, print_rows, write_rows
 RESULTS = Path(__file__).parents[1] / "results" / "benchmarks.json"
 
 
-def measure(section: str, about: str | None, rows: Callable[[int], Iterable[Row]], repeats: int) -> None:
+def measure(
+    section: str, about: str | None, rows: Callable[[int], Iterable[Row]], repeats: int, out: Path = RESULTS
+) -> None:
     """Run `rows(repeats)` with one thread, print the table, and write its section of the results."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=repeats, help="repetitions of each variant")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="the JSON file of the figures")
+    parser.add_argument("--out", type=Path, default=out, help="the JSON file of the figures")
     options = parser.parse_args()
     torch.set_num_threads(1)
     import_extra("torchvision")  # peers import it themselves

@@ -14,6 +14,8 @@ from stepnet.data.augment import Pixels
 if TYPE_CHECKING:
     import torch
 
+BLOCK = 2**17  # numbers
+
 
 @dataclass(frozen=True)
 class Normalisation:
@@ -32,9 +34,13 @@ class Normalisation:
         # thread: torch's threads would wait for each other when other processes keep the cores busy.
         scale = np.tile(1 / (255 * std), height * width).astype(np.float32)
         shift = np.tile(-mean / std, height * width).astype(np.float32)
-        rows = images.reshape(count, height * width * channels).astype(np.float32)
-        rows *= scale
-        rows += shift
+        bytes_in_rows = images.reshape(count, height * width * channels)
+        rows = np.empty(bytes_in_rows.shape, np.float32)
+        some = max(1, BLOCK // max(1, len(scale)))
+        for start in range(0, count, some):  # both operations on a block while it is in the cache
+            part = rows[start : start + some]
+            np.multiply(bytes_in_rows[start : start + some], scale, out=part)
+            part += shift
         return torch.from_numpy(rows).view(count, height, width, channels).permute(0, 3, 1, 2)
 
 

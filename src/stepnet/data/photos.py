@@ -67,7 +67,8 @@ class Photos:
         for request, images, good in self.decoded(requests):
             if len(good) and not good.any():
                 raise UserError(f"none of the {len(good)} images of a batch can be decoded: see the paths above")
-            yield normalise(images[good]), torch.from_numpy(self.labels[request.indices[good]])
+            whole = images if good.all() else images[good]
+            yield normalise(whole), torch.from_numpy(self.labels[request.indices[good]])
 
     def decoded(
         self, requests: Iterable[Request], margin: float | None = None
