@@ -41,6 +41,14 @@ COMMANDS = {
         "train:Compare", "Train several networks", ("compare preact_resnet20 lm_resnet20 --data digits --seeds 3",)
     ),
     "evaluate": Command("train:Evaluate", "The test error of a run", ("evaluate runs/digits/lm_resnet20-12ep-seed0",)),
+    "predict": Command(
+        "predict:Predict",
+        "The likeliest classes of pictures",
+        ("predict runs/digits/lm_resnet20-12ep-seed0 photo.jpg", "predict model.safetensors photos/ --json"),
+    ),
+    "export": Command(
+        "export:Export", "Write a trained network for other programs", ("export runs/mine --onnx model.onnx",)
+    ),
     "report": Command(
         "report:Report", "Write one self-contained HTML page of runs", ("report runs/compare/* -o report.html",)
     ),

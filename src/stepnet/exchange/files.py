@@ -22,6 +22,7 @@ from stepnet.nets.pretrained import pretrained_file, split_tag
 from stepnet.tensors import Tensors, checksum, read_tensors, write_tensors
 
 DESCRIPTION = "stepnet"  # the key of the header
+HUB = "hf-hub:"  # before a name on the Hugging Face Hub, as timm spells it
 MODEL, LAST = "model.safetensors", "last.safetensors"  # in a run's folder
 RESUME, PREFIX = "stepnet checkpoint 1", "model."  # the format of a run's resume state, and of the weights in it
 
@@ -36,7 +37,7 @@ class Opened(NamedTuple):
 
 
 def load(where: Location, model: str | nn.Module | None = None, **options: Any) -> nn.Module:
-    """The network in a file, a run's folder, or by the name of its pretrained weights, ready for use.
+    """The network in a file, a run's folder, on the hub, or by the name of its pretrained weights, ready for use.
 
     It is in evaluation mode. `network.description` tells what it is; `network.preprocess(picture)` makes its input of
     a path, a PIL image or an array. Weights that say nothing of themselves are opened by naming their `model`, with
@@ -121,6 +122,10 @@ def description_of(network: nn.Module) -> Description:
 def file_of(place: Location) -> Path:
     """The file that is meant: of a run's folder, the network after its last whole epoch; of a name, its weights."""
     where = Path(place)
+    if str(place).startswith(HUB):
+        from stepnet.exchange.hub import download
+
+        return download(str(place).removeprefix(HUB))
     if not where.exists() and split_tag(str(place))[0] in list_models():
         return pretrained_file(str(place))
     if not where.is_dir():

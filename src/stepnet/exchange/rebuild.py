@@ -25,7 +25,9 @@ def rebuild(description: Description, weights: Tensors, where: object) -> nn.Mod
     with torch.random.fork_rng(devices=[]):
         network = _laid_out(description, where)
         _check_same(network, description, weights, where)
-        network.load_state_dict(weights, assign=True)
+        # Copies in torch's own memory: kernels choose by alignment, which a file's bytes do not have, and would round
+        # differently from the network that was saved.
+        network.load_state_dict({name: tensor.clone() for name, tensor in weights.items()}, assign=True)
         if any(t.is_meta for t in (*network.parameters(), *network.buffers())):  # constants that no file holds
             network = _built(description)
             network.load_state_dict(weights)

@@ -1,0 +1,41 @@
+"""`stepnet export`: a trained network as a file for other programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from stepnet.errors import UserError
+
+
+@dataclass
+class Export:
+    """Write a trained network for other programs; what is written was run and compared with torch."""
+
+    model: Annotated[Positional[str], arg(metavar="MODEL")]
+    """A model file, the folder of a run, or the name of pretrained weights."""
+    onnx: Annotated[Path | None, arg(metavar="FILE")] = None
+    """Write ONNX, for onnxruntime and others."""
+    pt2: Annotated[Path | None, arg(metavar="FILE")] = None
+    """Write torch's exported program, for torch.export.load and AOTInductor."""
+    safetensors: Annotated[Path | None, arg(metavar="FILE")] = None
+    """Write a described model file, of a run or of weights that are named by --name."""
+    name: str | None = None
+    """The network, for weights that say nothing of themselves: lm_resnet20, timm/resnet18."""
+
+    def __call__(self) -> None:
+        from stepnet.exchange.exporting import export_onnx, export_pt2
+        from stepnet.exchange.files import load, save
+
+        if self.onnx is self.pt2 is self.safetensors is None:
+            raise UserError("nothing to write: give --onnx FILE, --pt2 FILE or --safetensors FILE")
+        network = load(self.model, model=self.name)
+        if self.safetensors is not None:
+            save(network, self.safetensors)
+            print(f"wrote {self.safetensors}")
+        for path, export in ((self.onnx, export_onnx), (self.pt2, export_pt2)):
+            if path is not None:
+                print(f"wrote {path}: outputs differ by at most {export(network, path):.1e} of torch's largest")

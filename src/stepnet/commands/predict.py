@@ -1,0 +1,70 @@
+"""`stepnet predict`: the likeliest classes of pictures."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from stepnet.errors import UserError, check_count
+
+
+@dataclass
+class Predict:
+    """The likeliest classes of pictures, by a trained network. No data set is needed."""
+
+    model: Annotated[Positional[str], arg(metavar="MODEL")]
+    """A model file, the folder of a run, or the name of pretrained weights."""
+    images: Annotated[Positional[list[str]], arg(metavar="IMAGE [IMAGE ...]")]
+    """Pictures; a folder stands for all in it, - for a list of paths on standard input."""
+    top: int = 5
+    """How many classes of each."""
+    json: bool = False
+    """Print the probabilities as JSON instead."""
+
+    def __call__(self) -> None:
+        from stepnet.data.images import UnreadableImage
+        from stepnet.exchange.files import load
+        from stepnet.exchange.prediction import predict
+
+        check_count("top", self.top)
+        network = load(self.model)
+        paths = [path for named in self.images for path in _pictures(named)]
+        found, unreadable = [], 0
+        for path in paths:
+            try:
+                (likely,) = predict(network, [path], self.top)
+            except UnreadableImage as error:
+                if len(paths) == 1:
+                    raise
+                print(f"stepnet: {error}", file=sys.stderr)
+                unreadable += 1
+                continue
+            found.append({"image": str(path), "classes": [each._asdict() for each in likely]})
+            if not self.json:
+                print(path)
+                for each in likely:
+                    print(f"  {100 * each.probability:5.1f} %  {each.name}")
+        if self.json:
+            print(json.dumps(found, indent=2))
+        if unreadable:
+            raise UserError(f"{unreadable} of {len(paths)} pictures could not be read")
+
+
+def _pictures(named: str) -> list[Path]:
+    """The files that a word of the command line stands for."""
+    from stepnet.data.images import SUFFIXES
+
+    if named == "-":
+        return [Path(line.rstrip("\n")) for line in sys.stdin if line.strip()]
+    path = Path(named)
+    if not path.is_dir():
+        return [path]
+    inside = sorted(each for each in path.rglob("*") if each.suffix.lower() in SUFFIXES)
+    if not inside:
+        raise UserError(f"{path} holds no pictures: expected files that end in {', '.join(sorted(SUFFIXES))}")
+    return inside

@@ -1,0 +1,103 @@
+"""A model card, written from the description: what the network is, what it was trained on, and what it is worth."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import yaml
+
+from stepnet.exchange.description import Description, Preprocessing, Training
+from stepnet.nets import list_models, model_entry
+
+
+def model_card(description: Description, where: str) -> str:
+    """Markdown with the header that the Hugging Face Hub reads; `where` is what `stepnet.load` takes."""
+    parts = [
+        f"# {title(description)}",
+        _what(description),
+        _use(where, description),
+        *([] if description.training is None else [_training(description.training)]),
+        *([] if not description.k else [_coefficients(description)]),
+        *([] if description.preprocessing is None else [_input(description.preprocessing, description.classes)]),
+        f"## License\n\n{description.license or 'Not stated by who made this model.'}",
+        "## Versions\n\n" + ", ".join(f"{name} {number}" for name, number in description.versions.items()),
+    ]
+    return f"---\n{yaml.safe_dump(header(description), sort_keys=False)}---\n\n" + "\n\n".join(parts) + "\n"
+
+
+def title(description: Description) -> str:
+    """The network, its scheme where it is not its own, and its data."""
+    scheme = f", scheme {description.scheme}" if description.scheme else ""
+    data = f" trained on {description.training.data}" if description.training else ""
+    return f"{description.model}{scheme}{data}"
+
+
+def header(description: Description) -> dict[str, Any]:
+    """What the hub knows how to read: license, library, tags, data and the measured errors."""
+    values: dict[str, Any] = {"library_name": "stepnet", "pipeline_tag": "image-classification", "tags": ["stepnet"]}
+    if description.license:
+        values["license"] = description.license.lower()
+    training = description.training
+    if training is not None and training.test_error is not None:
+        values["datasets"] = [training.data]
+        accuracy = {"type": "accuracy", "value": round(100 - training.test_error, 4)}
+        result = {
+            "task": {"type": "image-classification"},
+            "dataset": {"name": training.data, "type": training.data, "split": "test"},
+            "metrics": [accuracy],
+        }
+        values["model-index"] = [{"name": description.model, "results": [result]}]
+    return values
+
+
+def _what(description: Description) -> str:
+    entry = model_entry(description.model) if description.model in list_models() else None
+    family = f"a network of the family {entry.family}" if entry else "a network"
+    scheme = description.scheme or (entry.scheme if entry else None)
+    march = f" whose blocks are marched by the scheme `{scheme}` (`stepnet scheme {scheme}` tells what it is)"
+    options = {key: value for key, value in description.options.items() if key not in ("scheme",)}
+    return f"`{description.model}`, {family}{march if scheme else ''}. Options: `{json.dumps(options)}`."
+
+
+def _use(where: str, description: Description) -> str:
+    lines = ["import stepnet", "", f'network = stepnet.load("{where}")']
+    if description.preprocessing is not None:
+        lines.append('logits = network(network.preprocess("photo.jpg"))')
+    return "```python\n" + "\n".join(lines) + "\n```"
+
+
+def _training(training: Training) -> str:
+    error = "not recorded" if training.test_error is None else f"{training.test_error:.2f} % on the test set"
+    if training.top5_error is not None:
+        error += f" (top-5: {training.top5_error:.2f} %)"
+    lines = [
+        f"- data: {training.data}",
+        f"- error: {error}, after the last of {training.epochs} epochs",
+        f"- seed: {training.seed}",
+        *([f"- command: `{training.command}`"] if training.command else []),
+        *([f"- revision of stepnet: {training.revision}"] if training.revision else []),
+        *([f"- recipe: `{json.dumps(training.recipe)}`"] if training.recipe else []),
+    ]
+    return "## Training\n\n" + "\n".join(lines)
+
+
+def _coefficients(description: Description) -> str:
+    rows = [f"| {layer} | {_shown(k)} |" for layer, k in description.k.items()]
+    return "## Learned coefficients k_n\n\n| layer | k |\n| --- | --- |\n" + "\n".join(rows)
+
+
+def _shown(k: float | list[float]) -> str:
+    if isinstance(k, float):
+        return f"{k:+.4f}"
+    return f"{min(k):+.4f} to {max(k):+.4f} over {len(k)} channels"
+
+
+def _input(how: Preprocessing, classes: tuple[str, ...]) -> str:
+    shown = ", ".join(classes[:20]) + (f" and {len(classes) - 20} more" if len(classes) > 20 else "")
+    colours = "grey" if how.channels == 1 else "in colour"
+    return (
+        f"## Input and output\n\nImages of {how.image_size} x {how.image_size} pixels, {colours}: the shorter side "
+        f"resized to {how.resize}, the middle cut out, `(x / 255 - mean) / std` with mean {list(how.mean)} and std "
+        f"{list(how.std)}.\n\nClasses: {shown or 'without names'}."
+    )

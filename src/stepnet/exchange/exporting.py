@@ -1,0 +1,97 @@
+"""A network as one file for other programs, compared with torch before it gets its name."""
+
+from __future__ import annotations
+
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from stepnet.errors import UserError, first_line
+from stepnet.exchange.description import encode
+from stepnet.exchange.files import DESCRIPTION, description_of
+from stepnet.extras import import_extra
+from stepnet.files import whole_file
+
+TOLERANCE = 1e-4  # of the largest output: another runtime sums in another order
+
+
+def export_pt2(network: nn.Module, path: Path, image: Tensor | None = None) -> float:
+    """Write torch's own exported program; the largest difference of its outputs, as a share of the largest output."""
+    example = _example(network, image)
+    program = _program(network, example)
+    with whole_file(path) as partial:
+        buffer = io.BytesIO()
+        torch.export.save(program, buffer, extra_files={DESCRIPTION: encode(description_of(network))})
+        partial.write_bytes(buffer.getvalue())
+        buffer.seek(0)
+        return _compared(network, torch.export.load(buffer).module(), example, path)
+
+
+def export_onnx(network: nn.Module, path: Path, image: Tensor | None = None) -> float:
+    """Write ONNX, with the description among its metadata, and run it in onnxruntime before it gets its name."""
+    onnxruntime = import_extra("onnxruntime")
+    import_extra("onnxscript")
+    example = _example(network, image)
+    with _quiet():
+        made = torch.onnx.export(_program(network, example), (example,), dynamo=True, verbose=False)
+    assert made is not None
+    made.model.metadata_props[DESCRIPTION] = encode(description_of(network))
+    with whole_file(path) as partial:
+        made.save(str(partial))
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        session = onnxruntime.InferenceSession(partial, options, providers=["CPUExecutionProvider"])
+
+        def run(images: Tensor) -> Tensor:
+            return torch.from_numpy(session.run(None, {session.get_inputs()[0].name: images.numpy()})[0])
+
+        return _compared(network, run, example, path)
+
+
+def _program(network: nn.Module, example: Tensor) -> torch.export.ExportedProgram:
+    """The network on any number of images."""
+    batch = torch.export.Dim("batch", min=1)
+    try:
+        return torch.export.export(network.eval(), (example,), dynamic_shapes=({0: batch},), strict=False)
+    except Exception as error:  # whatever the network's own code does
+        raise UserError(f"{type(network).__name__} cannot be exported: {first_line(error)}") from error
+
+
+def _example(network: nn.Module, image: Tensor | None) -> Tensor:
+    if image is not None:
+        return image
+    how = description_of(network).preprocessing
+    if how is None:
+        raise UserError("the model does not say how large its images are: save it with preprocessing=… first")
+    return torch.randn(2, how.channels, how.image_size, how.image_size, generator=torch.Generator().manual_seed(0))
+
+
+def _compared(network: nn.Module, exported: Callable[[Tensor], Tensor], example: Tensor, path: Path) -> float:
+    """On batches of two and of three images, of which it has not seen the second."""
+    worst = 0.0
+    with torch.inference_mode():
+        for images in (example, torch.cat([example[:1].flip(-1), example])):
+            wanted, found = network.cpu()(images), exported(images)
+            worst = max(worst, float((found - wanted).abs().max() / wanted.abs().max().clamp(min=1e-12)))
+    if not worst <= TOLERANCE:
+        raise UserError(f"{path} is not written: exported, the network's outputs differ by {worst:.1e} of the largest")
+    return worst
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's remarks on torchvision, versions and its own future."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

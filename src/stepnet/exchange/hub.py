@@ -1,0 +1,60 @@
+"""Networks on the Hugging Face Hub, by huggingface_hub's own mixin: `stepnet.load("hf-hub:OWNER/NAME")`.
+
+A repository holds `model.safetensors`, which describes itself, and a card written from the description.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from stepnet.errors import UserError, first_line
+from stepnet.exchange.card import model_card
+from stepnet.exchange.files import HUB, MODEL, description_of, load, save
+from stepnet.extras import import_extra
+
+import_extra("huggingface_hub")  # where it is missing, told by the extra's name
+
+from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download  # noqa: E402
+from huggingface_hub.utils import logging  # noqa: E402
+
+
+QUIET = 40  # logging.ERROR: the hub's library tells of every retry
+
+
+class HubModel(PyTorchModelHubMixin, library_name="stepnet"):
+    """A network with `save_pretrained`, `push_to_hub` and `from_pretrained`; `network` is the network itself."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self.network = network
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        save(self.network, save_directory / MODEL)
+
+    def generate_model_card(self, *args: Any, **options: Any) -> ModelCard:
+        """The card, with the name under which it is pushed where there is one."""
+        return ModelCard(model_card(description_of(self.network), options.get("repo_id") or f"{HUB}OWNER/NAME"))
+
+    @classmethod
+    def _from_pretrained(cls, *, model_id: str, **options: Any) -> HubModel:
+        folder = Path(model_id)
+        if folder.is_dir():
+            return cls(load(folder))
+        kept = ("revision", "cache_dir", "force_download", "token", "local_files_only")
+        return cls(load(download(model_id, **{name: options[name] for name in kept if name in options})))
+
+
+def download(name: str, **options: Any) -> Path:
+    """The model file of a repository, from the cache if it is there."""
+    before = logging.get_verbosity()
+    logging.set_verbosity(QUIET)
+    try:
+        return Path(hf_hub_download(name, MODEL, **options))
+    except Exception as error:  # no connection, no such name, no permission: each has its own class
+        raise UserError(
+            f"{HUB}{name}: cannot be fetched from the Hugging Face Hub ({type(error).__name__}: {first_line(error)})"
+        ) from None
+    finally:
+        logging.set_verbosity(before)

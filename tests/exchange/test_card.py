@@ -1,0 +1,34 @@
+import yaml
+
+from stepnet import create_model
+from stepnet.exchange.card import model_card
+from stepnet.exchange.description import Preprocessing, Training, describe_network
+
+GREY = Preprocessing(channels=1, image_size=8, resize=8, mean=(0.5,), std=(0.25,))
+RUN = Training(
+    data="digits", epochs=12, recipe={"lr": 0.1}, seed=4, test_error=2.345, command="stepnet train", revision="abc"
+)
+
+
+def test_a_card_tells_data_recipe_error_coefficients_command_and_license():
+    network = create_model("lm_resnet20", k=-0.5)
+    card = model_card(describe_network(network, "ab", GREY, RUN, "MIT"), "lm_resnet20.digits")
+    _, header, text = card.split("---\n", 2)
+    values = yaml.safe_load(header)
+    assert (values["license"], values["library_name"]) == ("mit", "stepnet")
+    metric = values["model-index"][0]["results"][0]["metrics"][0]
+    assert metric == {"type": "accuracy", "value": 97.655}
+    for said in ("2.35 % on the test set", "last of 12 epochs", '{"lr": 0.1}', "`stepnet train`", "abc", "seed: 4"):
+        assert said in text
+    assert text.count("| -0.5000 |") == 6 and "the scheme `lm`" in text and 'stepnet.load("lm_resnet20.digits")' in text
+
+
+def test_a_card_claims_nothing_that_is_not_known():
+    card = model_card(describe_network(create_model("preact_resnet20", k_bound=None)), "x")
+    assert "model-index" not in card and "## Training" not in card and "k_n" not in card
+    assert "Not stated by who made this model" in card
+
+
+def test_coefficients_by_channel_are_a_range():
+    network = create_model("lm_resnet20", k_per_channel=True)
+    assert "over 16 channels" in model_card(describe_network(network), "x")

@@ -1,0 +1,47 @@
+"""What is written was compared with torch; what differs is not written."""
+
+import numpy as np
+import pytest
+import torch
+
+import stepnet
+from stepnet import UserError
+from stepnet.exchange import exporting
+from stepnet.exchange.description import Description, Preprocessing, decode, describe_network
+from stepnet.exchange.exporting import export_onnx, export_pt2
+from stepnet.exchange.files import DESCRIPTION, attach
+
+GREY = Preprocessing(channels=1, image_size=8, resize=8, mean=(0.5,), std=(0.25,))
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(0)
+    network = stepnet.create_model("lm_resnet20", in_channels=1, num_classes=3, k=-0.5).eval()
+    return attach(network, describe_network(network, ["ant", "bee", "cat"], GREY))
+
+
+def test_onnx_gives_the_same_outputs_and_says_what_it_is(tmp_path, network):
+    runtime = pytest.importorskip("onnxruntime")
+    path = tmp_path / "m.onnx"
+    assert export_onnx(network, path) < 1e-5
+    session = runtime.InferenceSession(path)
+    x = torch.randn(5, 1, 8, 8)  # any number of images
+    (found,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    with torch.no_grad():
+        np.testing.assert_allclose(found, network(x).numpy(), rtol=1e-4, atol=1e-5)
+    written = session.get_modelmeta().custom_metadata_map[DESCRIPTION]
+    assert decode(written, Description, path) == network.description
+    assert [each.name for each in tmp_path.iterdir()] == ["m.onnx"]
+
+
+def test_what_differs_is_not_written(tmp_path, network, monkeypatch):
+    monkeypatch.setattr(exporting, "TOLERANCE", -1.0)
+    with pytest.raises(UserError, match="is not written: exported, the network's outputs differ"):
+        export_pt2(network, tmp_path / "m.pt2")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_network_that_does_not_say_its_size(tmp_path):
+    with pytest.raises(UserError, match="does not say how large its images are"):
+        export_pt2(stepnet.create_model("lm_resnet20"), tmp_path / "m.pt2")
