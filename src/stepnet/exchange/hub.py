@@ -20,7 +20,6 @@ import_extra("huggingface_hub")  # where it is missing, told by the extra's name
 from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download  # noqa: E402
 from huggingface_hub.utils import logging  # noqa: E402
 
-
 QUIET = 40  # logging.ERROR: the hub's library tells of every retry
 
 
