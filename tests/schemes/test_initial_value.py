@@ -161,3 +161,8 @@ def test_a_mistake_is_one_line_that_names_the_value(change, message):
     with pytest.raises(UserError) as error:
         solve(**call)
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_tensor_k_needs_a_tensor_state():
+    with pytest.raises(UserError, match="k is a tensor and the state a ndarray"):
+        solve(np.cos, np.zeros(2), (0, 1), 4, "lm", k=torch.tensor(-0.3))

@@ -173,3 +173,14 @@ def test_bad_coefficients_are_named(alpha, beta, message):
 def test_lm_refuses_a_k_that_is_not_finite(k):
     with pytest.raises(UserError, match=f"lm with k = {k}: k must be a finite number"):
         get_scheme("lm", k=k)
+
+
+def test_repr_shows_the_coefficients():
+    assert repr(get_scheme("ab2")) == "ab2(alpha = 1 -1 0, beta = 0 3/2 -1/2)"
+    assert repr(get_scheme("lm", k=-0.5)) == "lm(k = -0.5, alpha = 1 -1.5 0.5, beta = 0 1 0)"
+
+
+@pytest.mark.parametrize("k", [1j, "a", float("nan")])
+def test_a_k_that_is_no_real_number(k):
+    with pytest.raises(UserError, match=r"lm with k = .*: k must be a finite number"):
+        get_scheme("lm", k=k)

@@ -34,7 +34,7 @@ def test_a_scheme_is_passed_through_and_takes_no_second_k():
 
 
 def test_a_scheme_that_is_built_directly_knows_its_name():
-    assert repr(LM(k=-0.5)) == "lm(k=-0.5)" and repr(RK4()) == "rk4" and repr(Neumann(7)) == "neumann7"
+    assert str(LM(k=-0.5)) == "lm(k=-0.5)" and str(RK4()) == "rk4" and repr(Neumann(7)) == "neumann7"
     assert LinearMultistep((1, -1), (0, 1)).name == "LinearMultistep"  # that of its class, when nobody registered it
     assert type("Mine", (LM,), {})().name == "Mine"
 

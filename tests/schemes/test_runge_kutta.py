@@ -8,7 +8,7 @@ import sympy
 import torch
 import torchdiffeq
 
-from stepnet import UserError, solve
+from stepnet import UserError, get_scheme, solve
 from stepnet.analysis import order
 from stepnet.schemes import RungeKutta, Tableau
 
@@ -67,3 +67,15 @@ def test_a_bad_tableau_names_the_value(a, b, message):
     with pytest.raises(UserError) as error:
         Tableau(a, b)
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_tableau_is_printed_as_in_books():
+    assert str(get_scheme("heun").tableau).splitlines() == [
+        "0 |",
+        "1 |   1",
+        "--+---------",
+        "  | 1/2  1/2",
+    ]
+    assert repr(get_scheme("heun")) == "heun(a = 1, b = 1/2 1/2)"
+    assert repr(get_scheme("euler")) == "euler(b = 1)"
+    assert repr(get_scheme("rk4")) == "rk4(a = 1/2; 0 1/2; 0 0 1, b = 1/6 1/3 1/3 1/6)"

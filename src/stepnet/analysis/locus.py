@@ -94,4 +94,7 @@ def _real_roots(condition: sympy.Expr, x: sympy.Symbol) -> list[sympy.Expr]:
     if polynomial.get_domain() in (sympy.ZZ, sympy.QQ):
         return list(dict.fromkeys(sympy.real_roots(polynomial)))
     simple = polynomial.sqf_part()  # its roots are single, so that their digits converge
+    exact = sympy.roots(simple)
+    if len(exact) == simple.degree():
+        return [sympy.simplify(root) for root in exact if abs(sympy.im(sympy.N(root, DIGITS))) < ON_CIRCLE]
     return [sympy.re(root) for root in simple.nroots(n=DIGITS, maxsteps=500) if abs(sympy.im(root)) < ON_CIRCLE]

@@ -156,7 +156,7 @@ class SchemeAnalysis:
         return describe_scheme(self).html
 
     def __repr__(self) -> str:
-        return f"<analysis of {self.scheme!r}>"
+        return f"<analysis of {self.scheme}>"
 
 
 def analyse(scheme: str | Scheme, **parameters: Coefficient) -> SchemeAnalysis:

@@ -136,7 +136,7 @@ def plain_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
         plain["scheme"] = scheme.name
         if not scheme.trainable and vars(get_scheme(scheme.name)) != vars(scheme):  # a trained k is in the weights
             raise UserError(
-                f"{name} has the scheme {scheme!r}, which its name {scheme.name!r} does not build: register it"
+                f"{name} has the scheme {scheme}, which its name {scheme.name!r} does not build: register it"
             )
     try:
         return dict(msgspec.json.decode(msgspec.json.encode(plain)))

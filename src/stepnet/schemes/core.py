@@ -113,8 +113,12 @@ class Scheme(ABC):
         """The one-step method for the first `steps - 1` steps, which have too little past."""
         return self
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return self.name if self.k is None else f"{self.name}(k={self.k})"
+
+    def __repr__(self) -> str:
+        """With its tableau or its coefficients, where it is told by them."""
+        return str(self)
 
 
 def advance(scheme: Scheme, past: Past, dt: Coefficient = 1, k: Coefficient = None, gate: Coefficient = 1) -> State:

@@ -43,6 +43,7 @@ def solve(
     check_count("steps", steps)
     u0 = _as_state(u0)
     _check_equation(method, f, u0)
+    _check_kinds(method, u0)
     dt = (end - start) / int(steps)
     clock = _Clock(start, dt)
     rhs = tuple(_right_hand_side(part, clock) for part in f) if isinstance(f, tuple) else _right_hand_side(f, clock)
@@ -111,7 +112,13 @@ def _check_equation(scheme: Scheme, f: Any, u0: State) -> None:
         raise UserError(f"scheme {scheme.name!r} solves {equation}: expected {wanted}")
     mass = equation.mass
     if bool((mass == 0).any() if isinstance(mass, np.ndarray) or is_tensor(mass) else mass == 0):
-        raise UserError(f"scheme {scheme!r} is consistent with {equation}, which has no solution to march to")
+        raise UserError(f"scheme {scheme} is consistent with {equation}, which has no solution to march to")
+
+
+def _check_kinds(scheme: Scheme, u0: State) -> None:
+    parts = u0 if isinstance(u0, tuple) else (u0,)
+    if is_tensor(scheme.k) and not all(map(is_tensor, parts)):
+        raise UserError(f"k is a tensor and the state a {type(parts[0]).__name__}: give a number k, or a tensor u0")
 
 
 def _as_state(u0: Any) -> State:

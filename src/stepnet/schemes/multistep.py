@@ -85,6 +85,11 @@ class LinearMultistep(Scheme):
     def starter(self) -> Scheme:
         return Start(self)
 
+    def __repr__(self) -> str:
+        alpha, beta = (" ".join(map(str, part)) for part in self.coefficients(self.k))
+        k = "" if self.k is None else f"k = {self.k}, "
+        return f"{self.name}({k}alpha = {alpha}, beta = {beta})"
+
 
 class Start(Scheme):
     """The first steps of a multistep method: its one-step `start`, on the equation `u' = f / mass`."""
@@ -117,7 +122,7 @@ class LM(LinearMultistep):
         if isinstance(k, int | float | Fraction):
             self.initial_k = (float(k), float(k))
         k = Fraction(-1, 20) if k is None else k
-        if not is_finite(k):
+        if isinstance(k, str | complex) or not is_finite(k):
             raise UserError(f"lm with k = {k}: k must be a finite number (zero-stable for -1 < k <= 1)")
         self.k = k
         super().__init__(*self.coefficients(k), start=Euler())

@@ -36,7 +36,7 @@ def register_family(prefix: str, make: Callable[[int], Scheme]) -> None:
 def get_scheme(name: str | Scheme, **parameters: Any) -> Scheme:
     """The scheme of that name or alias, built with its parameters: `get_scheme("lm", k=-0.5)`."""
     if isinstance(name, Scheme):
-        refuse_options(f"scheme {name!r}", parameters)
+        refuse_options(f"scheme {name}", parameters)
         return name
     member = re.fullmatch(r"([a-z_]+?)(\d+)", str(name))
     if name not in SCHEMES and member is not None and member[1] in _families:

@@ -49,6 +49,19 @@ class Tableau:
         """The abscissae. They are row sums, so that `f(t, u)` and its autonomous form give the same step."""
         return tuple(sum(row[:i]) for i, row in enumerate(self.a))
 
+    def __str__(self) -> str:
+        """As it is printed in books: `c | a` above a line, `b` below it."""
+        c, size = self.c, len(self.b)
+        rows = [[str(c[i]), *(str(entry) for entry in row[:i])] for i, row in enumerate(self.a)]
+        rows = [[*row, *([""] * (size + 1 - len(row)))] for row in (*rows, ["", *map(str, self.b)])]
+        widths = [max(len(row[j]) for row in rows) for j in range(size + 1)]
+        lines = [
+            f"{row[0]:>{widths[0]}} | " + "  ".join(f"{x:>{w}}" for x, w in zip(row[1:], widths[1:], strict=True))
+            for row in rows
+        ]
+        rule = f"{'-' * widths[0]}-+-{'-' * (len(lines[-1]) - widths[0] - 3)}"
+        return "\n".join(line.rstrip() for line in (*lines[:-1], rule, lines[-1]))
+
 
 class RungeKutta(Scheme):
     """Any explicit Runge–Kutta method, from its tableau."""
@@ -59,6 +72,10 @@ class RungeKutta(Scheme):
         self.tableau = tableau or self.tableau
         self.order = order or self.order
         self.stages = len(self.tableau.b)
+
+    def __repr__(self) -> str:
+        rows = "; ".join(" ".join(map(str, row[:i])) for i, row in enumerate(self.tableau.a) if i)
+        return f"{self.name}(" + (f"a = {rows}, " if rows else "") + f"b = {' '.join(map(str, self.tableau.b))})"
 
     def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
         point, tableau = past[0], self.tableau
