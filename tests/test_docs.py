@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from stepnet.cli import COMMANDS, main
+from stepnet.commands.compare import Compare
 from stepnet.commands.parsing import parse
-from stepnet.commands.train import Compare, Train
+from stepnet.commands.train import Train
 from stepnet.conversion.foreign import is_foreign
 from stepnet.data import datasets
 from stepnet.nets import model_entry
@@ -54,7 +55,7 @@ def test_a_command_has_these_flags_and_names(arguments: list[str], shown: str) -
     if isinstance(command, Train | Compare):
         for name in command.models if isinstance(command, Compare) else [command.model]:
             assert is_foreign(name) or model_entry(read_label(name)[0])
-            command.config(name)
+            command.run_config(name)
             assert command.data in (*datasets.list_data(), "flowers")  # the folder of docs/your_images.md
 
 

@@ -38,7 +38,7 @@ COMMANDS = {
         ("train lm_resnet20", "train lm_resnet20 --data cifar10 --epochs 30", "train timm/resnet18 --scheme lm"),
     ),
     "compare": Command(
-        "train:Compare", "Train several networks", ("compare preact_resnet20 lm_resnet20 --data digits --seeds 3",)
+        "compare:Compare", "Train several networks", ("compare preact_resnet20 lm_resnet20 --data digits --seeds 3",)
     ),
     "evaluate": Command("train:Evaluate", "The test error of a run", ("evaluate runs/digits/lm_resnet20-12ep-seed0",)),
     "predict": Command(

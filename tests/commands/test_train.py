@@ -21,7 +21,7 @@ def test_train_evaluate_and_train_again(tmp_path, capsys):
     out = str(tmp_path / "run")
     assert main(["train", "tiny", *SMALL, "--out", out]) == 0
     text = capsys.readouterr().out
-    assert "tiny epoch 1/1" in text and "images/s" in text
+    assert "epoch 1/1" in text and "images/s" in text
     assert "k_n by layer" in text
     line = json.loads((tmp_path / "run" / "metrics.jsonl").read_text())
     assert main(["evaluate", out, "--json"]) == 0
@@ -50,28 +50,6 @@ def test_a_folder_of_images_is_trained_on_and_found_again(tmp_path, capsys, monk
     assert main(["evaluate", str(folder)]) == 0
     held_out = len(find_images(tmp_path / "photos", 0.4).validation)
     assert f"{held_out} images" in capsys.readouterr().out
-
-
-def test_compare_prints_last_and_best_and_says_which(tmp_path, capsys):
-    command = ["compare", "tiny", "lm_resnet20", *SMALL, "--seeds", "2", "--out", str(tmp_path)]
-    assert main(command) == 0
-    text = capsys.readouterr().out
-    assert "last epoch" in text and "best epoch" in text and "compare by the last one" in text
-    assert text.count("±") == 4
-    assert {path.name for path in tmp_path.iterdir()} == {
-        f"{model}-seed{seed}" for model in ("tiny", "lm_resnet20") for seed in (0, 1)
-    }
-
-
-def test_compare_sets_schemes_side_by_side(tmp_path, capsys):
-    page = tmp_path / "report.html"
-    assert main(["compare", "tiny", "tiny:euler", *SMALL, "--out", str(tmp_path), "--report", str(page)]) == 0
-    assert "2 runs of 2 networks on digits" in page.read_text()
-    words = [line.split() for line in capsys.readouterr().out.splitlines()]
-    parameters = {line[0]: line[1] for line in words if line and line[0] in ("tiny", "tiny:euler")}
-    assert parameters["tiny"] != parameters["tiny:euler"]  # Euler has no k
-    assert Run(tmp_path / "tiny-euler-seed0").config.scheme == "euler"
-    assert Run(tmp_path / "tiny-euler-seed0").config.start_like == "tiny"
 
 
 def test_options_of_the_model_are_trained_recorded_and_resumed(tmp_path, capsys):
@@ -149,8 +127,6 @@ def test_a_failed_start_does_not_block_the_corrected_command(tmp_path, capsys):
         (["train", "torchvision/vgg11", "--scheme", "lm", "--data", "digits"], "the network cannot run on the example"),
         (["train", "keras/resnet"], "unknown library 'keras'"),
         (["evaluate", "nowhere"], "nowhere: no such file; a run writes its model"),
-        (["compare", "tiny", "tiny"], "expected one or more different names"),
-        (["compare", "tiny", "--seeds", "0"], "seeds = 0: expected 1 or more"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, arguments, said):

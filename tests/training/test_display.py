@@ -1,20 +1,24 @@
-"""A bar on a terminal, a plain line for each epoch elsewhere, and of many processes one speaks."""
+"""A bar on a terminal, plain lines now and then elsewhere, and of many processes one speaks."""
 
+import io
 import sys
 
 import pytest
 
+from stepnet.training import display as display_module
+from stepnet.training import train
 from stepnet.training.checkpoint import Progress
 from stepnet.training.display import Display
 from training.tiny import tiny_config
 
-LINE = {"epoch": 1, "loss": 0.5, "error": 25.0, "test_error": 12.5, "lr": 0.1, "images_per_second": 1234.4}
+LINE = {"epoch": 1, "loss": 0.5, "error": 25.0, "test_error": 12.5, "lr": 0.1, "images_per_second": 1234.4, "k": {}}
+AT = Progress(epoch=1, step=4, loss_sum=100.0, wrong=50.0, seen=200)
 
 
 def shown(progress, tmp_path):
     display = Display("tiny")
     display.start(tiny_config(tmp_path), steps_per_epoch=6, progress=progress)
-    display.step(Progress(epoch=1, step=4, loss_sum=100.0, wrong=50.0, seen=200), 99.6)
+    display.step(AT, 99.6)
     return display
 
 
@@ -24,8 +28,14 @@ def test_a_plain_line_for_each_epoch_where_there_is_no_terminal(tmp_path, capsys
     display.epoch(LINE)
     assert capsys.readouterr().out.splitlines() == [
         "tiny: going on from epoch 2, step 3",
-        "tiny epoch 2/2  loss 0.5000  error 25.00%  test 12.50%  lr 0.1  1234 images/s",
+        "epoch 2/2  loss 0.5000  error 25.00%  test 12.50%  lr 0.1  1234 images/s",
     ]
+
+
+def test_a_line_now_and_then_within_an_epoch(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(display_module, "SECONDS_BETWEEN_LINES", -1.0)
+    shown(Progress(), tmp_path)
+    assert capsys.readouterr().out == "epoch 2/2, step 4/6: loss 0.500 error 25.00% 100 images/s\n"
 
 
 def test_a_bar_with_loss_error_speed_and_time_left_on_a_terminal(tmp_path, monkeypatch):
@@ -39,8 +49,50 @@ def test_a_bar_with_loss_error_speed_and_time_left_on_a_terminal(tmp_path, monke
     assert display.bar is None
 
 
+def test_something_moves_on_a_terminal_before_the_first_step(monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    display = Display("tiny", terminal)
+    display.note("reading digits")
+    assert display.bar is not None and display.bar.tasks[0].description == "tiny: reading digits"
+    display.close()
+
+
 @pytest.mark.parametrize(("rank", "lines"), [("0", 1), ("1", 0)])
 def test_of_many_processes_one_speaks(tmp_path, capsys, monkeypatch, rank, lines):
     monkeypatch.setenv("RANK", rank)
     shown(Progress(), tmp_path).epoch(LINE)
     assert capsys.readouterr().out.count("\n") == lines
+
+
+def test_a_k_that_leaves_its_stable_interval_is_told_once_and_when_it_is_back(tmp_path, capsys):
+    display = shown(Progress(), tmp_path)
+    display.describe([], (-1.0, 1.0))
+    for k in (0.5, -1.2, [-1.3, 0.0], -0.9):
+        display.epoch({**LINE, "k": {"stages.0.blocks.1": k, "stages.1.blocks.1": 1.0}})
+    told = [line for line in capsys.readouterr().out.splitlines() if "k of" in line]
+    assert told == [
+        "  k of stages.0.blocks.1 is -1.200, outside (-1, 1]: not zero-stable there",
+        "  k of stages.0.blocks.1 is inside (-1, 1] again",
+    ]
+
+
+def test_a_run_says_what_it_is_at_its_start(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    train(tiny_config("a", model="tiniest", recipe={"epochs": 1}), watcher=Display("tiniest"))
+    text = capsys.readouterr().out
+    for word in (
+        "parameters",
+        "digits: 1,497 + 300 images 8x8x1, 10 classes",
+        "1 epochs of 6 steps, batch 256",
+        "cpu",
+        "thread(s)",
+        "folder  a",
+    ):
+        assert word in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_a_closed_standard_output_is_nobody_looking(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    Display("tiny").note("reading")

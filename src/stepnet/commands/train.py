@@ -1,4 +1,4 @@
-"""`stepnet train`, `stepnet compare` and `stepnet evaluate`."""
+"""`stepnet train` and `stepnet evaluate`, and the flags that `stepnet compare` shares."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, Self
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional
 
-from stepnet.commands.columns import RIGHT, print_table
 from stepnet.data.lookup import lasting_name
 from stepnet.errors import UserError
 from stepnet.training.recipes import Recipe, default_recipe, get_recipe
@@ -164,50 +163,6 @@ class Train(Training):
             f"{best['test_error']:.2f}% at best (epoch {best['epoch'] + 1})"
         )
         print_coefficients(last["k"])
-
-
-@dataclass(kw_only=True)
-class Compare(Training):
-    """Train several networks on the same data order, from the same initial weights where shapes agree."""
-
-    models: Annotated[Positional[list[str]], tyro.conf.arg(metavar="MODEL [MODEL ...]")]
-    """Names from `stepnet models`, or timm/NAME, torchvision/NAME; NAME:SCHEME marches the blocks by that scheme. The
-    first one gives recipe and weights."""
-    seeds: int = 1
-    """Runs of each model, with seeds from --seed up; the table has their mean and standard deviation."""
-    out: Path = Path("runs/compare")
-    """The folder of all the runs."""
-    report: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """At the end, write the page of `stepnet report` to this file."""
-
-    def __call__(self) -> None:
-        from stepnet.training import compare
-        from stepnet.training.comparison import mean_and_deviation
-        from stepnet.training.display import Display
-
-        if len(set(self.models)) < len(self.models) or not self.models:
-            raise UserError(f"models {' '.join(self.models)}: expected one or more different names")
-        if self.seeds < 1:
-            raise UserError(f"seeds = {self.seeds}: expected 1 or more")
-        base = self.run_config(self.models[0], self.out)
-        display = Display("")
-        with shown(display):
-            rows = compare(self.models, base, self.seeds, self.out, display.titled)
-        if display.quiet:
-            return
-        print_table(
-            ["model", *(RIGHT + heading for heading in ("parameters", "last epoch", "best epoch"))],
-            [[r.model, f"{r.parameters:,}", mean_and_deviation(r.last), mean_and_deviation(r.best)] for r in rows],
-            f"test error in % on {self.data}, {self.seeds} seed(s), {base.recipe.epochs} epochs",
-        )
-        print("The best epoch is chosen on the test set: compare by the last one.")
-        for row in rows:
-            print_coefficients(row.runs[0].finished()[-1]["k"], f"{row.model}, seed {base.seed}: ")
-        if self.report is not None:
-            from stepnet.report.page import write_report
-
-            write_report([run.folder for row in rows for run in row.runs], self.report)
-            print(f"wrote {self.report}")
 
 
 @dataclass

@@ -8,21 +8,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stepnet.exchange.files import load
+from stepnet.exchange.files import description_of, load
+from stepnet.nets.profile import profile
 from stepnet.training.config import Label, TrainConfig, file_name, read_label, write_label
 from stepnet.training.loop import Watcher, train_config
+from stepnet.training.paired import PairedDifferences
 from stepnet.training.run import Run
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All runs of one model, a seed each, in per cent of the test set."""
+    """All runs of one model, a seed each: errors in per cent of the test set."""
 
     model: str
     parameters: int
+    multiply_adds: int  # of the forward pass of one image
     runs: tuple[Run, ...]
+    seeds: tuple[int, ...]
     last: tuple[float, ...]
     best: tuple[float, ...]
+    top5: tuple[float, ...]  # after the last epoch; empty below six classes
+    seconds: tuple[float, ...]  # of an epoch, the median: training alone
+
+    def difference(self, other: Comparison) -> PairedDifferences:
+        """The last errors of this model minus those of another, seed by seed."""
+        own, theirs = (dict(zip(c.seeds, c.last, strict=True)) for c in (self, other))
+        return PairedDifferences.of(own, theirs)
 
 
 def compare(
@@ -69,11 +80,17 @@ def mean_and_deviation(values: Sequence[float]) -> str:
 
 def _summary(model: str, runs: Sequence[Run]) -> Comparison:
     network = load(runs[0].folder)
-    errors = [[line["test_error"] for line in run.finished()] for run in runs]
+    how = description_of(network).preprocessing
+    cost = None if how is None else profile(network.to("meta"), how.channels, how.image_size)
+    lines = [run.finished() for run in runs]
     return Comparison(
         model,
         sum(p.numel() for p in network.parameters()),
+        0 if cost is None else cost.multiply_adds,
         tuple(runs),
-        last=tuple(e[-1] for e in errors),
-        best=tuple(min(e) for e in errors),
+        tuple(run.config.seed for run in runs),
+        last=tuple(epochs[-1]["test_error"] for epochs in lines),
+        best=tuple(min(line["test_error"] for line in epochs) for epochs in lines),
+        top5=tuple(epochs[-1]["test_top5_error"] for epochs in lines if "test_top5_error" in epochs[-1]),
+        seconds=tuple(statistics.median(line["seconds"] for line in epochs) for epochs in lines),
     )

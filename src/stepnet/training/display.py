@@ -1,32 +1,63 @@
-"""What a person sees of a run: a progress bar on a terminal, a plain line for each epoch elsewhere."""
+"""What a person sees of a run: a progress bar on a terminal, lines now and then elsewhere."""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
+from collections.abc import Sequence
+from typing import TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from stepnet.training import checkpoint
 from stepnet.training.config import TrainConfig
 from stepnet.training.loop import Watcher
 from stepnet.training.run import EpochMetrics
 
+SECONDS_BETWEEN_LINES = 30.0  # within an epoch, where there is no terminal
+
 
 class Display(Watcher):
-    """Loss, error, images/s and the time left."""
+    """What the run is; then loss, error, images/s and the time left. No line has more than 80 columns of its own."""
 
-    def __init__(self, title: str = "") -> None:
+    def __init__(self, title: str = "", stream: TextIO | None = None) -> None:
         self.title = title
+        self.stream = stream or sys.stdout or open(os.devnull, "w")  # noqa: PTH123, SIM115  (closed: nobody looks)
         self.bar: Progress | None = None
+        self.task = TaskID(0)
         self.quiet = int(os.environ.get("RANK", 0)) > 0  # of many processes one speaks
+        self.spoke_at = time.monotonic()
+        self.stable: tuple[float, float] | None = None
+        self.outside: set[str] = set()
+        self.described = False
 
     def titled(self, title: str) -> Display:
         """The same display for the next run."""
         self.close()
         self.title = title
         return self
+
+    def note(self, text: str) -> None:
+        """What takes its time now: on a terminal beside a moving bar, elsewhere a line."""
+        if self.quiet:
+            return
+        if self.stream.isatty():
+            if self.bar is None:
+                columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+                self.bar = Progress(*columns, console=Console(file=self.stream), transient=True)
+                self.task = self.bar.add_task("", total=None)
+                self.bar.start()
+            self.bar.update(self.task, description=f"{self.title}: {text}")
+        else:
+            self._print(f"{self.title}: {text}")
+
+    def describe(self, lines: Sequence[str], stable: tuple[float, float] | None) -> None:
+        self.stable, self.outside = stable, set()
+        for line in [self.title] if self.described else lines:  # runs of a comparison share all but their names
+            self._print(line)
+        self.described = True
 
     def start(self, config: TrainConfig, steps_per_epoch: int, progress: checkpoint.Progress) -> None:
         self.epochs, self.steps = config.recipe.epochs, steps_per_epoch
@@ -35,20 +66,24 @@ class Display(Watcher):
             return
         if progress.epoch or progress.step:
             self._print(f"{self.title}: going on from epoch {progress.epoch + 1}, step {progress.step}")
-        if sys.stdout.isatty() and not self.quiet:
-            columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-            self.bar = Progress(*columns, console=Console(), transient=True)
-            done = self._steps_done(progress)
-            self.task = self.bar.add_task(self.title, total=self.epochs * self.steps, completed=done)
-            self.bar.start()
+        if self.stream.isatty():
+            self.note("the first step")
+            if self.bar is not None:
+                self.bar.update(self.task, total=self.epochs * self.steps, completed=self._steps_done(progress))
 
     def step(self, progress: checkpoint.Progress, images_per_second: float) -> None:
-        if self.bar is not None and progress.seen:
-            loss, error = progress.loss_sum / progress.seen, 100 * progress.wrong / progress.seen
-            text = f"{self.title} {progress.epoch + 1}/{self.epochs} loss {loss:.3f} error {error:.2f}%"
-            self.bar.update(
-                self.task, completed=self._steps_done(progress), description=f"{text} {images_per_second:.0f} images/s"
-            )
+        if not progress.seen:
+            return
+        late = time.monotonic() - self.spoke_at > SECONDS_BETWEEN_LINES
+        if self.bar is None and not late:
+            return
+        loss, error = progress.loss_sum / progress.seen, 100 * progress.wrong / progress.seen
+        figures = f"loss {loss:.3f} error {error:.2f}% {images_per_second:.0f} images/s"
+        if self.bar is not None:
+            text = f"{self.title} {progress.epoch + 1}/{self.epochs} {figures}"
+            self.bar.update(self.task, completed=self._steps_done(progress), description=text)
+        else:
+            self._print(f"epoch {progress.epoch + 1}/{self.epochs}, step {progress.step}/{self.steps}: {figures}")
 
     def _steps_done(self, progress: checkpoint.Progress) -> int:
         return progress.epoch * self.steps + progress.step
@@ -56,10 +91,25 @@ class Display(Watcher):
     def epoch(self, line: EpochMetrics) -> None:
         width = len(str(self.epochs))
         self._print(
-            f"{self.title} epoch {line['epoch'] + 1:{width}}/{self.epochs}  loss {line['loss']:.4f}  "
-            f"error {line['error']:5.2f}%  test {line['test_error']:5.2f}%  lr {line['lr']:.4g}  "
+            f"epoch {line['epoch'] + 1:{width}}/{self.epochs}  loss {line['loss']:.4f}  "
+            f"error {line['error']:5.2f}%  test {line['test_error']:5.2f}%  lr {line['lr']:.3g}  "
             f"{line['images_per_second']:.0f} images/s"
         )
+        self._tell_unstable(line)
+
+    def _tell_unstable(self, line: EpochMetrics) -> None:
+        """Say when a k_n leaves the interval in which the scheme is zero-stable, or comes back."""
+        if self.stable is None:
+            return
+        low, high = self.stable
+        values = {name: k if isinstance(k, list) else [k] for name, k in line["k"].items()}
+        outside = {name for name, ks in values.items() if not all(low < k <= high for k in ks)}
+        for name in sorted(outside - self.outside):
+            worst = max(values[name], key=lambda k: max(low - k, k - high))
+            self._print(f"  k of {name} is {worst:+.3f}, outside ({low:g}, {high:g}]: not zero-stable there")
+        for name in sorted(self.outside - outside):
+            self._print(f"  k of {name} is inside ({low:g}, {high:g}] again")
+        self.outside = outside
 
     def close(self) -> None:
         """Take the bar off the screen, whatever ended the run."""
@@ -70,7 +120,8 @@ class Display(Watcher):
     def _print(self, text: str) -> None:
         if self.quiet:
             return
+        self.spoke_at = time.monotonic()
         if self.bar is not None:
-            self.bar.console.print(text, highlight=False)
+            self.bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
         else:
-            print(text, flush=True)
+            print(text, file=self.stream, flush=True)

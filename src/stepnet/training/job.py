@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -12,6 +13,7 @@ from stepnet.data import Data, evaluation_batches, training_batches
 from stepnet.errors import UserError
 from stepnet.nets.compiled import compiled
 from stepnet.nets.cost import takes_cost
+from stepnet.schemes import Scheme, get_scheme
 from stepnet.training import checkpoint
 from stepnet.training.build import build_network, build_optimizer
 from stepnet.training.checkpoint import Progress
@@ -19,6 +21,7 @@ from stepnet.training.config import TrainConfig, import_modules
 from stepnet.training.describe import describe_run
 from stepnet.training.precision import check_precision
 from stepnet.training.processes import Processes
+from stepnet.training.recipes import recipe_name
 from stepnet.training.run import EpochMetrics, Run
 
 
@@ -32,12 +35,14 @@ class Job:
         overwrite: bool = False,
         network: nn.Module | None = None,
         data: Data | None = None,
+        note: Callable[[str], None] = lambda text: None,
     ) -> None:
         check_precision(config.precision)
         import_modules(config.imports)
         self.config, self.recipe = config, config.recipe
         self.processes = Processes(config)
         self.accelerator = self.processes.accelerator
+        note(f"reading {config.data}, building the network")
         self.data: Data = data or config.read_data()
         self.net = self._placed(network or build_network(config, self.data))
         if self.recipe.running_cost == "kinetic" and not takes_cost(self.net):
@@ -86,6 +91,33 @@ class Job:
                 f"{self.run.last} is damaged: it stands at epoch {p.epoch}, step {p.step}, image {p.seen}, "
                 f"of {self.recipe.epochs} epochs with {steps} steps"
             )
+
+    def summary(self) -> list[str]:
+        """What the run is, for a person, in lines of at most 80 columns as far as names allow."""
+        config, recipe, p = self.config, self.recipe, self.processes
+        scheme = f":{config.scheme}" if config.scheme else ""
+        options = "".join(f", {name}={value}" for name, value in config.model_kwargs.items())
+        parameters = sum(parameter.numel() for parameter in self.net.parameters())
+        size = "x".join(map(str, self.data.train.shape))
+        images = f"{len(self.data.train):,} + {len(self.data.test):,} images {size}, {self.data.num_classes} classes"
+        pace = f"{recipe.epochs} epochs of {len(self.batches)} steps, batch {recipe.batch_size}"
+        device = torch.cuda.get_device_name() if p.device.type == "cuda" else "cpu"
+        threads = f"{p.count} process(es), {torch.get_num_threads()} thread(s)"
+        compiled = ", compiled" if config.compile else ""
+        return [
+            f"model   {config.model}{scheme}{options}: {parameters:,} parameters",
+            f"data    {config.data}: {images}",
+            f"recipe  {recipe_name(recipe)}: {pace}, lr {recipe.lr:g} {recipe.schedule}",
+            f"device  {device}, {threads}, {config.precision}{compiled}",
+            f"folder  {self.run.folder}",
+        ]
+
+    @property
+    def stable_k(self) -> tuple[float, float] | None:
+        """Where the coefficients that the network learns are zero-stable."""
+        own = getattr(self.net, "scheme", None)
+        scheme = own if isinstance(own, Scheme) else get_scheme(self.config.scheme) if self.config.scheme else None
+        return None if scheme is None else scheme.stable_k
 
     @property
     def is_done(self) -> bool:

@@ -8,6 +8,8 @@ file: the parts of a run (`job`), when it is saved and how it stops (`saving`), 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -28,6 +30,12 @@ from stepnet.training.signals import StopRequest, stop_signals
 
 class Watcher:
     """Told of every step and epoch; the command line's progress bar is one."""
+
+    def note(self, text: str) -> None:
+        """Something begins that takes its time."""
+
+    def describe(self, lines: Sequence[str], stable: tuple[float, float] | None) -> None:
+        """What the run is, in lines; and the interval in which its scheme is zero-stable, if it learns coefficients."""
 
     def start(self, config: TrainConfig, steps_per_epoch: int, progress: Progress) -> None:
         """The run begins, or goes on from `progress`."""
@@ -52,8 +60,9 @@ def train_config(
 
     A `network` or `data` that is given takes the place of what the config names.
     """
-    with stop_signals() as stop, Job(config, resume, overwrite, network, data) as job:
-        fit(job, watcher or Watcher(), stop)
+    watcher = watcher or Watcher()
+    with stop_signals() as stop, Job(config, resume, overwrite, network, data, watcher.note) as job:
+        fit(job, watcher, stop)
     return job.run
 
 
@@ -62,6 +71,7 @@ def fit(job: Job, watcher: Watcher, stop: StopRequest) -> None:
     config, recipe, progress, batches, device = job.config, job.recipe, job.progress, job.batches, job.processes.device
     scores = EpochScores(progress, job.processes)
     saver = Saver(job, scores, stop)
+    watcher.describe(job.summary(), job.stable_k)
     watcher.start(config, len(batches), progress)
     if not job.is_done:
         job.processes.on_main(job.record_start)

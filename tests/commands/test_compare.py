@@ -1,0 +1,83 @@
+"""`stepnet compare` as a person meets it."""
+
+import csv
+import json
+
+import pytest
+
+from stepnet.cli import main
+from stepnet.training import Run
+from training import tiny  # registers the models
+
+assert tiny.RECIPE
+SMALL = ["--data", "digits", "--epochs", "1", "--batch-size", "500"]
+
+
+def test_compare_tells_what_its_docs_tell_you_to_look_at(tmp_path, capsys):
+    out, table = tmp_path / "runs", tmp_path / "runs.csv"
+    command = ["compare", "tiniest:euler", "tiniest", *SMALL, "--seeds", "2", "--out", str(out)]
+    assert main([*command, "--csv", str(table)]) == 0
+    text = capsys.readouterr().out
+    assert "last epoch" in text and "best epoch" in text and "compare by the last one" in text
+    assert "top-5" in text and "madds" in text and "s/epoch" in text
+    lines = text.splitlines()
+    assert lines.index("tiniest seed 0") < lines.index("tiniest:euler seed 1")  # seeds come first
+    assert all(len(line) <= 80 for line in lines if line.startswith(("epoch", "  ", "tiniest minus")))
+    assert {path.name for path in out.iterdir()} == {
+        f"{model}-seed{seed}" for model in ("tiniest-euler", "tiniest") for seed in (0, 1)
+    }
+    first, second = Run(out / "tiniest-euler-seed0").config, Run(out / "tiniest-seed0").config
+    assert (first.scheme, second.scheme, second.start_like) == ("euler", None, "tiniest:euler")
+
+    assert main([*command, "--json"]) == 0
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert "done already" in printed.err
+    euler, lm = found["models"]
+    errors = {
+        name: [Run(out / f"{name}-seed{seed}").metrics()[-1]["test_error"] for seed in (0, 1)]
+        for name in ("tiniest-euler", "tiniest")
+    }
+    assert euler["test_error"] == errors["tiniest-euler"] and lm["test_error"] == errors["tiniest"]
+    assert lm["multiply_adds"] == euler["multiply_adds"] > 0 and len(lm["top5_error"]) == 2
+    gaps = [a - b for a, b in zip(errors["tiniest"], errors["tiniest-euler"], strict=True)]
+    assert found["against"] == "tiniest:euler"
+    assert list(found["differences"]["tiniest"]["by_seed"].values()) == pytest.approx(gaps)
+    rows = list(csv.DictReader(table.open()))
+    assert [(row["model"], row["seed"]) for row in rows] == [
+        ("tiniest:euler", "0"),
+        ("tiniest:euler", "1"),
+        ("tiniest", "0"),
+        ("tiniest", "1"),
+    ]
+    assert float(rows[3]["test_error"]) == errors["tiniest"][1]
+    mean = sum(gaps) / 2
+    assert f"tiniest minus tiniest:euler: {mean:+.2f}" in text
+
+
+def test_options_and_schemes_stand_side_by_side(tmp_path, capsys):
+    page = tmp_path / "report.html"
+    models = ["tiny", "tiny:euler", "tiny,k_per_channel=True"]
+    assert main(["compare", *models, *SMALL, "--out", str(tmp_path), "--report", str(page)]) == 0
+    words = [line.split() for line in capsys.readouterr().out.splitlines()]
+    parameters = {line[0]: line[1] for line in words if line and line[0] in models}
+    assert parameters.keys() == set(models)
+    assert Run(tmp_path / "tiny-euler-seed0").config.scheme == "euler"
+    assert Run(tmp_path / "tiny-euler-seed0").config.start_like == "tiny"
+    assert Run(tmp_path / "tiny-k_per_channel=True-seed0").config.model_kwargs == {"k_per_channel": True}
+    assert "3 runs of 3 networks on digits" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["compare", "tiny", "tiny"], "expected one or more different names"),
+        (["compare", "tiny", "--seeds", "0"], "seeds = 0: expected 1 or more"),
+        (["compare", "tiny", "tiny,dtt=1", "--epochs", "1"], "takes no option 'dtt': did you mean 'dt'"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    shown = capsys.readouterr()
+    assert said in shown.err and shown.err.count("\n") == 1
