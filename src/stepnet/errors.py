@@ -28,10 +28,12 @@ def nearest(name: object, known: Iterable[str], cutoff: float = 0.5) -> str:
     return f"did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
-def check_count(what: str, value: object, least: int = 1) -> None:
-    """Refuse what is no whole number from `least` up."""
+def check_count(what: str, value: object, least: int = 1, most: int | None = None) -> None:
+    """Refuse what is no whole number from `least` up, to `most` where there is a limit."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
         raise UserError(f"{what} = {value!r}: expected a whole number from {least} up")
+    if most is not None and int(value) > most:
+        raise UserError(f"{what} = {value!r}: expected a whole number from {least} to {most}")
 
 
 def first_line(error: BaseException) -> str:

@@ -38,6 +38,8 @@ SMALL: dict[str, Callable[[], Network]] = {
     "densenet": lambda: DenseNet(10, growth=4, bottleneck=True),
     "shakeshake": lambda: cifar_shakeshake(8, width=4),
     "revnet": lambda: revnet(38),
+    "lm_polynet": lambda: cifar_polynet(14, "poly2", scheme="lm"),
+    "lm_revnet": lambda: revnet(38, scheme="lm"),
 }
 
 

@@ -11,7 +11,7 @@ import torch
 
 from stepnet import UserError, get_scheme, solve
 from stepnet.analysis import amplification, empirical_order, order, stability_interval, zero_stable
-from stepnet.schemes import LinearMultistep, Point, advance, march
+from stepnet.schemes import LM, LinearMultistep, Point, advance, march
 
 U0, OLDER = torch.tensor([0.7, -0.4], dtype=torch.float64), torch.tensor([0.1, 0.9], dtype=torch.float64)
 
@@ -180,7 +180,48 @@ def test_repr_shows_the_coefficients():
     assert repr(get_scheme("lm", k=-0.5)) == "lm(k = -0.5, alpha = 1 -1.5 0.5, beta = 0 1 0)"
 
 
-@pytest.mark.parametrize("k", [1j, "a", float("nan")])
-def test_a_k_that_is_no_real_number(k):
-    with pytest.raises(UserError, match=r"lm with k = .*: k must be a finite number"):
+@pytest.mark.parametrize("base", ["heun", "neumann2", "picard3", "fractal3", "backward_euler"])
+def test_lm_over_a_one_step_method_is_its_carry_and_the_methods_increment(base: str) -> None:
+    scheme, one = get_scheme(f"lm+{base}", k=Fraction(-1, 3)), get_scheme(base)
+    assert scheme.name == f"lm+{one.name}" and scheme.stages == one.stages and scheme.trainable
+    past = tuple(Point(np.array([u]), lambda v, c, i: np.sin(v) - v) for u in (0.7, 0.4))
+    step = advance(one, past[:1], 0.3)
+    wanted = 4 / 3 * past[0].u - 1 / 3 * past[1].u + (step - past[0].u)
+    np.testing.assert_allclose(advance(scheme, past, 0.3, scheme.k), wanted, rtol=1e-13)
+    at_zero = get_scheme("lm", base=base, k=0)
+    assert np.array_equal(advance(at_zero, past, 0.3, 0), step)
+
+
+def test_lm_over_a_pair_carries_both_parts() -> None:
+    scheme = get_scheme("lm+coupled", k=0.5)
+    f, g = (lambda v, c, i: 2 * v), (lambda v, c, i: -v)
+    past = (Point((3.0, 5.0), (f, g)), Point((1.0, 2.0), (f, g)))
+    x, y = advance(scheme, past, 0.1, 0.5)
+    dx = 0.1 * 2 * 5.0
+    assert (x, y) == pytest.approx((2.0 + dx, 3.5 - 0.1 * (3.0 + dx)))
+    assert str(scheme.equation) == "(1.5) X' = f(Y), (1.5) Y' = g(X)"
+
+
+def test_lm_over_euler_is_lm() -> None:
+    assert type(get_scheme("lm+euler")) is LM and get_scheme("lm+euler").name == "lm"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("lm+ab2", "lm over 'ab2': it reads 2 past states"),
+        ("lm+lm", "lm over 'lm': it reads 2 past states"),
+        ("lm+full_fractal3", "no identity path"),
+        ("lm+huen", "unknown scheme 'huen'.*'heun'"),
+        ("heun+euler", "scheme 'heun' takes no option 'base'"),
+    ],
+)
+def test_what_lm_cannot_go_over_is_told_in_one_line(name: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        get_scheme(name)
+
+
+@pytest.mark.parametrize("k", [1j, "a", float("nan"), True, [0.5]])
+def test_a_k_that_is_no_real_number_is_told_in_one_line(k: object) -> None:
+    with pytest.raises(UserError, match=r"lm with k = .*finite number"):
         get_scheme("lm", k=k)

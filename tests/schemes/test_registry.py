@@ -58,3 +58,14 @@ def test_a_parameter_that_a_scheme_lacks_is_refused():
 def test_a_name_is_taken_once(taken):
     with pytest.raises(UserError, match="registered already"):
         register_scheme(taken)(Scheme)
+
+
+@pytest.mark.parametrize("name", ["neumann2000", "picard65", "fractal30", "full_fractal9", "fractal99999999999"])
+def test_a_scheme_of_a_size_that_nobody_can_run_is_refused_at_once(name: str) -> None:
+    with pytest.raises(UserError, match=r"expected a whole number from 1 to|unknown scheme"):
+        get_scheme(name)
+
+
+def test_a_scheme_is_a_name_or_a_scheme() -> None:
+    with pytest.raises(UserError, match="scheme is a list"):
+        get_scheme(["lm"])  # type: ignore[arg-type]

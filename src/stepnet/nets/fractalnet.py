@@ -23,7 +23,7 @@ from stepnet.nets.blocks import OwnWeights, conv, initialise
 from stepnet.nets.draws import OwnDraws, zero_gradient
 from stepnet.nets.registry import register_model
 from stepnet.nets.residual import Network
-from stepnet.nets.stage import Stage, check_makes_network
+from stepnet.nets.stage import Stage
 from stepnet.randomness import Stream, random_words, uniform
 from stepnet.schemes import Difference, Scheme, get_scheme
 from stepnet.schemes.arithmetic import Coefficient
@@ -72,7 +72,11 @@ class FractalNet(OwnDraws, Network):
     ) -> None:
         super().__init__(num_classes, in_channels)
         self.scheme = get_scheme(scheme or f"full_fractal{columns}")
-        check_makes_network(self.scheme)
+        if not isinstance(self.scheme, Fractal):
+            raise UserError(
+                f"scheme {self.scheme.name!r} would make FractalNet another network, whose stages are one fractal step "
+                "each: take 'fractal3' or 'full_fractal3', or a resnet with scheme='lm+fractal3'"
+            )
         self.drop_path = _probability("drop_path", drop_path, self.scheme)
         self.global_drop = _probability("global_drop", global_drop, self.scheme)
         self.seed = seed

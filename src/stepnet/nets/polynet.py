@@ -21,6 +21,8 @@ from stepnet.nets.blocks import OwnWeights, Sum, basic
 from stepnet.nets.registry import register_model
 from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.nets.resnet import blocks_per_stage
+from stepnet.nets.stage import scheme_of_family
+from stepnet.schemes import Scheme, get_scheme
 
 Unit = Literal["poly2", "poly3", "mpoly2", "two_way"]
 SCHEMES: dict[Unit, str] = {"poly2": "neumann2", "poly3": "neumann3", "mpoly2": "neumann2", "two_way": "euler"}
@@ -41,15 +43,20 @@ class PolyBackbone(Backbone):
         return plain(inputs, outputs, stride, evaluations)
 
 
-def cifar_polynet(depth: int, unit: Unit, scheme: str | None = None, **options: Any) -> ResidualNetwork:
+def cifar_polynet(depth: int, unit: Unit, scheme: str | Scheme | None = None, **options: Any) -> ResidualNetwork:
     """A pre-activation CIFAR ResNet of `6n + 2` layers with PolyNet's units in place of residual blocks."""
     n = blocks_per_stage(depth, 6)
     backbone = PolyBackbone(basic, (16, 32, 64), (n, n, n), stem_width=16, pre_activation=True, unit=unit)
-    return ResidualNetwork(backbone, scheme or SCHEMES[unit], **options)
+    if unit == "two_way":  # its unit is in the block: any scheme will do
+        return ResidualNetwork(backbone, scheme or SCHEMES[unit], **options)
+    return ResidualNetwork(backbone, scheme_of_family(scheme, SCHEMES[unit], f"PolyNet's {unit}"), **options)
 
 
 for _unit, _scheme in SCHEMES.items():
     for _depth in (20, 32, 44, 56):
         register_model(f"{_unit}_resnet{_depth}", family="polynet", scheme=_scheme)(
             partial(cifar_polynet, _depth, _unit)
+        )
+        register_model(f"lm_{_unit}_resnet{_depth}", family="lm_polynet", scheme=get_scheme("lm", base=_scheme).name)(
+            partial(cifar_polynet, _depth, _unit, scheme="lm")
         )

@@ -49,7 +49,8 @@ class Backbone:
         width, depth, stride = self.widths[index], self.depths[index], 2 if index else 1
         transition = None
         if stride > 1 or inputs != width:
-            reads_past = index > 0 and scheme.trainable and scheme.steps > 1
+            # A step across the change evaluates f once, at the old shape.
+            reads_past = index > 0 and scheme.trainable and scheme.steps > 1 and scheme.stages == 1
             past = conv(inputs, width, 1, stride) if self.project_past and reads_past else None
             block = self.make_block(inputs, width, stride)
             shares = self.shortcut == "projection" and isinstance(block, PreActivation)

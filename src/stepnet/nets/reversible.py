@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 from torch.func import functional_call
 
 from stepnet.errors import UserError
+from stepnet.nets.bounds import BoundOption
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.stage import CoupledTransition, Coupling, Gates, Pair, Stage, StateT
 from stepnet.nets.trajectories import Visit
@@ -29,7 +30,8 @@ class ReversibleStage(Stage):
 
     In evaluation, and where no gradient is asked for, it is the plain march. Under `torch.compile` a training step
     runs the stage eagerly, so that it still stores nothing. `recompute=False` stores as any other network does;
-    training in one full graph, second derivatives and `torch.func` need that. A transition loses pixels, so it has no
+    training in one full graph, second derivatives and `torch.func` need that, and a scheme without an inverse (LM's
+    would divide by k) cannot do otherwise. A transition loses pixels, so it has no
     inverse and keeps what its gradient needs.
     """
 
@@ -39,12 +41,16 @@ class ReversibleStage(Stage):
         blocks: Sequence[Coupling],
         transition: CoupledTransition | None = None,
         dt: float = 1,
-        recompute: bool = True,
+        recompute: bool | None = None,
+        initial_k: float | None = None,
+        k_channels: int | None = None,
+        k_bound: BoundOption = None,
     ) -> None:
-        if recompute and not hasattr(scheme, "inverse"):
+        invertible = hasattr(scheme, "inverse")
+        if recompute and not invertible:
             raise UserError(f"scheme {scheme.name!r} has no exact inverse: take recompute=False, or 'coupled'")
-        super().__init__(scheme, blocks, transition, dt)
-        self.recompute = recompute
+        super().__init__(scheme, blocks, transition, dt, None, initial_k, k_channels, k_bound)
+        self.recompute = invertible if recompute is None else recompute
 
     def forward(
         self,

@@ -16,11 +16,13 @@ from torch import Tensor, nn
 
 from stepnet.errors import UserError
 from stepnet.nets.blocks import basic, bottleneck, initialise
+from stepnet.nets.bounds import BoundOption
 from stepnet.nets.registry import register_model
 from stepnet.nets.residual import Backbone, Network
 from stepnet.nets.reversible import ReversibleStage
-from stepnet.nets.stage import CoupledTransition, Coupling, check_makes_network
-from stepnet.schemes import Scheme, get_scheme
+from stepnet.nets.stage import CoupledTransition, Coupling, check_makes_network, entry_by
+from stepnet.schemes import LM, Scheme, get_scheme
+from stepnet.schemes.plan import plan
 
 # The widths are those of one half, X or Y; the stem's are of both together.
 CIFAR = {
@@ -52,16 +54,21 @@ class RevNet(Network):
         num_classes: int = 10,
         in_channels: int = 3,
         dt: float = 1,
-        recompute: bool = True,
+        recompute: bool | None = None,
+        k: float | None = None,
+        k_per_channel: bool = False,
+        k_bound: BoundOption = None,
     ) -> None:
         super().__init__(num_classes, in_channels)
-        self.scheme = get_scheme(scheme)
+        method = get_scheme(scheme)
+        self.scheme = method.over(get_scheme("coupled")) if type(method) is LM else method
         check_makes_network(self.scheme, pair=True)
         self.stem = backbone.make_stem(in_channels)
-        self.stages = nn.ModuleList(
-            ReversibleStage(self.scheme, *_units(backbone, index), dt=dt, recompute=recompute)
-            for index in range(len(backbone.widths))
-        )
+        self.stages = nn.ModuleList()
+        for index, width in enumerate(backbone.widths):
+            units, transition = _units(backbone, index, self.scheme)
+            channels = width if k_per_channel else None
+            self.stages.append(ReversibleStage(self.scheme, units, transition, dt, recompute, k, channels, k_bound))
         self.num_features = 2 * backbone.widths[-1]
         self.norm = nn.BatchNorm2d(self.num_features)
         self.reduction = backbone.reduction
@@ -76,18 +83,18 @@ class RevNet(Network):
         return F.relu(self.norm(torch.cat(state, dim=1)))
 
 
-def _units(backbone: Backbone, index: int) -> tuple[list[Coupling], CoupledTransition | None]:
+def _units(backbone: Backbone, index: int, scheme: Scheme) -> tuple[list[Coupling], CoupledTransition | None]:
     inputs = backbone.widths[index - 1] if index else backbone.stem_width // 2
     width, depth, stride = backbone.widths[index], backbone.depths[index], 2 if index else 1
 
     transition = None
     if stride > 1 or inputs != width:
-        depth -= 1
         shortcuts = backbone.make_shortcut(inputs, width, stride), backbone.make_shortcut(inputs, width, stride)
         transition = CoupledTransition(
             Coupling(backbone.make_block(inputs, width, stride), backbone.make_block(width, width, 1)), shortcuts
         )
-    pairs = ((backbone.make_block(width, width, 1), backbone.make_block(width, width, 1)) for _ in range(depth))
+    counts = plan(scheme, depth, entry_by(transition)).evaluations[transition is not None :]
+    pairs = ((backbone.make_block(width, width, 1, n), backbone.make_block(width, width, 1, n)) for n in counts)
     return [Coupling(f, g) for f, g in pairs], transition
 
 
@@ -101,6 +108,7 @@ def revnet(depth: int, **options: Any) -> RevNet:
 
 for _depth in CIFAR:
     register_model(f"revnet{_depth}", family="revnet", scheme="coupled")(partial(revnet, _depth))
+    register_model(f"lm_revnet{_depth}", family="lm_revnet", scheme="lm+coupled")(partial(revnet, _depth, scheme="lm"))
 for _depth in IMAGENET:
     register_model(f"revnet{_depth}", family="revnet", scheme="coupled", image_size=224, num_classes=1000)(
         partial(revnet, _depth)

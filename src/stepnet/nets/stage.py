@@ -14,7 +14,7 @@ from stepnet.nets.bounds import Bound, BoundOption, is_real
 from stepnet.nets.bounds import initial_k as first_k
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.trajectories import Visit, watch_calls
-from stepnet.schemes import Point, Scheme, march
+from stepnet.schemes import LM, Point, Scheme, get_scheme, march
 from stepnet.schemes.arithmetic import Coefficient, State
 from stepnet.schemes.core import RightHandSide, RightHandSides
 from stepnet.schemes.plan import Entry, plan
@@ -219,6 +219,19 @@ def check_coefficients(scheme: Scheme, k: float | None, channels: int | None) ->
     if not scheme.trainable and (k is not None or channels is not None):
         option = "k_per_channel" if k is None else f"k = {k!r}"
         raise UserError(f"{option}: scheme {scheme.name!r} learns no coefficients; leave it out, or take scheme 'lm'")
+
+
+def scheme_of_family(scheme: str | Scheme | None, own: str, family: str) -> Scheme:
+    """The scheme of a family that is defined by its increment: its `own`, or LM's carry over it; no other, silently."""
+    base = get_scheme(own)
+    method = base if scheme is None else get_scheme(scheme)
+    if type(method) is LM:
+        method = method.over(base)
+    if method.name not in (base.name, f"lm+{base.name}"):
+        raise UserError(
+            f"scheme {method.name!r} would make {family} another network: it is {base.name!r}; take 'lm' or a resnet"
+        )
+    return method
 
 
 def check_makes_network(scheme: Scheme, pair: bool = False) -> None:

@@ -71,9 +71,9 @@ class Equation:
     partitioned: bool = False  # X' = f(Y), Y' = g(X)
 
     def __str__(self) -> str:
-        if self.partitioned:
-            return "X' = f(Y), Y' = g(X)"
         mass, primes = "" if is_number(self.mass, 1) else f"({self.mass}) ", "'" * self.derivative
+        if self.partitioned:
+            return f"{mass}X' = f(Y), {mass}Y' = g(X)"
         return f"{mass}u{primes} = f" + (", f linear" if self.linear else "")
 
 
@@ -91,7 +91,8 @@ class Scheme(ABC):
     trainable: ClassVar[bool] = False  # a network learns one k for each step
     initial_k: tuple[float, float] = (0.0, 0.0)  # k ~ U[low, high] in a new network
     stable_k: tuple[float, float] | None = None  # zero-stable for k inside (analysis checks it)
-    makes_network: ClassVar[bool] = True
+    makes_network: bool = True
+    identity_path: ClassVar[bool] = True  # the step is u_n plus something; a carry may take the place of u_n
 
     def __init_subclass__(cls) -> None:
         cls.name = vars(cls).get("name", cls.__name__)

@@ -18,6 +18,8 @@ from stepnet.schemes.arithmetic import Coefficient, Difference, State, combine, 
 from stepnet.schemes.core import Equation, Past, Point, Scheme
 from stepnet.schemes.registry import register_family, register_scheme
 
+LARGEST = 8  # columns: a step of 255 evaluations
+
 
 class Fractal(Scheme):
     """`f_c` with the identity as the short path; it evaluates f on each of the 2^(c-1) levels of its one column.
@@ -30,7 +32,7 @@ class Fractal(Scheme):
     network: ClassVar[str] = "FractalNet"
 
     def __init__(self, columns: int = 2) -> None:
-        check_count("columns of a fractal", columns)
+        check_count("columns of a fractal", columns, most=LARGEST)
         self.columns = columns
         self.stages = self.evaluations(columns)
         self.order = 2 if columns == 2 else 1
@@ -75,6 +77,7 @@ class FullFractal(Fractal):
     """
 
     reference = "Larsson, Maire, Shakhnarovich 2017 (FractalNet)"
+    identity_path: ClassVar[bool] = False
 
     def __init__(self, columns: int = 2) -> None:
         super().__init__(columns)

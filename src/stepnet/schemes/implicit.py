@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,7 +28,7 @@ class BackwardEuler(Scheme):
 
     reference = "paper, appendix A.1"
     order = 1
-    makes_network: ClassVar[bool] = False
+    makes_network = False
 
     def __init__(self, tolerance: float = 1e-12) -> None:
         if not 0 < tolerance < 1:

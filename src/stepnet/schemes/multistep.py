@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import ClassVar
 
@@ -18,7 +19,7 @@ import numpy as np
 from stepnet.errors import UserError
 from stepnet.schemes.arithmetic import Coefficient, State, combine, is_finite, is_number, is_tensor, mix, scale
 from stepnet.schemes.core import Equation, Past, Scheme
-from stepnet.schemes.registry import register_scheme
+from stepnet.schemes.registry import get_scheme, register_scheme
 from stepnet.schemes.runge_kutta import RK4, Euler, Heun
 
 Coefficients = Sequence[Coefficient]
@@ -100,16 +101,17 @@ class Start(Scheme):
     def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
         # A network's first step owns no k: it is the plain one-step method.
         mass = 1 if k is None and self.method.trainable else self.method.mass(k)
-        return self.method.start.increment(past, _divide(dt, mass), None)
+        return self.method.start.increment(past[:1], _divide(dt, mass), None)
 
 
-@register_scheme("lm", aliases=("lm2", "linear_multistep"))
 class LM(LinearMultistep):
     """`u_{n+1} = (1 - k) u_n + k u_{n-1} + dt f(u_n)`: the paper's LM-architecture, with trainable k.
 
     Consistent with `(1 + k) u' = f`; zero-stable for -1 < k <= 1; k = 0 is Euler. Without a given k it takes the
     mean of the paper's initial law U[-0.1, 0]; a network whose scheme was given a k starts from that.
     """
+
+    name = "lm"
 
     reference = "paper, equation (1)"
     network: ClassVar[str] = "LM-ResNet, LM-ResNeXt"
@@ -119,16 +121,57 @@ class LM(LinearMultistep):
     stable_k = (-1.0, 1.0)
 
     def __init__(self, k: Coefficient = None) -> None:
-        if isinstance(k, int | float | Fraction):
-            self.initial_k = (float(k), float(k))
-        k = Fraction(-1, 20) if k is None else k
-        if isinstance(k, str | complex) or not is_finite(k):
+        if k is not None and not _is_real(k):
             raise UserError(f"lm with k = {k}: k must be a finite number (zero-stable for -1 < k <= 1)")
-        self.k = k
-        super().__init__(*self.coefficients(k), start=Euler())
+        if isinstance(k, int | float | Fraction) or getattr(k, "is_number", False):
+            self.initial_k = (float(k), float(k))
+        self.k = Fraction(-1, 20) if k is None else k
+        super().__init__(*self.coefficients(self.k), start=Euler())
 
     def coefficients(self, k: Coefficient) -> tuple[Coefficients, Coefficients]:
         return (1, k - 1, -k), (0, 1, 0)
+
+    def over(self, base: Scheme) -> LM:
+        """The same carry, and the same law of k, over the increment of a one-step method."""
+        method = LM(self.k) if isinstance(base, Euler) else LMOver(base, self.k)
+        method.initial_k = self.initial_k
+        return method
+
+
+class LMOver(LM):
+    """`u_{n+1} = (1 - k) u_n + k u_{n-1} + (step(u_n) - u_n)`: LM's carry with the increment of any one-step method.
+
+    LM-PolyNet is LM over `neumann2`, LM-RevNet LM over `coupled`. Where the step is consistent with `m u' = f`, this is
+    with `(1 + k) m u' = f`; zero-stable for the same k as LM, and k = 0 is the one-step method itself.
+    """
+
+    name = ""
+    network: ClassVar[str] = ""
+
+    def __init__(self, base: Scheme, k: Coefficient = None) -> None:
+        if base.steps > 1:
+            raise UserError(f"lm over {base.name!r}: it reads {base.steps} past states; expected a one-step method")
+        if not base.identity_path:
+            raise UserError(f"lm over {base.name!r}: it has no identity path u_n for LM's carry to replace")
+        super().__init__(k)
+        self.base = self.start = base
+        self.name, self.stages, self.makes_network = f"lm+{base.name}", base.stages, base.makes_network
+
+    @property
+    def equation(self) -> Equation:
+        return replace(self.base.equation, mass=self.mass() * self.base.equation.mass)
+
+    def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
+        return self.base.increment(past[:1], dt, None)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+@register_scheme("lm", aliases=("lm2", "linear_multistep"))
+def make_lm(k: Coefficient = None, base: str | Scheme = "euler") -> LM:
+    """LM, or its carry over the increment of another one-step method, `base`."""
+    return LM(k).over(get_scheme(base))
 
 
 @register_scheme("midpoint2", aliases=("two_step_midpoint", "nystrom2"))
@@ -216,6 +259,13 @@ def _check(alpha: Coefficients, beta: Coefficients) -> None:
         raise UserError(f"multistep coefficients {shown}: not consistent, alpha must sum to 0")
     if _vanishes(sum(beta)):
         raise UserError(f"multistep coefficients {shown}: not consistent with any equation, beta sums to 0")
+
+
+def _is_real(k: Coefficient) -> bool:
+    """Whether a coefficient is a finite real number, a tensor or an array of them, or a symbol for one."""
+    if hasattr(k, "free_symbols"):
+        return k.is_extended_real is not False and is_finite(k)
+    return not isinstance(k, complex | str | bytes | bool) and hasattr(k, "__sub__") and is_finite(k)
 
 
 def _vanishes(total: Coefficient) -> bool:

@@ -16,6 +16,8 @@ from stepnet.schemes.arithmetic import Coefficient, State, combine
 from stepnet.schemes.core import Equation, Past, Scheme
 from stepnet.schemes.registry import register_family, register_scheme
 
+LARGEST = 64  # evaluations in a step
+
 
 class _Truncation(Scheme):
     reference = "Zhang, Li, Loy, Lin 2017 (PolyNet); paper, section 2.1"
@@ -23,7 +25,7 @@ class _Truncation(Scheme):
 
     def __init__(self, m: int = 2) -> None:
         family = type(self).__name__.lower()
-        check_count(f"order of {family}", m)
+        check_count(f"order of {family}", m, most=LARGEST)
         self.m = self.stages = m
         self.name = f"{family}{m}"
 

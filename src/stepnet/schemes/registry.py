@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from stepnet.errors import UserError
 from stepnet.registry import Registry, build, refuse_options
 from stepnet.schemes.core import Scheme
 
@@ -34,11 +35,19 @@ def register_family(prefix: str, make: Callable[[int], Scheme]) -> None:
 
 
 def get_scheme(name: str | Scheme, **parameters: Any) -> Scheme:
-    """The scheme of that name or alias, built with its parameters: `get_scheme("lm", k=-0.5)`."""
+    """The scheme of that name or alias, built with its parameters: `get_scheme("lm", k=-0.5)`.
+
+    `lm+heun` is `lm` over `heun`: `get_scheme("lm", base="heun")`.
+    """
     if isinstance(name, Scheme):
         refuse_options(f"scheme {name}", parameters)
         return name
-    member = re.fullmatch(r"([a-z_]+?)(\d+)", str(name))
+    if not isinstance(name, str):
+        raise UserError(f"scheme is a {type(name).__name__}: expected a name or a Scheme")
+    carry, plus, base = name.partition("+")
+    if plus:
+        return get_scheme(carry, **{"base": base, **parameters})
+    member = re.fullmatch(r"([a-z_]+?)(\d{1,9})", name)
     if name not in SCHEMES and member is not None and member[1] in _families:
         factory: Callable[..., Scheme] = partial(_families[member[1]], int(member[2]))
     else:
