@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
@@ -11,12 +12,13 @@ from torch import nn
 
 from stepnet.data import Data, evaluation_batches, training_batches
 from stepnet.errors import UserError
-from stepnet.nets.compiled import compiled
-from stepnet.nets.cost import takes_cost
+from stepnet.nets.cost import KineticCost, takes_cost
+from stepnet.nets.draws import drawn_options
 from stepnet.schemes import Scheme, get_scheme
 from stepnet.training import checkpoint
 from stepnet.training.build import build_network, build_optimizer
 from stepnet.training.checkpoint import Progress
+from stepnet.training.compiling import compiled_or_eager
 from stepnet.training.config import TrainConfig, import_modules
 from stepnet.training.describe import describe_run
 from stepnet.training.precision import check_precision
@@ -61,9 +63,27 @@ class Job:
         found = self.processes.on_main(lambda: self._open(resume, overwrite))
         self.progress = checkpoint.load(self.run.last, self.net, self.optimizer) if found else Progress()
         self._check_position()
-        self.model, self.stepper = self.accelerator.prepare(
-            compiled(self.net) if config.compile else self.net, self.optimizer
-        )
+        self.held_open = ExitStack()
+        model = compiled_or_eager(self.net, self._trial, note, self.held_open) if config.compile else self.net
+        self.model, self.stepper = self.accelerator.prepare(model, self.optimizer)
+
+    def _trial(self, model: nn.Module) -> None:
+        """A step forward and back for each size of batch; the network comes out as it went in."""
+        buffers = [(buffer, buffer.clone()) for buffer in self.net.buffers()]
+        self._train_mode(model)
+        height, width, channels = self.data.train.shape
+        parts = [self.batches.positions(step) for step in (0, len(self.batches) - 1)]
+        for size in {part.stop - part.start for part in parts} - {0}:
+            images = torch.zeros(size, channels, height, width, device=self.processes.device)
+            options = drawn_options(self.net, self.config.seed, 0, range(size))
+            options |= {"cost": KineticCost()} if self.recipe.running_cost == "kinetic" else {}
+            with self.accelerator.autocast():
+                logits = model(images.contiguous(memory_format=torch.channels_last), **options)
+            logits.float().sum().backward()
+        self.net.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            for buffer, kept in buffers:
+                buffer.copy_(kept)
 
     def _placed(self, network: nn.Module) -> nn.Module:
         if self.config.sync_bn and self.processes.device.type == "cpu":
@@ -129,7 +149,10 @@ class Job:
 
     def training_mode(self) -> None:
         """Batch norm by the batch, unless the run keeps its statistics."""
-        self.model.train()
+        self._train_mode(self.model)
+
+    def _train_mode(self, model: nn.Module) -> None:
+        model.train()
         self.net.train()
         if self.config.freeze_bn:
             for module in self.net.modules():
@@ -163,6 +186,7 @@ class Job:
         and then a process never ended.
         """
         self.model = self.stepper = None
+        self.held_open.close()
         self.accelerator.free_memory()
         for tracker in self.accelerator.trackers:
             tracker.finish()
