@@ -5,10 +5,9 @@ import json
 import pytest
 
 from stepnet.errors import UserError
-from stepnet.report.paper import CIFAR, STOCHASTIC
+from stepnet.report.paper import CIFAR
 from stepnet.report.results import Measurement, measured, read_measurements, record
 from stepnet.training import Evaluation, Run, TrainConfig
-from stepnet.training.recipes import RECIPES, recipe_name
 
 LM20 = next(row for row in CIFAR if row.name == "lm_resnet20")
 
@@ -34,14 +33,6 @@ def test_another_recipe_is_named_and_no_run_is_blank() -> None:
 
 def test_another_scheme_is_another_network() -> None:
     assert measured(LM20, [Measurement("lm_resnet20", "cifar10", "fast", 0, 9.1, scheme="heun")]) == ""
-
-
-def test_a_recipe_with_two_names_is_one_recipe() -> None:
-    row = next(row for row in STOCHASTIC if row.recipe == "stochastic_depth_huang" and row.name == "resnet56")
-    known_as = recipe_name(RECIPES[row.recipe])
-    assert known_as != row.recipe
-    for name in (known_as, row.recipe):
-        assert measured(row, [Measurement("resnet56", "cifar10", name, 0, 5.7)]) == "5.70"
 
 
 def test_a_broken_file_is_named(tmp_path) -> None:

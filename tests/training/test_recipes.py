@@ -11,9 +11,15 @@ def test_the_papers_figures():
     assert (cifar100.epochs, cifar100.milestones, cifar100.weight_decay) == (300, (150, 225), 1e-4)
     assert (resnext.epochs, resnext.milestones, resnext.weight_decay) == (300, (150, 225), 5e-4)
     assert RECIPES["imagenet"].batch_size == 256
-    depth56, depth110 = RECIPES["stochastic_depth_56"], RECIPES["stochastic_depth_110"]
+    depth56, depth110 = RECIPES["stochastic_depth_56"], RECIPES["stochastic_depth"]
     assert (depth56.epochs, depth56.milestones, depth56.stochastic_depth) == (500, (250, 375), 0.8)
     assert (depth110.epochs, depth110.milestones, depth110.stochastic_depth) == (500, (250, 375), 0.5)
+    assert depth56.nesterov and depth110.nesterov and not cifar10.nesterov
+
+
+def test_no_recipe_has_two_names():
+    recipes = [RECIPES[name] for name in RECIPES]
+    assert len(set(recipes)) == len(recipes)
 
 
 def test_the_learning_rate_falls_by_ten_at_each_milestone():

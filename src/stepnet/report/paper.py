@@ -99,10 +99,10 @@ def _stochastic(model: str, source: str, layers: str, error: float, name: str, r
 STOCHASTIC = (
     _stochastic("ResNet", HE15, "110", 6.61, "resnet110", "cifar10"),
     _stochastic("ResNet", HE16, "110, pre-act", 6.37, "preact_resnet110", "cifar10"),
-    _stochastic("ResNet", HUANG, "56", 5.66, "resnet56", "stochastic_depth_huang"),
+    _stochastic("ResNet", HUANG, "56", 5.66, "resnet56", "stochastic_depth"),
     _stochastic("ResNet", OURS, "56, pre-act", 5.55, "preact_resnet56", "stochastic_depth_56"),
-    _stochastic("ResNet", HUANG, "110", 5.25, "resnet110", "stochastic_depth_huang"),
-    _stochastic("ResNet", HUANG, "1202", 4.91, "resnet1202", "stochastic_depth_huang"),
+    _stochastic("ResNet", HUANG, "110", 5.25, "resnet110", "stochastic_depth"),
+    _stochastic("ResNet", HUANG, "1202", 4.91, "resnet1202", "stochastic_depth"),
     _stochastic("LM-ResNet", OURS, "56, pre-act", 5.14, "lm_resnet56", "stochastic_depth_56"),
-    _stochastic("LM-ResNet", OURS, "110, pre-act", 4.80, "lm_resnet110", "stochastic_depth_110"),
+    _stochastic("LM-ResNet", OURS, "110, pre-act", 4.80, "lm_resnet110", "stochastic_depth"),
 )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from stepnet.errors import UserError
 from stepnet.files import whole_file
 from stepnet.report.paper import Row
-from stepnet.training.recipes import RECIPES, recipe_name
+from stepnet.training.recipes import recipe_name
 
 if TYPE_CHECKING:
     from stepnet.training import Evaluation, Run
@@ -89,16 +89,10 @@ def measured(row: Row, measurements: Sequence[Measurement]) -> str:
     errors: dict[str, list[float]] = {}
     for one in measurements:
         if (one.model, one.data, one.scheme) == (row.name, row.dataset, None):
-            errors.setdefault(_first_name(one.recipe), []).append(one.test_error)
-    own = _first_name(row.recipe)
-    if own in errors:
-        return f"{fmean(errors[own]):.2f}"
+            errors.setdefault(one.recipe, []).append(one.test_error)
+    if row.recipe in errors:
+        return f"{fmean(errors[row.recipe]):.2f}"
     return ", ".join(f"{fmean(values):.2f} ({recipe})" for recipe, values in errors.items())
-
-
-def _first_name(recipe: str) -> str:
-    """Two recipes of the paper are the same under two names, of which a run's config cannot tell which was meant."""
-    return recipe_name(RECIPES[recipe]) if recipe in RECIPES else recipe
 
 
 def _read(path: Path) -> Any:
