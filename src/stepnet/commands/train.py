@@ -54,6 +54,10 @@ class Training:
     """Options of the model, as create_model takes them: dt=0.5 k_per_channel=True."""
     scheme: str | None = None
     """March the blocks of each model by this scheme, not by its own; puts it into timm/ and torchvision/ networks."""
+    pretrained: bool = False
+    """Begin with the weights that timm, torchvision or stepnet has for the model; its classifier is replaced."""
+    weights: str | None = None
+    """Begin with these: a model file, a run, hf-hub:OWNER/NAME; the classifier is replaced where the classes differ."""
     seed: int = 0
     """Of initial weights, data order, augmentation, gates."""
     data_root: str | None = None
@@ -103,7 +107,14 @@ class Training:
 
     def run_config(self, model: str, out: Path | None = None) -> TrainConfig:
         """The whole config of one run."""
-        from stepnet.training.config import TrainConfig, default_folder, import_modules, read_kwargs, read_label
+        from stepnet.training.config import (
+            TrainConfig,
+            default_folder,
+            import_modules,
+            lasting_place,
+            read_kwargs,
+            read_label,
+        )
 
         import_modules(self.imports)
         label = read_label(model)
@@ -123,6 +134,7 @@ class Training:
                 "scheme": label.scheme or self.scheme,
                 "model_kwargs": {**read_kwargs(self.model_kwargs), **label.kwargs},
                 "data": lasting_name(self.data),
+                "weights": None if self.weights is None else lasting_place(self.weights),
                 "imports": tuple(self.imports),
                 "recipe": recipe,
                 "compile": images >= COMPILE_FROM if self.compile is None else self.compile,

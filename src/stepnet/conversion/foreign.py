@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from stepnet.errors import UserError, unknown
+from stepnet.errors import UserError, first_line, unknown
 from stepnet.extras import import_extra
 from stepnet.nets.origin import remember_origin
 
@@ -19,20 +19,46 @@ def is_foreign(name: str) -> bool:
     return name.partition("/")[0] in LIBRARIES and "/" in name
 
 
-def load_foreign(name: str, num_classes: int = 1000, in_channels: int = 3, **options: Any) -> nn.Module:
-    """Build `timm/NAME` or `torchvision/NAME`, untrained unless an option of that library says otherwise."""
+def load_foreign(
+    name: str, num_classes: int = 1000, in_channels: int = 3, pretrained: bool = False, **options: Any
+) -> nn.Module:
+    """Build `timm/NAME` or `torchvision/NAME`; `pretrained` with its library's weights and a classifier of its own."""
     library, _, model = name.partition("/")
     known = list_foreign(library)
     if model not in known:
         raise unknown(f"{library} model", model, known)
-    if library == "timm":
-        create = import_extra("timm").create_model
-        built: nn.Module = create(model, num_classes=num_classes, in_chans=in_channels, **options)
-    else:
-        built = import_extra("torchvision.models").get_model(model, num_classes=num_classes, **options)
-        built = built if in_channels == 3 else _with_channels(built, in_channels, name)
-    weightless = {key: value for key, value in options.items() if key not in ("pretrained", "weights")}
-    return remember_origin(built, name, {"num_classes": num_classes, "in_channels": in_channels, **weightless})
+    try:
+        built = _timm if library == "timm" else _torchvision
+        network = built(model, num_classes, in_channels, pretrained, options)
+    except (OSError, RuntimeError) as error:  # no connection, and whatever a library makes of it
+        if not pretrained:
+            raise
+        raise UserError(f"{name}: its pretrained weights cannot be had ({first_line(error)})") from None
+    weightless = {key: value for key, value in options.items() if key != "weights"}
+    return remember_origin(network, name, {"num_classes": num_classes, "in_channels": in_channels, **weightless})
+
+
+def _timm(model: str, classes: int, channels: int, pretrained: bool, options: dict[str, Any]) -> nn.Module:
+    create = import_extra("timm").create_model
+    built: nn.Module = create(model, num_classes=classes, in_chans=channels, pretrained=pretrained, **options)
+    return built
+
+
+def _torchvision(model: str, classes: int, channels: int, pretrained: bool, options: dict[str, Any]) -> nn.Module:
+    get_model = import_extra("torchvision.models").get_model
+    if not pretrained:
+        built: nn.Module = get_model(model, num_classes=classes, **options)
+        return built if channels == 3 else _with_channels(built, channels, model)
+    if channels != 3:
+        raise UserError(f"torchvision/{model}: its pretrained weights are for 3 channels, not {channels}")
+    built = get_model(model, weights="DEFAULT", **options)
+    linears = [name for name, module in built.named_modules() if isinstance(module, nn.Linear)]
+    parent, _, child = linears[-1].rpartition(".")
+    last = built.get_submodule(linears[-1])
+    assert isinstance(last, nn.Linear)
+    if last.out_features != classes:
+        setattr(built.get_submodule(parent), child, nn.Linear(last.in_features, classes, bias=last.bias is not None))
+    return built
 
 
 def list_foreign(library: str) -> list[str]:

@@ -28,7 +28,7 @@ def load_weights(
     theirs = {name for name in weights if is_coefficient(name)}
     fresh = ours - theirs
     dropped = theirs - ours
-    head = _last_linear(network) if new_head else set()
+    head = classifier_names(network) if new_head else set()
     heads = {name for name in head if name in own and name in weights and own[name].shape != weights[name].shape}
     kept = {name: tensor for name, tensor in own.items() if name not in fresh | heads}
     given = {name: tensor for name, tensor in weights.items() if name not in dropped | heads}
@@ -66,6 +66,7 @@ def shape_of(weights: Mapping[str, Tensor]) -> dict[str, int]:
     return shape | ({"in_channels": weights[stems[0]].shape[1]} if stems else {})
 
 
-def _last_linear(network: nn.Module) -> set[str]:
+def classifier_names(network: nn.Module) -> set[str]:
+    """The parameters of the last linear layer."""
     names = [name for name, module in network.named_modules() if isinstance(module, nn.Linear)]
     return {f"{names[-1]}.weight", f"{names[-1]}.bias"} if names else set()

@@ -10,15 +10,23 @@ from torch import nn
 
 from stepnet.data import Data
 from stepnet.errors import UserError
-from stepnet.nets import create_model
+from stepnet.exchange.files import read_model
+from stepnet.nets import create_model, load_weights
 from stepnet.nets.residual import vectors
+from stepnet.nets.weights import classifier_names, is_coefficient
 from stepnet.training.config import TrainConfig, read_label
 from stepnet.training.recipes import Recipe
 
 
 def build_network(config: TrainConfig, data: Data) -> nn.Module:
-    """The network with the weights that (model, seed) fix; with `start_like`, that model's where they agree."""
+    """The network with the weights that (model, seed) fix, or with those that it is to begin with.
+
+    With `start_like`, they are that model's where they agree.
+    """
     network = _seeded(config, data)
+    if config.weights is not None:
+        opened = read_model(config.weights).weights
+        load_weights(network, opened, new_head=True, where=f"the weights {config.weights}")
     if config.start_like is None:
         return network
     name, scheme, kwargs = read_label(config.start_like)
@@ -32,13 +40,16 @@ def build_network(config: TrainConfig, data: Data) -> nn.Module:
 
 def build_optimizer(recipe: Recipe, network: nn.Module) -> torch.optim.SGD:
     """SGD with momentum; norms, biases and k are spared from weight decay where the recipe says so."""
-    spared = set() if recipe.decay_vectors else vectors(network)
-    groups: list[dict[str, Any]] = [{"params": [p for n, p in network.named_parameters() if n not in spared]}]
-    if spared:
-        groups.append({"params": [p for n, p in network.named_parameters() if n in spared], "weight_decay": 0.0})
     # The running cost R is weight decay or the kinetic cost, one of them.
     decay = recipe.weight_decay if recipe.running_cost == "weight_decay" else 0.0
-    return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, weight_decay=decay, nesterov=recipe.nesterov)
+    spared = set() if recipe.decay_vectors else vectors(network)
+    head = classifier_names(network)
+    members: dict[tuple[float, float], list[nn.Parameter]] = {}  # by weight decay and learning rate
+    for name, parameter in network.named_parameters():
+        multiple = recipe.k_lr if is_coefficient(name) else recipe.head_lr if name in head else 1.0
+        members.setdefault((0.0 if name in spared else decay, multiple), []).append(parameter)
+    groups = [{"params": own, "weight_decay": wd, "multiple": multiple} for (wd, multiple), own in members.items()]
+    return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, nesterov=recipe.nesterov)
 
 
 def _seeded(config: TrainConfig, data: Data) -> nn.Module:
@@ -55,7 +66,7 @@ def _own(config: TrainConfig, data: Data) -> nn.Module:
     if recipe.stochastic_depth is not None:
         options["stochastic_depth"] = {"survival": recipe.stochastic_depth, "mode": recipe.stochastic_mode}
     options |= {name: tuple(v) if isinstance(v, list) else v for name, v in config.model_kwargs.items()}
-    return _synchronised(create_model(config.model, **options), config)
+    return _synchronised(create_model(config.model, pretrained=config.pretrained, **options), config)
 
 
 def _foreign(config: TrainConfig, data: Data) -> nn.Module:
@@ -68,12 +79,15 @@ def _foreign(config: TrainConfig, data: Data) -> nn.Module:
     from stepnet.conversion import convert, load_foreign
 
     # Layers are replaced before the scheme comes in, which gives them statistics for each of its evaluations.
-    network = load_foreign(config.model, num_classes=data.num_classes, in_channels=data.in_channels)
+    network = load_foreign(
+        config.model, num_classes=data.num_classes, in_channels=data.in_channels, pretrained=config.pretrained
+    )
     network = _synchronised(network, config)
     if config.scheme is None:
         return network
     example = torch.zeros(2, data.in_channels, data.image_size, data.image_size)
-    return convert(network, config.scheme, example, inplace=True)
+    trained = config.pretrained or config.weights is not None
+    return convert(network, config.scheme, example, inplace=True, init="identity" if trained else "paper")
 
 
 def _synchronised(network: nn.Module, config: TrainConfig) -> nn.Module:

@@ -21,7 +21,8 @@ from stepnet.files import whole_file
 from stepnet.schema import check_fields, read_as
 from stepnet.training.recipes import Recipe, default_recipe, get_recipe, recipe_name
 
-TOLD_APART = ("precision", "freeze_bn", "sync_bn", "image_size", "val_share")  # in a run's default name
+# In the name of a run's folder, where they are not as usual.
+TOLD_APART = ("precision", "freeze_bn", "sync_bn", "image_size", "val_share", "pretrained", "weights")
 MOST_SEEDS = 1 << 63  # torch's generators take no larger one
 # Fields that do not change what is computed: a run may be resumed with others.
 INCIDENTAL = {"out", "data_root", "checkpoint_steps", "checkpoint_minutes", "log", "imports"}
@@ -57,6 +58,8 @@ class TrainConfig:
     out: str = ""
     data_root: str | None = None
     imports: tuple[str, ...] = ()  # modules that register models, schemes or data of one's own
+    pretrained: bool = False  # begin with weights that come with the model's library
+    weights: str | None = None  # begin with these: whatever `stepnet.load` opens
     image_size: int | None = None  # of a folder's images; their own where they are small, else 224
     val_share: float | None = None  # of a folder without images for validation
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -78,6 +81,8 @@ class TrainConfig:
                 f"checkpoint_steps = {self.checkpoint_steps}, checkpoint_minutes = {self.checkpoint_minutes}: "
                 "expected 1 or more steps and more than 0 minutes"
             )
+        if self.pretrained and self.weights is not None:
+            raise UserError(f"pretrained, and weights = {self.weights!r}: leave one of them")
         if self.eval_batch_size is not None and self.eval_batch_size < 1:
             raise UserError(f"eval_batch_size = {self.eval_batch_size}: expected 1 or more images")
         for name in FIXED_OPTIONS.keys() & self.model_kwargs.keys():
@@ -165,6 +170,12 @@ def default_folder(config: TrainConfig) -> Path:
     if len(words) > 150:  # a name may have 255 characters on most file systems
         words = f"{words[:130]}-{zlib.crc32(words.encode()):08x}"
     return Path("runs") / (file_name(Path(config.data).name) or "data") / f"{words}-{last}"
+
+
+def lasting_place(weights: str) -> str:
+    """The name under which weights are found from any folder: that of a file is its whole path."""
+    path = Path(weights).expanduser()
+    return str(path.absolute()) if path.exists() else weights
 
 
 def file_name(text: str) -> str:

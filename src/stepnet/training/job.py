@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -46,7 +47,8 @@ class Job:
         self.accelerator = self.processes.accelerator
         note(f"reading {config.data}, building the network")
         self.data: Data = data or config.read_data()
-        self.net = self._placed(network or build_network(config, self.data))
+        start = self._start()
+        self.net = self._placed(network or build_network(start, self.data))
         if self.recipe.running_cost == "kinetic" and not takes_cost(self.net):
             raise UserError(
                 f"running_cost = 'kinetic': {config.model} has no stages whose f(X_n) could be summed; "
@@ -62,6 +64,8 @@ class Job:
         self.run = Run(Path(config.out))
         found = self.processes.on_main(lambda: self._open(resume, overwrite))
         self.progress = checkpoint.load(self.run.last, self.net, self.optimizer) if found else Progress()
+        if start != config and not found:  # the checkpoint is gone: it was of a run that this one replaces
+            self.net.load_state_dict(build_network(config, self.data).state_dict())
         self._check_position()
         self.held_open = ExitStack()
         model = compiled_or_eager(self.net, self._trial, note, self.held_open) if config.compile else self.net
@@ -84,6 +88,11 @@ class Job:
         with torch.no_grad():
             for buffer, kept in buffers:
                 buffer.copy_(kept)
+
+    def _start(self) -> TrainConfig:
+        """What the network is built by: one that a checkpoint will fill does not look for what it began with."""
+        begun = Run(Path(self.config.out)).last.exists()
+        return dataclasses.replace(self.config, pretrained=False, weights=None) if begun else self.config
 
     def _placed(self, network: nn.Module) -> nn.Module:
         if self.config.sync_bn and self.processes.device.type == "cpu":

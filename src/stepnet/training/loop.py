@@ -97,7 +97,7 @@ def fit(job: Job, watcher: Watcher, stop: StopRequest) -> None:
             # Processes average their gradients, so each counts its sum as a share of the mean over the global batch.
             job.accelerator.backward(objective * (job.processes.count / batches.size(step)))
             for group in job.optimizer.param_groups:
-                group["lr"] = lr
+                group["lr"] = lr * group["multiple"]
             job.stepper.step()
             job.stepper.zero_grad(set_to_none=True)
 

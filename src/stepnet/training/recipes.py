@@ -27,6 +27,8 @@ class Recipe:
     milestones: tuple[int, ...] = _help("epochs after which the learning rate is divided by 10", (80, 120))
     warmup: float = _help("one_cycle: the share of the run in which the learning rate rises", 0.25)
     momentum: float = _help("of SGD", 0.9)
+    head_lr: float = _help("learning rate of the classifier, as a multiple of lr", 1.0)
+    k_lr: float = _help("learning rate of the coefficients k, as a multiple of lr", 1.0)
     nesterov: bool = _help("Nesterov's form of momentum", False)
     weight_decay: float = _help("on all parameters, the coefficients k included unless decay_vectors is off", 1e-4)
     decay_vectors: bool = _help("weight decay on norms, biases and k too, as the paper's SGD does", True)
@@ -47,6 +49,8 @@ class Recipe:
             "batch_size": (self.batch_size >= 1, "1 or more"),
             "lr": (math.isfinite(self.lr) and self.lr > 0, "a positive number"),
             "milestones": (list(self.milestones) == sorted(set(self.milestones)), "rising epochs"),
+            "head_lr": (math.isfinite(self.head_lr) and self.head_lr >= 0, "0 or more"),
+            "k_lr": (math.isfinite(self.k_lr) and self.k_lr >= 0, "0 or more"),
             "warmup": (0 <= self.warmup < 1, "0 up to 1"),
             "momentum": (0 <= self.momentum < 1, "0 up to 1"),
             "nesterov": (not self.nesterov or self.momentum > 0, "momentum with it, as in --momentum 0.9"),
