@@ -1,0 +1,99 @@
+"""The site: every page has its place, every name on the reference pages exists, every notebook runs."""
+
+import importlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+NOTEBOOKS = sorted(DOCS.glob("notebooks/*.ipynb"))
+NAME = re.compile(r"`(stepnet(?:\.\w+)+)`|^::: (\S+)", re.MULTILINE)
+
+
+def resolve(name: str) -> object:
+    """What a dotted name stands for: the longest module, then its attributes."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for attribute in parts[length:]:
+            found = getattr(found, attribute)
+        return found
+    raise LookupError(name)
+
+
+def names(page: str) -> list[str]:
+    return [first or second for first, second in NAME.findall((DOCS / page).read_text())]
+
+
+@pytest.mark.parametrize("page", ["paper.md", "api.md"])
+def test_every_name_on_a_reference_page_exists(page: str) -> None:
+    assert len(names(page)) > 20
+    for name in names(page):
+        assert resolve(name) is not None
+
+
+def test_the_reference_has_every_public_name() -> None:
+    import stepnet
+
+    shown = {name.rpartition(".")[2] for name in names("api.md")}
+    assert set(stepnet.__all__) - {"analysis", "UserError"} <= shown
+
+
+class Config(yaml.SafeLoader):
+    """mkdocs.yml with the tags of its plugins passed over."""
+
+
+Config.add_multi_constructor("", lambda loader, tag, node: None)
+
+
+def pages(entry: object) -> Iterator[str]:
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for inner in entry.values() if isinstance(entry, dict) else entry:  # type: ignore[attr-defined]
+            yield from pages(inner)
+
+
+def test_every_page_has_its_place_in_the_navigation() -> None:
+    nav = list(pages(yaml.load((ROOT / "mkdocs.yml").read_text(), Config)["nav"]))
+    there = [str(page.relative_to(DOCS)) for page in (*DOCS.glob("*.md"), *NOTEBOOKS)]
+    assert sorted(nav) == sorted(there)
+
+
+@pytest.mark.usefixtures("registries")
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
+def test_a_notebook_runs_from_top_to_bottom(notebook: Path, tmp_path, monkeypatch) -> None:
+    pytest.importorskip("matplotlib").use("Agg")
+    monkeypatch.chdir(tmp_path)
+    variables: dict[str, object] = {"__name__": "__main__"}
+    for cell in json.loads(notebook.read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            assert not any(output["output_type"] == "error" for output in cell["outputs"])
+            exec(compile("".join(cell["source"]), f"{notebook.name}:{cell['id']}", "exec"), variables)
+
+
+def test_there_are_three_notebooks() -> None:
+    assert len(NOTEBOOKS) == 3
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path) -> None:
+    pytest.importorskip("mkdocs", reason="the extra `docs` is not installed: make docs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    index = (tmp_path / "site" / "index.html").read_text()
+    assert "Deep networks as numerical schemes" in index
+    outside = re.findall(r'(?:src|href)="(https?://[^"]+\.(?:js|css|woff2?))"', index)
+    assert outside == []  # it opens with no network
+    assert "create_model" in (tmp_path / "site" / "api.html").read_text()
