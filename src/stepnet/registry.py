@@ -65,7 +65,8 @@ def build(what: str, factory: Callable[..., T], options: dict[str, object]) -> T
     except TypeError as error:
         known = option_names(factory)
         strange = [name for name in options if name not in known]
-        if not strange or not any(sign in str(error) for sign in ("unexpected keyword argument", "takes no arguments")):
+        signs = ("unexpected keyword argument", "multiple values for argument", "takes no arguments")
+        if not strange or not any(sign in str(error) for sign in signs):
             raise
         hint = nearest(strange[0], known) or (f"it takes {', '.join(known)}" if known else "it takes none")
         raise UserError(f"{what} takes no option {strange[0]!r}: {hint}") from error
@@ -95,5 +96,6 @@ def option_names(factory: Callable[..., object]) -> list[str]:
         else:
             passed_on = get_type_hints(factory).get("return")
         if isinstance(passed_on, type) and passed_on is not object:
-            own += [name for name in option_names(passed_on) if name not in own]
+            required = {p.name for p in inspect.signature(passed_on).parameters.values() if p.default is p.empty}
+            own += [name for name in option_names(passed_on) if name not in own and name not in required]
     return own

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from stepnet.errors import UserError
@@ -55,3 +57,27 @@ def test_unknown_scheme() -> None:
 
 def test_imagenet_models_default_to_a_thousand_classes() -> None:
     assert model_entry("resnet50").num_classes == 1000 and model_entry("resnet50").image_size == 224
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("resnet20", {"depth": 3}, "model 'resnet20' takes no option 'depth'"),
+        ("shakeshake26_2x32d", {"width": 4}, "takes no option 'width'"),
+        ("resnext29_8x64d", {"cardinality": 3}, "takes no option 'cardinality'"),
+        ("fractalnet20", {"widths": 3}, "widths = 3"),
+        ("fractalnet20", {"columns": 3}, "takes no option 'columns'"),
+        ("fractalnet20", {"drop_path": "a"}, "drop_path = 'a'"),
+        ("fractalnet20", {"scheme": "neumann2"}, "would make FractalNet another network"),
+        ("resnet20", {"scheme": ["lm"]}, "scheme is a list"),
+        (3, {}, "model is a int: expected a name"),
+    ],
+)
+def test_mistakes_in_options_are_told_in_one_line(name: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        create_model(name, **options)
+
+
+def test_an_integer_k_will_do() -> None:
+    with pytest.warns(UserWarning, match="k = 2 is outside"):
+        create_model("lm_resnet20", k=2)

@@ -18,8 +18,9 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stepnet.errors import UserError
+from stepnet.errors import UserError, check_count
 from stepnet.nets.blocks import OwnWeights, conv, initialise
+from stepnet.nets.bounds import is_real
 from stepnet.nets.draws import OwnDraws, zero_gradient
 from stepnet.nets.registry import register_model
 from stepnet.nets.residual import Network
@@ -171,7 +172,7 @@ def _local_join(drop: float, short: float, long: float, saved: float) -> Coeffic
 
 
 def _probability(name: str, value: float, scheme: Scheme) -> float:
-    if not 0 <= value <= 1:
+    if not (is_real(value) and 0 <= value <= 1):
         raise UserError(f"{name} = {value!r}: expected a probability from 0 to 1")
     if value and not isinstance(scheme, Fractal):
         raise UserError(f"{name} = {value!r}: scheme {scheme.name!r} has no joins; choose 'fractal' or 'full_fractal'")
@@ -183,6 +184,10 @@ def cifar_fractalnet(depth: int, widths: Sequence[int] | None = None, **options:
     columns = {5 * 2 ** (c - 1): c for c in range(1, 6)}
     if depth not in columns:
         raise UserError(f"FractalNet of depth {depth!r}: expected one of {', '.join(map(str, columns))}")
+    if widths is not None and not (isinstance(widths, Sequence) and len(widths)):
+        raise UserError(f"widths = {widths!r}: expected the channels of each fractal")
+    for width in widths or ():
+        check_count("width of a fractal", width)
     return FractalNet(columns[depth], widths or WIDTHS.get(depth, WIDTHS[20]), **options)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar, Unpack
 
+from stepnet.errors import UserError
+from stepnet.nets.options import ModelOptions
 from stepnet.nets.origin import remember_origin
 from stepnet.nets.pretrained import pretrained_file, split_tag
 from stepnet.nets.residual import Network
@@ -43,13 +45,15 @@ def register_model(
     return register
 
 
-def create_model(name: str, pretrained: bool = False, **options: Any) -> Network:
+def create_model(name: str, pretrained: bool = False, **options: Unpack[ModelOptions]) -> Network:
     """Build a network: `create_model("resnet20", scheme="lm", num_classes=10, in_channels=3)`.
 
     Some options, such as `stochastic_depth`, only some families have. `pretrained` fills it with weights that come with
     the package, those of a tag where the name has one (`lm_resnet20.cifar10`): classes and channels are then theirs
     unless given, and for another number of classes the classifier is a new one.
     """
+    if not isinstance(name, str):
+        raise UserError(f"model is a {type(name).__name__}: expected a name")
     model, _ = split_tag(name)
     entry = model_entry(model)
     weights = read_tensors(pretrained_file(name))[0] if pretrained else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -84,7 +85,7 @@ class Backbone:
         return 1 << halvings
 
 
-class Network(nn.Module):
+class Network(nn.Module, ABC):
     """What every network of the library offers: checks of its input, features, a head that can be replaced."""
 
     reduction: int = 1  # the product of all strides
@@ -99,9 +100,9 @@ class Network(nn.Module):
         check_count("in_channels", in_channels)
         self.in_channels = in_channels
 
+    @abstractmethod
     def forward_features(self, x: Tensor) -> Tensor:
         """The last feature map, before pooling."""
-        raise TypeError(f"{type(self).__name__} defines no forward_features")
 
     def forward_head(self, features: Tensor) -> Tensor:
         """Global average pooling and the classifier."""

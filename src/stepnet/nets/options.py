@@ -1,0 +1,46 @@
+"""The options of `create_model`, for type checkers: `create_model("resnet20", shceme="lm")` is an error of mypy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict
+
+from stepnet.nets.blocks import Shortcut
+from stepnet.nets.bounds import BoundOption
+from stepnet.schemes import Scheme
+
+
+class ModelOptions(TypedDict, total=False):
+    """Every option of some family; which family has which stands in docs/networks.md, and is told when one has not."""
+
+    num_classes: int
+    in_channels: int
+    scheme: str | Scheme
+    dt: float
+    # schemes that learn coefficients
+    k: float | None
+    k_per_channel: bool
+    k_bound: BoundOption
+    # residual networks
+    stochastic_depth: float | Mapping[str, Any] | None
+    pre_activation: bool
+    shortcut: Shortcut
+    group_width: int
+    cardinality: int
+    # Shake-Shake
+    forward: Literal["shake", "even"]
+    backward: Literal["shake", "even", "keep"]
+    level: Literal["batch", "image"]
+    # FractalNet
+    widths: Sequence[int] | None
+    drop_path: float
+    global_drop: float
+    seed: int
+    # RevNet
+    recompute: bool | None
+    # DenseNet
+    bottleneck: bool
+    # Very Deep PolyNet: units of each stage
+    a: int
+    b: int
+    c: int
