@@ -3,6 +3,7 @@
 from stepnet.analysis.acceleration import Descent, best_euler, best_lm, convergence_rate, descend
 from stepnet.analysis.accuracy import Convergence, convergence, empirical_order
 from stepnet.analysis.condition import one_step_error, weak_condition
+from stepnet.analysis.linear_flow import LinearFlow, march_and_modified
 from stepnet.analysis.noise_analysis import NoiseAnalysis, analyse_noise
 from stepnet.analysis.noise_laws import falling, get_noise, list_noises
 from stepnet.analysis.scheme_analysis import (
@@ -31,6 +32,7 @@ __all__ = [
     "LAX_WENDROFF",
     "Convergence",
     "Descent",
+    "LinearFlow",
     "NoiseAnalysis",
     "Problem",
     "Region",
@@ -55,6 +57,7 @@ __all__ = [
     "imaginary_limit",
     "is_symbolic",
     "list_noises",
+    "march_and_modified",
     "modified_equation",
     "modified_transport",
     "one_step_error",

@@ -27,7 +27,7 @@ class Descent(NamedTuple):
     rate: float
 
 
-def convergence_rate(scheme: str | Scheme, eigenvalues: Sequence[float], dt: float) -> float:
+def convergence_rate(scheme: str | Scheme, eigenvalues: Sequence[float] | Array, dt: float) -> float:
     """The asymptotic factor per step on a quadratic with these eigenvalues, from the amplification polynomial."""
     return float(growth(scheme, -np.asarray(eigenvalues, dtype=float) * dt).max())
 

@@ -41,7 +41,7 @@ LAX_WENDROFF = Stencil("Lax-Wendroff", {1: (r**2 + r) / 2, 0: 1 - r**2, -1: (r**
 
 def modified_transport(stencil: Stencil, terms: int = 1) -> sympy.Eq:
     """`u_t - c u_x = ` the first non-zero corrections, with `r = c dt/dx` kept as a symbol."""
-    correction = sum(_in_steps(coefficient, n) * u.diff(x, n) for n, coefficient in _corrections(stencil, terms))
+    correction = sum(_in_steps(coefficient, n) * u.diff(x, n) for n, coefficient in corrections(stencil, terms))
     return sympy.Eq(u.diff(t) - c * u.diff(x), correction)
 
 
@@ -59,7 +59,7 @@ def predicted(stencil: Stencil, ratio: float, n: int, wave: int = 1, speed: floa
     number = 2j * np.pi * wave
     rate = sum(
         complex(_in_steps(a, m).subs({c: speed, dx: width, dt: step, r: ratio})) * number**m
-        for m, a in _corrections(stencil, 2)
+        for m, a in corrections(stencil, 2)
     )
     return Behaviour(float(-rate.real), float(rate.imag / (2 * np.pi * wave)))
 
@@ -89,7 +89,19 @@ def run(stencil: Stencil, values: Array, ratio: float, steps: int) -> Array:
     return values
 
 
-def _corrections(stencil: Stencil, terms: int) -> list[tuple[int, sympy.Expr]]:
+def modified_solution(stencil: Stencil, start: Array, ratio: float, steps: int, terms: int = 1) -> Array:
+    """The modified equation's own solution on the grid after so many steps: every wave with its own rate.
+
+    With no terms it is the exact one, `u_0(x + c t)`.
+    """
+    shift = 2j * np.pi * np.fft.rfftfreq(len(start))  # dx d/dx of each wave
+    rate = ratio * shift
+    for n, a in corrections(stencil, terms) if terms else ():
+        rate = rate + float(a.subs(r, ratio)) * shift**n
+    return np.asarray(np.fft.irfft(np.exp(steps * rate) * np.fft.rfft(start), len(start)))
+
+
+def corrections(stencil: Stencil, terms: int) -> list[tuple[int, sympy.Expr]]:
     """`(n, a_n)` of `log G = r D + sum a_n D^n`, `D = dx d/dx`: the first non-zero ones."""
     series = log(of_shifts(stencil.weights, terms + 4))
     series[1] = sympy.cancel(series[1] - r)

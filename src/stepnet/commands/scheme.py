@@ -44,7 +44,7 @@ class Scheme:
         given = {} if self.k is None else {"k": self.k}
         found = analyse(self.name, **given)
         if self.plot is not None:  # first, so that a picture that cannot be had is all that is told
-            from stepnet.report.scheme import draw_scheme
+            from stepnet.report.scheme_plots import draw_scheme
 
             draw_scheme(get_scheme(self.name) if self.k is None else found.scheme, self.plot)
         print(found.latex if self.latex else json.dumps(found.as_dict(), indent=2) if self.json else found)

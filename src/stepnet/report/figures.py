@@ -6,9 +6,12 @@ Every `plot_…` function takes colours, fonts and size from matplotlib's rcPara
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal
 
+import matplotlib
 from cycler import cycler
 from matplotlib.figure import Figure
 
@@ -54,6 +57,11 @@ def paper_style(columns: Columns = 1) -> dict[str, Any]:
         "pdf.fonttype": 42,  # text stays text, as journals ask
         "savefig.dpi": 300,
     }
+
+
+def rc_styles() -> Iterator[dict[str, Any]]:
+    """The caller's own cycle of colours, markers and whatever else it holds."""
+    return cycle([dict(style) for style in matplotlib.rcParams["axes.prop_cycle"]])
 
 
 def check_suffix(figure: Figure, path: Path) -> str:

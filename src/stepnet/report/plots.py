@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import cycle, groupby
+from itertools import groupby
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -18,7 +18,7 @@ from torch import nn
 from stepnet.errors import UserError
 from stepnet.nets import coefficients
 from stepnet.report.charts import printed_points, stable_interval
-from stepnet.report.figures import Picture
+from stepnet.report.figures import Picture, rc_styles
 from stepnet.report.histories import Coefficients, NetworkRuns, RunHistory, by_data, mean_coefficient, read_histories
 
 RunFolder: TypeAlias = "str | PathLike[str]"
@@ -123,11 +123,6 @@ def _after(run: RunHistory, epoch: int | None) -> Coefficients:
 def _by_epoch(curves: Sequence[Sequence[float]]) -> Iterator[list[float]]:
     for epoch in range(max(map(len, curves), default=0)):
         yield [curve[epoch] for curve in curves if epoch < len(curve)] or [math.nan]
-
-
-def rc_styles() -> Iterator[dict[str, Any]]:
-    """The caller's own cycle of colours, markers and whatever else it holds."""
-    return cycle([dict(style) for style in matplotlib.rcParams["axes.prop_cycle"]])
 
 
 def _mark_stages(axes: Axes, layers: Sequence[str]) -> None:

@@ -14,9 +14,8 @@ from stepnet.analysis import stability_region
 from stepnet.errors import UserError
 from stepnet.nets.trajectories import trajectory
 from stepnet.report.dynamics import StepSpectrum, principal_plane, spectra
-from stepnet.report.figures import Picture
+from stepnet.report.figures import Picture, rc_styles
 from stepnet.report.lesion import Lesion
-from stepnet.report.plots import rc_styles
 from stepnet.schemes import Scheme, get_scheme
 
 MARGIN = 0.35  # round the eigenvalues

@@ -78,6 +78,15 @@ def picture_of(network: NetworkSketch, most_rows: int = ROWS) -> Picture:
     return picture
 
 
+def draw_stage(axes: Axes, stage: StageSketch) -> None:
+    """One stage alone, on axes of the caller's, without its caption."""
+    axes.set(xlim=(-0.6, _Row(stage, 0.0).width + 0.6), ylim=(-_height(stage), 0))
+    axes.set_aspect("equal")
+    axes.axis("off")
+    row = _Row(stage, -_above(stage))
+    _draw_pair(axes, row) if stage.pair else _draw_line(axes, row)
+
+
 def _draw_stage(axes: Axes, number: int, stage: StageSketch, top: float) -> None:
     row = _Row(stage, top - _above(stage))
     draw_text(axes, (0.3 - MARGIN, row.y + 0.5), stage.heading or f"stage {number}", size=10, ha="left", weight="bold")

@@ -1,0 +1,131 @@
+"""Schemes in pictures: regions of stability and errors against the step size, several schemes in one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from stepnet.analysis import SchemeAnalysis, analyse
+from stepnet.errors import UserError
+from stepnet.report.figures import Picture, check_suffix, rc_styles, write_figure
+from stepnet.schemes import Scheme, get_scheme
+
+EXTENT = (-4.5, 2.0, -3.25, 3.25)  # left, right, bottom, top of the complex plane
+POINTS = 301  # on a side of the grid
+QUIET = "0.6"
+
+
+def plot_stability(*schemes: str | Scheme, extent: tuple[float, float, float, float] = EXTENT) -> Picture:
+    """The regions of `z = dt lambda` in which each scheme is stable: its edge drawn, one region alone shaded.
+
+    Thick lines on the axes are exact limits: of one scheme alone, and of regions that are a segment (midpoint2). A name
+    stands for the scheme with its own coefficient; `plot_stability("euler", get_scheme("lm", k=-0.5))` shows one k.
+    """
+    picture = Picture()
+    draw_stability(picture.subplots(), _analysed(schemes), extent)
+    return picture
+
+
+def plot_order(*schemes: str | Scheme) -> Picture:
+    """The error at t = 1 against dt, measured, and dashed the slope of the order that the rooted trees give."""
+    picture = Picture()
+    draw_order(picture.subplots(), _analysed(schemes))
+    return picture
+
+
+def draw_scheme(scheme: str | Scheme, path: Path) -> None:
+    """Both pictures of one scheme, side by side; the suffix of `path` chooses the format."""
+    picture = Picture(figsize=(9.0, 4.2))
+    check_suffix(picture, path)
+    left, right = picture.subplots(1, 2)
+    found = _analysed((scheme,))
+    draw_order(right, found)  # first: it tells what cannot be solved
+    draw_stability(left, found)
+    picture.suptitle(label_of(found[0].scheme))
+    write_figure(picture, path)
+
+
+def draw_stability(
+    axes: Axes, schemes: list[SchemeAnalysis], extent: tuple[float, float, float, float] = EXTENT
+) -> None:
+    """The regions on given axes."""
+    axes.axhline(0, color=QUIET, linewidth=0.6)
+    axes.axvline(0, color=QUIET, linewidth=0.6)
+    handles = []
+    for found, style in zip(schemes, rc_styles(), strict=False):
+        colour, dash = style.get("color", "C0"), style.get("linestyle", "-")
+        region = found.stability_region(extent, POINTS)
+        radius = np.minimum(region.radius, 10.0)
+        if len(schemes) == 1:
+            axes.contourf(region.re, region.im, radius, levels=[0.0, 1.0], colors=[colour], alpha=0.15)
+        axes.contour(region.re, region.im, radius, levels=[1.0], colors=[colour], linestyles=[dash])
+        for limit, ends in ((found.stability_interval, (-1, 0)), (found.imaginary_limit, (-1j, 1j))):
+            if len(schemes) > 1 and (radius <= 1).mean() > 0.001:
+                continue  # thick lines of several schemes would hide each other
+            reach = min(float(limit), 2 * max(map(abs, extent)))
+            along = reach * np.array(ends, dtype=complex)
+            axes.plot(along.real, along.imag, color=colour, linewidth=2.5, solid_capstyle="butt", marker="")
+        handles.append(Line2D([], [], color=colour, linestyle=dash, label=label_of(found.scheme)))
+    axes.set(xlim=extent[:2], ylim=extent[2:])
+    axes.set_aspect("equal")
+    powers = {found.equation.derivative for found in schemes}
+    power = f"^{powers.pop()}" if len(powers) == 1 and powers != {1} else ""
+    axes.set(xlabel=rf"Re $z = \Delta t{power}\,\lambda$", ylabel="Im $z$")
+    if len(schemes) > 1:
+        legend_above(axes, handles, "stable inside")
+    else:
+        axes.set_title("stable where shaded; limits on the axes thick")
+
+
+def draw_order(axes: Axes, schemes: list[SchemeAnalysis]) -> None:
+    """The errors and their slopes on given axes."""
+    steps: Any = ()
+    for found, style in zip(schemes, rc_styles(), strict=False):
+        run = found.convergence()
+        clear = run.error > 1e-12  # at rounding, a slope says nothing
+        name = "measured" if len(schemes) == 1 else label_of(found.scheme)
+        axes.plot(run.dt[clear], run.error[clear], **{"marker": "o", **style}, label=f"{name}, slope {run.slope:.2f}")
+        guide = 0.6 * run.error[0] * (run.dt / run.dt[0]) ** found.order  # a little below, so that both are seen
+        label = f"order {found.order}, from the trees" if len(schemes) == 1 else None
+        axes.plot(run.dt[clear], guide[clear], "--", color=QUIET, linewidth=0.8, marker="", label=label, zorder=1)
+        steps = run.dt
+    axes.set(xscale="log", yscale="log", xlabel=r"$\Delta t$", ylabel="largest error at t = 1")
+    axes.set_xticks(steps, [f"1/{round(1 / dt)}" for dt in steps])
+    axes.xaxis.minorticks_off()
+    if len(schemes) > 1:
+        legend_above(axes, axes.get_legend_handles_labels()[0], "dashed: the order, from the trees")
+    else:
+        axes.legend()
+
+
+def label_of(scheme: Scheme) -> str:
+    """Its name, and its k where it has one."""
+    return scheme.name if scheme.k is None else f"{scheme.name}, k = {float(scheme.k):g}"
+
+
+def legend_above(axes: Axes, handles: Sequence[Artist], title: str, columns: int = 2) -> None:
+    """A legend over the axes, where it covers nothing."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None  # axes of ours are drawn on one
+    figure.legend(handles=handles, title=title, loc="outside upper center", ncols=columns)
+
+
+def _analysed(schemes: tuple[str | Scheme, ...]) -> list[SchemeAnalysis]:
+    if not schemes:
+        raise UserError("no scheme to draw: give one or more, such as plot_stability('euler', 'rk4')")
+    found = [analyse(get_scheme(scheme)) for scheme in schemes]
+    most = len(matplotlib.rcParams["axes.prop_cycle"])
+    if len(found) > most:
+        raise UserError(f"{len(found)} schemes and {most} colours: draw fewer in one picture")
+    for each in found:
+        if each.scheme.k is not None and not math.isfinite(float(each.scheme.k)):
+            raise UserError(f"{each.scheme} has no number k: give one")
+    return found
