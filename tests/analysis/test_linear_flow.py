@@ -7,9 +7,9 @@ from stepnet import UserError, get_scheme
 from stepnet.analysis import march_and_modified
 
 
-@pytest.mark.parametrize("k", [0.3, 0, -0.5, -0.9])
+@pytest.mark.parametrize("k", [0.3, 0, -0.5, -0.7])
 def test_the_march_decays_as_its_modified_equation_one_order_better_than_as_its_own(k):
-    """The rate at t = 1, where dt is halved: its distance from the modified rate falls by 4 or more, from the own one by 2."""
+    """Where dt is halved, the rate at t = 1 comes four times nearer to the modified one, and twice to its own."""
 
     def distances(steps):
         flow = march_and_modified(get_scheme("lm", k=k), [0.7], 1 / steps, steps)
