@@ -16,10 +16,11 @@ BELOW = {  # what each room may import besides itself and the modules that lie b
     "analysis": {"schemes"},
     "nets": {"schemes"},
     "conversion": {"schemes", "nets"},
-    "training": {"schemes", "data", "nets", "conversion"},
+    "exchange": {"schemes", "data", "nets", "conversion"},
+    "training": {"schemes", "data", "nets", "conversion", "exchange"},
     "timing": {"schemes", "data", "nets", "conversion", "training"},
-    "report": {"schemes", "data", "analysis", "nets", "conversion", "training"},
-    "commands": {"schemes", "data", "analysis", "nets", "conversion", "training", "timing", "report"},
+    "report": {"schemes", "data", "analysis", "nets", "conversion", "exchange", "training"},
+    "commands": {"schemes", "data", "analysis", "nets", "conversion", "exchange", "training", "timing", "report"},
     "cli": {"commands"},
 }
 

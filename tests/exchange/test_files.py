@@ -14,8 +14,6 @@ from stepnet import UserError
 from stepnet.exchange import Preprocessing
 from stepnet.exchange.description import Training, describe_network
 from stepnet.exchange.files import description_of, write_model
-from stepnet.exchange.rebuild import rebuild
-from stepnet.nets import list_models
 from training.tiny import tiny_config
 
 GREY = Preprocessing(channels=1, image_size=8, resize=8, mean=(0.5,), std=(0.25,))
@@ -183,38 +181,3 @@ def test_a_folder_that_is_none_of_ours(tmp_path):
     (tmp_path / "config.yaml").write_text("model: x")
     with pytest.raises(UserError, match="has no checkpoint yet"):
         stepnet.load(tmp_path)
-
-
-def test_a_scheme_object_is_written_by_its_name_if_that_builds_it(tmp_path):
-    network = stepnet.create_model("preact_resnet20", scheme=stepnet.get_scheme("heun"))
-    stepnet.save(network, tmp_path / "a")
-    assert stepnet.load(tmp_path / "a").description.scheme == "heun"
-    network = stepnet.create_model("preact_resnet20", scheme=stepnet.get_scheme("lm", k=-0.5))
-    stepnet.save(network, tmp_path / "b")  # k is trained, and stands in the weights
-    assert stepnet.load(tmp_path / "b").description.k == stepnet.coefficients(network)
-    heun = stepnet.get_scheme("heun")
-    vars(heun)["weight"] = 3
-    with pytest.raises(UserError, match="does not build: register it"):
-        stepnet.save(stepnet.create_model("preact_resnet20", scheme=heun), tmp_path / "c")
-
-
-SMALL = [
-    "resnet20",
-    "lm_resnet20",
-    "poly2_resnet20",
-    "revnet38",
-    "shakeshake26_2x32d",
-    "densenet40_k12",
-    "fractalnet20",
-]
-
-
-@pytest.mark.parametrize("name", [name for name in SMALL if name in list_models()])
-def test_every_family_is_laid_out_without_memory(name):
-    torch.manual_seed(0)
-    network = stepnet.create_model(name).eval()
-    description = describe_network(network)
-    loaded = rebuild(description, network.state_dict(), "here")
-    assert not any(t.is_meta for t in (*loaded.parameters(), *loaded.buffers()))
-    x = torch.randn(1, 3, 32, 32)
-    assert torch.equal(loaded(x), network(x))

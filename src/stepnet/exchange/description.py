@@ -40,7 +40,7 @@ class Conversion(Record, frozen=True, kw_only=True):
     scheme: str
     stages: tuple[tuple[str, ...], ...]  # the names of the blocks that became steps, row by row
     blocks: tuple[str, ...] | None = None  # the patterns that named them, if any did
-    k_bound: tuple[float, float] | str | None = None
+    k_bound: tuple[float, float] | None = None
 
 
 class Preprocessing(Record, frozen=True, kw_only=True):
@@ -125,7 +125,13 @@ def _conversion(network: nn.Module) -> Conversion | None:
     done = getattr(network, REPORT, None)
     if not isinstance(done, conversion.Conversion):
         return None
-    return Conversion(scheme=done.scheme, stages=tuple(stage.blocks for stage in done.stages))
+    roles = (getattr(module, "step_role", None) for module in network.modules())
+    bound = next((role.bound for role in roles if role is not None and role.bound is not None), None)
+    return Conversion(
+        scheme=done.scheme,
+        stages=tuple(stage.blocks for stage in done.stages),
+        k_bound=None if bound is None else (bound.low, bound.high),
+    )
 
 
 def plain_options(name: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -7,9 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from stepnet.conversion import convert, load_foreign
+from stepnet.conversion.foreign import is_foreign
 from stepnet.conversion.transform import REPORT
 from stepnet.errors import UserError, first_line
 from stepnet.exchange.description import Conversion, Description
+from stepnet.nets import create_model
 from stepnet.tensors import Tensors, first_difference
 
 
@@ -34,11 +37,13 @@ def rebuild(description: Description, weights: Tensors, where: object) -> nn.Mod
     return network.eval()
 
 
-def fill(network: nn.Module, description: Description, weights: Tensors, where: object) -> nn.Module:
+def fill(
+    network: nn.Module, description: Description, weights: Tensors, where: object, example: Any = None
+) -> nn.Module:
     """Put the weights, and before them the scheme that was there when they were saved, into someone's network."""
     _check_finite(weights, where)
     if description.conversion is not None and not hasattr(network, REPORT):
-        _convert_again(network, description.conversion, description)
+        convert_again(network, description.conversion, _image(description) if example is None else example)
     _check_same(network, description, weights, where)
     network.load_state_dict(weights)
     return network.eval()
@@ -76,28 +81,25 @@ def _check_same(network: nn.Module, description: Description, weights: Tensors, 
 
 
 def _built(description: Description) -> nn.Module:
-    from stepnet.conversion import load_foreign
-    from stepnet.conversion.foreign import is_foreign
-    from stepnet.nets import create_model
-
     name, options = description.model, dict(description.options)
     if not is_foreign(name):
         return create_model(name, **options)
     network = load_foreign(name, **options)
     if description.conversion is not None:
-        _convert_again(network, description.conversion, description)
+        convert_again(network, description.conversion, _image(description))
     return network
 
 
-def _convert_again(network: nn.Module, done: Conversion, description: Description) -> None:
-    from stepnet.conversion import convert
-
-    example: Any = None
-    if description.preprocessing is not None:
-        size = description.preprocessing.image_size
-        example = torch.zeros(2, description.preprocessing.channels, size, size)
+def convert_again(network: nn.Module, done: Conversion, example: Any = None) -> None:
+    """Put the scheme into a network as it was in another of its kind."""
     blocks = None if done.blocks is None else list(done.blocks)
-    report = convert(network, done.scheme, example, inplace=True, blocks=blocks).step_conversion
-    stages = tuple(stage.blocks for stage in report.stages)  # type: ignore[union-attr]
+    convert(network, done.scheme, example, inplace=True, blocks=blocks, k_bound=done.k_bound)
+    report = getattr(network, REPORT)
+    stages = tuple(stage.blocks for stage in report.stages)
     if done.stages and stages != done.stages:
         raise UserError(f"its blocks became other steps than when it was saved: {stages} where {done.stages} was")
+
+
+def _image(description: Description) -> torch.Tensor | None:
+    how = description.preprocessing
+    return None if how is None else torch.zeros(2, how.channels, how.image_size, how.image_size)
