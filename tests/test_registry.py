@@ -73,6 +73,9 @@ def test_an_error_of_a_schemes_own_comes_out_as_it_is() -> None:
         def __init__(self, k: float = 0) -> None:
             super().__init__(k=k)  # Scheme takes none: a mistake of the class, not of who calls it
 
+        def increment(self, past, dt, k):
+            return 0
+
     with pytest.raises(TypeError) as error:
         get_scheme("faulty", k=1)
     assert error.traceback[-1].name == "__init__"

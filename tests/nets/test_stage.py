@@ -197,8 +197,16 @@ def test_a_scheme_without_coefficients_has_no_parameter() -> None:
     assert Stage(get_scheme("lm"), blocks("lm", 1)).k is None  # one step, which starts
 
 
-def test_shows_its_scheme() -> None:
-    assert "scheme=lm" in repr(stage("lm")) and "u' = f" in repr(stage("lm"))
+def test_shows_its_scheme_and_its_k_as_they_are_now() -> None:
+    own = Stage(get_scheme("lm"), blocks("lm", 3), initial_k=-0.5)
+    assert own.extra_repr() == "scheme=lm, dt=1, equation: (1 + k) u' = f, k = -0.5, -0.5"
+    assert own.k is not None
+    with torch.no_grad():
+        own.k[1] = 0.25
+    assert own.extra_repr().endswith("k = -0.5, 0.25")
+    assert stage("heun").extra_repr() == "scheme=heun, dt=1, equation: u' = f"
+    bounded = Stage(get_scheme("lm+neumann2"), blocks("lm+neumann2", 2), initial_k=0.0, k_bound="stable")
+    assert bounded.extra_repr().endswith("(1 + k) u' = f, f linear, k = 0, -1 < k < 1")
 
 
 @pytest.mark.parametrize("dt", [0.0, -1.0, float("nan"), float("inf")])

@@ -17,7 +17,7 @@ from stepnet.nets.trajectories import Visit, watch_calls
 from stepnet.schemes import LM, Point, Scheme, get_scheme, march
 from stepnet.schemes.arithmetic import Coefficient, State
 from stepnet.schemes.core import RightHandSide, RightHandSides
-from stepnet.schemes.plan import Entry, plan
+from stepnet.schemes.plan import Entry, equation_in_k, plan
 
 Gates = Sequence[Coefficient]
 Pair = tuple[Tensor, Tensor]  # the state (X, Y) of a coupled system
@@ -193,7 +193,13 @@ class Stage(nn.Module):
         return watch_calls(self, stages)
 
     def extra_repr(self) -> str:
-        return f"scheme={self.scheme.name}, dt={self.dt}, equation: {self.scheme.equation}"
+        """The equation in its own k, and their values now; a bound, where there is one."""
+        told = [f"scheme={self.scheme.name}", f"dt={self.dt}", f"equation: {equation_in_k(self.scheme)}"]
+        ks = self.coefficients
+        if ks is not None and not ks.is_meta:
+            values = [f"{value:.4g}" for value in ks.detach().flatten().tolist()]
+            told.append("k = " + ", ".join(values if len(values) < 9 else [*values[:3], "…", *values[-3:]]))
+        return ", ".join(told + ([] if self.bound is None else [str(self.bound)]))
 
 
 def right_hand_side(block: nn.Module) -> RightHandSides:

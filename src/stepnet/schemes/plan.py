@@ -6,14 +6,15 @@ and reports ask it, so that none of them has to know how a scheme starts or what
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 import sympy
 
 from stepnet.schemes.arithmetic import Coefficient, Difference, State
-from stepnet.schemes.core import Past, Point, RightHandSide, RightHandSides, Scheme, march
+from stepnet.schemes.core import Equation, Past, Point, RightHandSide, RightHandSides, Scheme, march
 from stepnet.schemes.runge_kutta import Euler
 
 # How the first state comes about: it is given; or it is `P x`, the projected input, and the first step is a transition,
@@ -116,6 +117,16 @@ def plan(scheme: Scheme, length: int, entry: Entry = "given", given: list[Coeffi
     for _ in marching:
         pass
     return Plan(entry, transition, tuple(recorder.steps))
+
+
+def equation_in_k(scheme: Scheme) -> Equation:
+    """What a network's scheme is consistent with: `(1 + k) u' = f`, where each step has a k of its own."""
+    if not scheme.trainable:
+        return scheme.equation
+    method = copy.copy(scheme)
+    method.k = k
+    equation = method.equation
+    return replace(equation, mass=sympy.sstr(equation.mass, order="rev-lex"))
 
 
 class _Recorder:
