@@ -35,4 +35,4 @@ clean:
 docs: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	$(BIN)/mkdocs build --quiet
-	@echo "wrote site/index.html"
+	@echo "wrote site/; see it with: $(BIN)/python -m http.server -d site"
