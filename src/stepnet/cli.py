@@ -52,6 +52,11 @@ COMMANDS = {
     "report": Command(
         "report:Report", "Write one self-contained HTML page of runs", ("report runs/compare/* -o report.html",)
     ),
+    "figure": Command(
+        "figure:Figure",
+        "Draw a figure of the paper",
+        ("figure networks -o networks.svg", "figure k runs/compare/* --columns 2"),
+    ),
     "scheme": Command("scheme:Scheme", "Show a scheme", ("scheme", "scheme lm --k -0.5", "scheme rk4 --plot rk4.png")),
     "noise": Command("noise:Noise", "Show a noise of stochastic training", ("noise", "noise stochastic_depth --p 0.5")),
     "inspect": Command(

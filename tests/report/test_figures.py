@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import matplotlib
 import pytest
 from matplotlib.figure import Figure
 
@@ -35,5 +34,5 @@ def test_a_notebook_shows_a_picture_by_itself():
 
 @pytest.mark.parametrize(("columns", "width"), [(1, 3.35), (2, 6.9)])
 def test_the_style_of_a_paper_has_the_width_of_its_columns(columns, width):
-    with matplotlib.rc_context(paper_style(columns)):
+    with paper_style(columns):
         assert Picture().get_size_inches()[0] == width

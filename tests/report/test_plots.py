@@ -70,5 +70,5 @@ def test_the_callers_style_is_honoured(write_run) -> None:
         picture = plot_curves(run)
     assert picture.axes[0].get_lines()[0].get_color() == "#123456"
     assert tuple(picture.get_size_inches()) == (5, 2)
-    with matplotlib.rc_context(paper_style(2)):
+    with paper_style(2):
         assert plot_curves(run).get_size_inches()[0] == 6.9

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +15,8 @@ from typing import Any, Literal
 import matplotlib
 from cycler import cycler
 from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, Patch
+from matplotlib.text import Text
 
 from stepnet.errors import UserError
 from stepnet.files import whole_file
@@ -38,9 +41,10 @@ class Picture(Figure):
         return buffer.getvalue()
 
 
-def paper_style(columns: Columns = 1) -> dict[str, Any]:
-    """rcParams for a paper: `with matplotlib.rc_context(paper_style(2)): plot_curves(runs)`."""
-    return {
+@contextmanager
+def paper_style(columns: Columns = 1) -> Iterator[None]:
+    """matplotlib's rcParams for a paper: `with paper_style(2): plot_curves(runs).savefig("curves.pdf")`."""
+    style: Any = {
         "figure.figsize": (WIDTHS[columns], 0.72 * WIDTHS[1]),
         "axes.prop_cycle": cycler(color=COLOURS) + cycler(marker=MARKERS),
         "axes.spines.top": False,
@@ -57,6 +61,21 @@ def paper_style(columns: Columns = 1) -> dict[str, Any]:
         "pdf.fonttype": 42,  # text stays text, as journals ask
         "savefig.dpi": 300,
     }
+    with matplotlib.rc_context(style):
+        yield
+
+
+def shrink_to(figure: Figure, width: float) -> None:
+    """Make a figure that has a size of its own, such as a schematic, so wide at most, with all that is in it."""
+    natural, height = figure.get_size_inches()
+    factor = min(1.0, width / natural)
+    figure.set_size_inches(factor * natural, factor * height)
+    for text in figure.findobj(Text):
+        text.set_fontsize(factor * text.get_fontsize())
+    for patch in figure.findobj(Patch):
+        patch.set_linewidth(factor * patch.get_linewidth())
+    for arrow in figure.findobj(FancyArrowPatch):
+        arrow.set_mutation_scale(factor * arrow.get_mutation_scale())
 
 
 def rc_styles() -> Iterator[dict[str, Any]]:

@@ -1,0 +1,49 @@
+"""`stepnet figure`: the paper's figures by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+
+@dataclass
+class Figure:
+    """Draw a figure of the paper, or one like it, from your runs: PNG, SVG or PDF, in the size of a paper's columns.
+
+    networks: schematics (figures 1, 2 left); k: learned coefficients (4); curves: training and test (3, 5);
+    compression: error against parameters (2 right); lesion: error after dropping blocks; trajectory: states in their
+    principal plane; spectrum: eigenvalues of f on the stability region; stability, modified: of schemes.
+    """
+
+    name: Positional[Literal["networks", "k", "curves", "compression", "lesion", "trajectory", "spectrum"]]
+    """Which figure."""
+    subjects: Annotated[Positional[list[str]], arg(metavar="[RUN|MODEL|SCHEME ...]")]
+    """Of what: folders of runs; names of models too for networks and trajectory, of schemes for stability."""
+    out: Annotated[Path | None, arg(aliases=["-o"], metavar="FILE")] = None
+    """Where to write it; NAME.pdf unless given."""
+    columns: Literal[1, 2] = 1
+    """As wide as one column of a paper, or as two."""
+
+    def __call__(self) -> None:
+        from stepnet.report.figures import Picture, check_suffix, paper_style, write_figure
+        from stepnet.report.gallery import FIGURES, lesions
+        from stepnet.report.portraits import plot_lesion
+
+        out = self.out or Path(f"{self.name}.pdf")
+        check_suffix(Picture(), out)
+        with paper_style(self.columns):
+            if self.name == "lesion":
+                from stepnet.commands.columns import RIGHT, print_table
+
+                found = lesions(self.subjects)
+                for title, one in found.items():
+                    rows = [[what, f"{error:.2f}", f"{error - one.intact:+.2f}"] for what, error in one.rows]
+                    print_table(["dropped", RIGHT + "error", RIGHT + "change"], rows, f"{title}: test error in %")
+                picture = plot_lesion(found)
+            else:
+                picture = FIGURES[self.name](self.subjects)
+            write_figure(picture, out)
+        print(f"wrote {out}")

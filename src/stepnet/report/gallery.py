@@ -1,0 +1,94 @@
+"""The figures of `stepnet figure`, each by its name, from runs, models or schemes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import matplotlib
+import torch
+from torch import nn
+
+from stepnet.errors import UserError
+from stepnet.exchange import load
+from stepnet.nets import create_model
+from stepnet.report.figures import Picture, shrink_to
+from stepnet.report.histories import RunHistory
+from stepnet.report.lesion import Lesion, lesion_study
+from stepnet.report.plots import plot_coefficients, plot_compression, plot_curves
+from stepnet.report.portraits import plot_lesion, plot_spectrum, plot_trajectory
+from stepnet.report.schematic import plot_networks
+from stepnet.report.specimens import specimen
+
+FigureName: TypeAlias = Literal["networks", "k", "curves", "compression", "lesion", "trajectory", "spectrum"]
+# Figure 1 (a) to (d), and figure 2 (left)
+FIGURE_1 = {
+    "ResNet": "preact_resnet20",
+    "PolyNet": "poly2_resnet20",
+    "FractalNet": "fractalnet20",
+    "RevNet": "revnet38",
+    "LM-ResNet": "lm_resnet20",
+}
+
+
+def networks(subjects: Sequence[str]) -> Picture:
+    """Schematics: figures 1 and 2 (left), or of the models and runs named."""
+    named = dict(zip(subjects, subjects, strict=True)) or FIGURE_1
+    picture = plot_networks({title: _network(place) for title, place in named.items()})
+    shrink_to(picture, matplotlib.rcParams["figure.figsize"][0])
+    return picture
+
+
+def compression(subjects: Sequence[str]) -> Picture:
+    """Error against parameters: figure 2 (right), with the runs named beside it."""
+    data = RunHistory.read(Path(subjects[0])).config.data if subjects else "cifar10"
+    return plot_compression(subjects, data)
+
+
+def trajectory(subjects: Sequence[str]) -> Picture:
+    """The states of images of five classes."""
+    shown = specimen(_one("trajectory", subjects))
+    return plot_trajectory(shown.network, *shown.some_of_each())
+
+
+def spectrum(subjects: Sequence[str]) -> Picture:
+    """The eigenvalues of every step's Jacobian at the first test image."""
+    shown = specimen(_one("spectrum", subjects), count=1)
+    return plot_spectrum(shown.network, shown.images)
+
+
+def lesions(subjects: Sequence[str], images: int = 1000) -> dict[str, Lesion]:
+    """The lesion study of each run, by its title."""
+    found: dict[str, Lesion] = {}
+    for place in subjects:
+        shown = specimen(place, images)
+        title = shown.title if shown.title not in found else place
+        found[title] = lesion_study(shown.network, shown.images, shown.labels)
+    if not found:
+        raise UserError("lesion of what? Name one or more runs")
+    return found
+
+
+FIGURES: dict[FigureName, Callable[[Sequence[str]], Picture]] = {
+    "networks": networks,
+    "k": plot_coefficients,
+    "curves": plot_curves,
+    "compression": compression,
+    "lesion": lambda subjects: plot_lesion(lesions(subjects)),
+    "trajectory": trajectory,
+    "spectrum": spectrum,
+}
+
+
+def _network(place: str) -> nn.Module:
+    if Path(place).exists():
+        return load(place)
+    torch.manual_seed(0)  # a new network's k are drawn at random
+    return create_model(place)
+
+
+def _one(name: str, subjects: Sequence[str]) -> str:
+    if len(subjects) != 1:
+        raise UserError(f"figure {name} of {len(subjects)} networks: name one run or model")
+    return subjects[0]
