@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from report.conftest import trained_on_digits
 from stepnet import create_model, save
 from stepnet.cli import main
 
@@ -27,7 +28,9 @@ def test_a_run_shows_the_coefficients_of_its_last_checkpoint(capsys, tmp_path) -
         network.stages[0].k.copy_(torch.tensor([-0.75, 0.5]))
     save(network, tmp_path / "model.safetensors")
     assert main(["inspect", str(tmp_path)]) == 0
-    assert "\n  k = -0.750, 0.500\n" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "\n  k = -0.750, 0.500\n" in printed
+    assert "no test images" in printed and "does not say on which data it was trained" in printed
     assert main(["inspect", str(tmp_path), "--scheme", "heun"]) == 2
     assert "is trained, and has its scheme" in capsys.readouterr().err
 
@@ -50,3 +53,13 @@ def test_a_network_of_another_library_tells_what_becomes_a_step(capsys) -> None:
     assert main(["inspect", "timm/resnet18"]) == 0
     text = capsys.readouterr().out
     assert "steps in" in text and "the scheme acts before the activation" in text and "k = " in text
+
+
+def test_a_run_is_told_step_by_step_and_drawn(capsys, tmp_path) -> None:
+    folder = trained_on_digits(tmp_path / "run", k=-1.5)
+    assert main(["inspect", str(folder), "--figures", str(tmp_path / "figures")]) == 0
+    printed = capsys.readouterr().out
+    assert "each step on 100 test images" in printed
+    assert "k = -1.500 of stages.2.blocks.0 is outside the stable interval (-1, 1]" in printed
+    assert printed.count("wrote ") == 4
+    assert main(["inspect", "lm_resnet20", "--figures", str(tmp_path / "figures")]) == 2

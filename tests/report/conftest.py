@@ -8,11 +8,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
+from stepnet import create_model
+from stepnet.exchange.description import Training, describe_network
+from stepnet.exchange.files import write_model
 from stepnet.training.config import TrainConfig
 from stepnet.training.recipes import Recipe
 from stepnet.training.run import environment as environment_here
+from training import tiny  # registers small networks
 
 LAYERS = ("stages.0.blocks.1", "stages.0.blocks.2", "stages.2.blocks.1")
 
@@ -54,3 +59,20 @@ def write_run(tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return write
+
+
+@pytest.fixture
+def write_model_of_digits(tmp_path: Path) -> Callable[..., Path]:
+    """`write_model_of_digits(name, k=…)`: the folder of a small network that says it was trained on digits."""
+    return lambda name="tiny", k=-0.3: trained_on_digits(tmp_path / f"{name}-{k}", name, k)
+
+
+def trained_on_digits(folder: Path, name: str = "tiny", k: float = -0.3) -> Path:
+    """The folder of a network of `training.tiny` that says it was trained on digits; its `k` are all the same."""
+    torch.manual_seed(0)
+    assert tiny.RECIPE
+    network = create_model(name, in_channels=1, **({"k": k} if name.startswith("tin") else {}))
+    folder.mkdir(parents=True)
+    described = describe_network(network, training=Training(data="digits", epochs=1))
+    write_model(folder / "model.safetensors", network.state_dict(), described)
+    return folder

@@ -82,7 +82,7 @@ def test_every_step_has_its_spectrum_at_its_own_state() -> None:
     states = list(model.stage.states(u))
     for n, one in enumerate(spectra(model, u, count=3)):
         expected = 0.5 * dense_eigenvalues(model.stage.blocks[n], states[n])[:3]
-        assert np.abs(one.z) == pytest.approx(np.abs(expected), abs=1e-4)
+        assert np.abs(one.z) == pytest.approx(np.abs(expected), rel=1e-2)
         assert one.step.name == f"stage.blocks.{n}"
     first = spectra(model, u, count=3)[0]
     assert first.step.scheme.steps == 1  # the starter: there is no past

@@ -8,21 +8,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
+from stepnet.errors import UserError
+
 if TYPE_CHECKING:
     from stepnet.report.sketch import NetworkSketch
+
+IMAGES = 100  # on which a trained network is looked at
 
 
 @dataclass
 class Inspect:
     """Show a network stage by stage: scheme, equation, coefficients; with --out, draw it as the paper does.
 
-    Of a network of timm or torchvision it tells what `convert` makes of it: what becomes a step, what stays, and why.
+    Of a run it tells what each step does to test images: its k and roots, how far it moves a state, the largest
+    eigenvalue of f's Jacobian. Of a network of timm or torchvision it tells what `convert` makes of it.
     """
 
     model: Annotated[Positional[str], arg(metavar="RUN|MODEL")]
     """The folder of a run, whose trained coefficients are shown, or the name of a network, also timm/NAME."""
     out: Annotated[Path | None, arg(metavar="FILE")] = None
     """Write the schematic to this file (svg, png, pdf, …)."""
+    figures: Annotated[Path | None, arg(metavar="FOLDER")] = None
+    """Of a run: draw network, coefficients, trajectories and spectrum into this folder."""
+    data_root: str | None = None
+    """The folder of all data sets; $STEPNET_DATA or ~/.cache/stepnet unless given."""
     scheme: str | None = None
     """March the blocks by this scheme instead of the network's own; lm for one of another library."""
 
@@ -34,13 +43,38 @@ class Inspect:
 
             draw_network(network, self.out)
             print(f"\nwrote {self.out}")
+        if Path(self.model).exists():
+            self._tell_dynamics()
+        elif self.figures is not None:
+            raise UserError(f"--figures: {self.model} was never trained; name a run, or draw it by --out")
+
+    def _tell_dynamics(self) -> None:
+        from stepnet.commands.columns import RIGHT, print_table
+        from stepnet.report.inspection import HEADINGS, step_rows, step_spectra, unstable_steps, write_pictures
+        from stepnet.report.specimens import specimen
+
+        try:
+            shown = specimen(self.model, IMAGES, self.data_root)
+        except UserError as error:
+            print(f"\nno test images, so nothing about their states: {error}")
+            if self.figures is not None:
+                raise
+            return
+        found = step_spectra(shown)
+        right = [heading if heading in ("step", "") else RIGHT + heading for heading in HEADINGS]
+        print()
+        print_table(right, step_rows(shown, found), f"each step on {len(shown.images)} test images")
+        for line in unstable_steps(shown):
+            print(line)
+        if self.figures is not None:
+            for path in write_pictures(shown, found, self.figures):
+                print(f"wrote {path}")
 
     def _sketch(self) -> NetworkSketch:
         import torch
 
         from stepnet.conversion import convert, describe, load_foreign
         from stepnet.conversion.foreign import is_foreign
-        from stepnet.errors import UserError
         from stepnet.nets import create_model
         from stepnet.report.sketch import sketch
 

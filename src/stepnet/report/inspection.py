@@ -1,0 +1,77 @@
+"""What `stepnet inspect` tells of a trained network: each step as the dynamical system that it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from stepnet.report.dynamics import NetworkStep, StepSpectrum, effective_steps, network_steps, roots, spectra, verdict
+from stepnet.report.specimens import Specimen
+
+HEADINGS = ("step", "k", "roots", "", "|du|/|u|", "largest dt λ", "growth")
+
+
+def step_rows(shown: Specimen, found: Sequence[StepSpectrum]) -> list[list[str]]:
+    """One row for each step: `k`, the roots at z = 0, what they mean, the effective step, eigenvalue and growth."""
+    spectrum = {one.step.name: one for one in found}
+    steps = [step for stage in network_steps(shown.network) for step in stage]
+    moved = [value for stage in effective_steps(shown.network, shown.images) for value in stage]
+    return [
+        [step.name, *_coefficient(step), f"{ratio:.3f}", *_eigenvalue(spectrum.get(step.name))]
+        for step, ratio in zip(steps, moved, strict=True)
+    ]
+
+
+def step_spectra(shown: Specimen) -> list[StepSpectrum]:
+    """At the first image."""
+    return spectra(shown.network, shown.images[:1])
+
+
+def unstable_steps(shown: Specimen) -> list[str]:
+    """A line for each `k` outside its stable interval."""
+    steps = [step for stage in network_steps(shown.network) for step in stage if step.k is not None]
+    told = ((step, verdict(step.scheme, step.k)) for step in steps if step.k is not None)
+    return [f"k = {step.k:.3f} of {step.name} is {words}" for step, words in told if words.startswith("outside")]
+
+
+def write_pictures(shown: Specimen, found: Sequence[StepSpectrum], folder: Path) -> list[Path]:
+    """The schematic, the coefficients, trajectories and spectrum of a network, as SVG."""
+    from stepnet.nets import coefficients
+    from stepnet.report.figures import paper_style, write_figure
+    from stepnet.report.plots import plot_coefficients
+    from stepnet.report.portraits import plot_spectrum, plot_trajectory
+    from stepnet.report.schematic import plot_network
+
+    with paper_style(columns=2):
+        pictures = {
+            "network": plot_network(shown.network, shown.title),
+            "trajectory": plot_trajectory(shown.network, *shown.some_of_each()),
+            "spectrum": plot_spectrum(shown.network, shown.images[:1], found),
+        }
+        if coefficients(shown.network):
+            pictures["k"] = plot_coefficients(shown.network)
+        paths = {folder / f"{name}.svg": picture for name, picture in pictures.items()}
+        for path, picture in paths.items():
+            write_figure(picture, path)
+    return list(paths)
+
+
+def _coefficient(step: NetworkStep) -> tuple[str, str, str]:
+    if step.k is None:
+        return "", "", "shape changes" if step.transition else ""
+    told = ", ".join(
+        f"{root.real:.3f}" if abs(root.imag) < 1e-9 else f"{root:.3f}" for root in roots(step.scheme, step.k)
+    )
+    return f"{step.k:.3f}", told, verdict(step.scheme, step.k)
+
+
+def _eigenvalue(found: StepSpectrum | None) -> tuple[str, str]:
+    if found is None:
+        return "", ""
+    return _number(found.z[0], 2), "" if found.growth is None else f"{found.growth:.2f}"
+
+
+def _number(value: complex, digits: int) -> str:
+    """A complex one stands for its pair."""
+    real = f"{value.real:.{digits}f}"
+    return real if abs(value.imag) < 1e-9 else f"{real} ± {abs(value.imag):.{digits}f}i"

@@ -1,0 +1,31 @@
+"""`stepnet figure` from the command line."""
+
+import pytest
+
+from stepnet.cli import main
+
+
+@pytest.mark.parametrize(("suffix", "head"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_a_figure_in_every_format(suffix, head, tmp_path, capsys) -> None:
+    out = tmp_path / f"c.{suffix}"
+    assert main(["figure", "compression", "-o", str(out), "--columns", "2"]) == 0
+    assert capsys.readouterr().out == f"wrote {out}\n"
+    assert out.read_bytes().startswith(head)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["k", "nowhere"], "nowhere is not a run"),
+        (["curves"], "no runs"),
+        (["compression", "-o", "c.docx"], "the suffix must be one of"),
+        (["trajectory"], "figure trajectory of 0 networks"),
+        (["networks", "lm_resnet21"], "unknown model 'lm_resnet21'"),
+    ],
+)
+def test_a_mistake_is_one_line_and_writes_nothing(words, message, tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["figure", *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

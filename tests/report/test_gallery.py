@@ -1,0 +1,41 @@
+"""Each figure by its name, from what was named."""
+
+import pytest
+
+from stepnet.errors import UserError
+from stepnet.report.figures import paper_style
+from stepnet.report.gallery import FIGURES, lesions
+
+
+def test_figure_1_unless_networks_are_named() -> None:
+    with paper_style(2):
+        picture = FIGURES["networks"]([])
+        assert picture.get_size_inches()[0] == pytest.approx(6.9)
+        named = FIGURES["networks"](["lm_resnet20"])
+    headings = [text.get_text() for text in picture.axes[0].texts if text.get_text().startswith("(")]
+    assert [h for h in headings if "k" not in h and "/" not in h] == [
+        "(a) ResNet", "(b) PolyNet", "(c) FractalNet", "(d) RevNet", "(e) LM-ResNet",
+    ]  # fmt: skip
+    assert "(a) lm_resnet20" in [text.get_text() for text in named.axes[0].texts]
+
+
+def test_compression_takes_the_data_of_its_runs(write_run) -> None:
+    assert FIGURES["compression"]([]).axes[0].get_legend().get_title().get_text() == "cifar10"
+    assert FIGURES["compression"]([str(write_run())]).axes[0].get_legend().get_title().get_text() == "digits"
+
+
+def test_trajectory_and_spectrum_of_one_network(write_model_of_digits) -> None:
+    place = str(write_model_of_digits())
+    assert len(FIGURES["trajectory"]([place]).axes) == 3
+    assert FIGURES["spectrum"]([place]).axes[0].get_xlabel().startswith("Re")
+    for name in ("trajectory", "spectrum"):
+        with pytest.raises(UserError, match=f"figure {name} of 2 networks"):
+            FIGURES[name]([place, place])
+
+
+def test_lesions_of_two_runs_of_one_model_keep_apart(write_model_of_digits) -> None:
+    one, other = str(write_model_of_digits(k=-0.3)), str(write_model_of_digits(k=0.2))
+    found = lesions([one, other], images=20)
+    assert list(found) == ["tiny", other]
+    with pytest.raises(UserError, match="lesion of what"):
+        FIGURES["lesion"]([])

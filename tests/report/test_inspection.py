@@ -1,0 +1,37 @@
+"""What inspect tells of each step, against the functions that compute it."""
+
+import pytest
+
+from stepnet.report.dynamics import effective_steps
+from stepnet.report.inspection import step_rows, step_spectra, unstable_steps, write_pictures
+from stepnet.report.specimens import specimen
+
+
+@pytest.fixture
+def shown(write_model_of_digits):
+    return specimen(str(write_model_of_digits(k=-0.3)), count=20)
+
+
+def test_a_row_for_each_step(shown) -> None:
+    found = step_spectra(shown)
+    rows = {row[0]: row[1:] for row in step_rows(shown, found)}
+    assert list(rows)[:3] == ["stages.0.blocks.0", "stages.0.blocks.1", "stages.1.transition"]
+    ratios = [f"{value:.3f}" for stage in effective_steps(shown.network, shown.images) for value in stage]
+    assert [row[3] for row in rows.values()] == ratios
+    assert rows["stages.0.blocks.1"][:3] == ["-0.300", "1.000, 0.300", "accelerates"]
+    assert rows["stages.1.transition"][0] == "" and rows["stages.1.transition"][2] == "shape changes"
+    assert float(rows["stages.0.blocks.1"][5]) == pytest.approx(found[1].growth, abs=0.005)
+    assert unstable_steps(shown) == []
+
+
+def test_every_k_outside_its_interval_is_told(write_model_of_digits) -> None:
+    lines = unstable_steps(specimen(str(write_model_of_digits(k=-1.2)), count=1))
+    assert lines[0] == "k = -1.200 of stages.0.blocks.1 is outside the stable interval (-1, 1]"
+    assert len(lines) == 3
+
+
+def test_the_pictures_are_written(shown, tmp_path) -> None:
+    shown = specimen(str(tmp_path / "tiny--0.3"), count=100)
+    paths = write_pictures(shown, step_spectra(shown), tmp_path / "figures")
+    assert {path.name for path in paths} == {"network.svg", "trajectory.svg", "spectrum.svg", "k.svg"}
+    assert all(path.read_text().startswith("<?xml") for path in paths)
