@@ -56,7 +56,7 @@ def test_a_missing_module_of_nobodys_is_a_fault_of_the_program(monkeypatch) -> N
 
     monkeypatch.setattr(importlib, "import_module", fail)
     with pytest.raises(ModuleNotFoundError, match="nowhere"):
-        import_extra("plotly")
+        import_extra("wandb")
 
 
 THREE_COMMANDS = """

@@ -52,7 +52,7 @@ def test_no_message_names_a_page_that_the_wheel_does_not_have() -> None:
 
 def test_schemes_networks_and_data_need_no_pictures_and_no_launcher() -> None:
     code = (
-        "import sys; sys.modules.update(matplotlib=None, accelerate=None, plotly=None)\n"
+        "import sys; sys.modules.update(matplotlib=None, accelerate=None)\n"
         "import torch, stepnet, stepnet.data, stepnet.conversion\n"
         "assert stepnet.create_model('resnet20', scheme='lm')(torch.zeros(1, 3, 32, 32)).shape == (1, 10)\n"
         "assert stepnet.analysis.order('heun') == 2 and stepnet.data.get_data('digits')"

@@ -9,7 +9,16 @@ from .nets import coefficients as coefficients
 from .nets import create_model as create_model
 from .nets import list_models as list_models
 from .nets import register_model as register_model
+from .report.lesion import lesion_study as lesion_study
 from .report.modified_plots import plot_modified as plot_modified
+from .report.plots import plot_coefficients as plot_coefficients
+from .report.plots import plot_compression as plot_compression
+from .report.plots import plot_curves as plot_curves
+from .report.portraits import plot_lesion as plot_lesion
+from .report.portraits import plot_spectrum as plot_spectrum
+from .report.portraits import plot_trajectory as plot_trajectory
+from .report.schematic import plot_network as plot_network
+from .report.schematic import plot_networks as plot_networks
 from .report.scheme_plots import plot_order as plot_order
 from .report.scheme_plots import plot_stability as plot_stability
 from .schemes import get_scheme as get_scheme

@@ -21,7 +21,6 @@ EXTRAS = {  # library -> the extra of pyproject.toml that has it
     "onnx": "export",
     "onnxruntime": "export",
     "onnxscript": "export",
-    "plotly": "report",
     "tensorboard": "tensorboard",
     "timm": "timm",
     "torchsde": "sde",
