@@ -1,6 +1,7 @@
 """Each figure by its name, from what was named."""
 
 import pytest
+from matplotlib.text import Text
 
 from stepnet.errors import UserError
 from stepnet.report.figures import paper_style
@@ -39,3 +40,13 @@ def test_lesions_of_two_runs_of_one_model_keep_apart(write_model_of_digits) -> N
     assert list(found) == ["tiny", other]
     with pytest.raises(UserError, match="lesion of what"):
         FIGURES["lesion"]([])
+
+
+def test_schemes_and_modified_equations() -> None:
+    labels = [text.get_text() for text in FIGURES["stability"](["heun", "ab2"]).findobj(Text)]
+    assert {"heun", "ab2"} <= set(labels)
+    assert len(FIGURES["modified"](["transport"]).axes) >= 2
+    with pytest.raises(UserError, match="expected one of gradient"):
+        FIGURES["modified"](["heat"])
+    with pytest.raises(UserError, match="name one example"):
+        FIGURES["modified"](["transport", "steps"])

@@ -15,13 +15,16 @@ class Figure:
 
     networks: schematics (figures 1, 2 left); k: learned coefficients (4); curves: training and test (3, 5);
     compression: error against parameters (2 right); lesion: error after dropping blocks; trajectory: states in their
-    principal plane; spectrum: eigenvalues of f on the stability region; stability, modified: of schemes.
+    principal plane; spectrum: eigenvalues of f on the stability region; stability: regions of schemes; modified: the
+    modified equation on gradient, diffusion or transport, or the steps along a curve.
     """
 
-    name: Positional[Literal["networks", "k", "curves", "compression", "lesion", "trajectory", "spectrum"]]
+    name: Positional[
+        Literal["networks", "k", "curves", "compression", "stability", "modified", "lesion", "trajectory", "spectrum"]
+    ]
     """Which figure."""
     subjects: Annotated[Positional[list[str]], arg(metavar="[RUN|MODEL|SCHEME ...]")]
-    """Of what: folders of runs; names of models too for networks and trajectory, of schemes for stability."""
+    """Of what: folders of runs; for networks and trajectory names of models too; schemes; an example of modified."""
     out: Annotated[Path | None, arg(aliases=["-o"], metavar="FILE")] = None
     """Where to write it; NAME.pdf unless given."""
     columns: Literal[1, 2] = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 import matplotlib
 import torch
@@ -16,12 +16,17 @@ from stepnet.nets import create_model
 from stepnet.report.figures import Picture, shrink_to
 from stepnet.report.histories import RunHistory
 from stepnet.report.lesion import Lesion, lesion_study
+from stepnet.report.modified_plots import Example, plot_modified
 from stepnet.report.plots import plot_coefficients, plot_compression, plot_curves
 from stepnet.report.portraits import plot_lesion, plot_spectrum, plot_trajectory
 from stepnet.report.schematic import plot_networks
+from stepnet.report.scheme_plots import plot_stability
 from stepnet.report.specimens import specimen
+from stepnet.schemes import get_scheme
 
-FigureName: TypeAlias = Literal["networks", "k", "curves", "compression", "lesion", "trajectory", "spectrum"]
+FigureName: TypeAlias = Literal[
+    "networks", "k", "curves", "compression", "stability", "modified", "lesion", "trajectory", "spectrum"
+]
 # Figure 1 (a) to (d), and figure 2 (left)
 FIGURE_1 = {
     "ResNet": "preact_resnet20",
@@ -44,6 +49,18 @@ def compression(subjects: Sequence[str]) -> Picture:
     """Error against parameters: figure 2 (right), with the runs named beside it."""
     data = RunHistory.read(Path(subjects[0])).config.data if subjects else "cifar10"
     return plot_compression(subjects, data)
+
+
+def stability(subjects: Sequence[str]) -> Picture:
+    """The stability regions of the schemes named; of Euler, Heun, RK4 and lm unless told."""
+    return plot_stability(*(subjects or ("euler", "heun", "rk4", get_scheme("lm", k=-0.5))))
+
+
+def modified(subjects: Sequence[str]) -> Picture:
+    """The modified equation on one of four examples, the gradient flow unless told."""
+    if len(subjects) > 1:
+        raise UserError(f"figure modified of {' '.join(subjects)}: name one example, gradient unless told")
+    return plot_modified(cast(Example, subjects[0])) if subjects else plot_modified()
 
 
 def trajectory(subjects: Sequence[str]) -> Picture:
@@ -75,6 +92,8 @@ FIGURES: dict[FigureName, Callable[[Sequence[str]], Picture]] = {
     "k": plot_coefficients,
     "curves": plot_curves,
     "compression": compression,
+    "stability": stability,
+    "modified": modified,
     "lesion": lambda subjects: plot_lesion(lesions(subjects)),
     "trajectory": trajectory,
     "spectrum": spectrum,
