@@ -25,6 +25,7 @@ EXTRAS = {  # library -> the extra of pyproject.toml that has it
     "timm": "timm",
     "torchsde": "sde",
     "torchvision": "torchvision",
+    "transformers": "transformers",
     "wandb": "wandb",
 }
 
@@ -33,7 +34,7 @@ def import_extra(module: str) -> ModuleType:
     """The module of an optional library."""
     library = module.partition(".")[0]
     try:
-        if library in ("timm", "torchvision"):  # timm imports torchvision
+        if library in ("timm", "torchvision", "transformers"):  # the others import torchvision
             _import_torchvision()
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from stepnet.conversion.chains import Chain, Selection, candidates, is_transition, select
+from stepnet.conversion.record import forget_conversion, record_of, remember_conversion
 from stepnet.conversion.report import Conversion
 from stepnet.conversion.step import ConvertedStep, Role, become_block, become_step
 from stepnet.conversion.trace import trace
@@ -66,6 +67,7 @@ def convert(
             block = modules[role.name]
             become_step(block, role, _initial_k(method, init, block, bound) if role.owns_k else None)
     setattr(model, REPORT, conversion)
+    remember_conversion(model, record_of(conversion, bound, blocks))
     if not hasattr(model, TRAJECTORY):
         setattr(model, TRAJECTORY, partial(trajectory, model))
     if verbose:
@@ -83,6 +85,7 @@ def revert(model: Model) -> Model:
     for module in model.modules():  # a part of the network may have been converted by itself
         if hasattr(module, REPORT):
             delattr(module, REPORT)
+            forget_conversion(module)
             vars(module).pop(TRAJECTORY, None)
     return model
 

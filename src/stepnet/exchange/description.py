@@ -13,8 +13,7 @@ from msgspec import Meta
 from torch import nn
 
 import stepnet
-from stepnet import conversion
-from stepnet.conversion.transform import REPORT
+from stepnet.conversion.record import RECORD
 from stepnet.errors import UserError, first_line
 from stepnet.nets.learned import coefficients
 from stepnet.nets.origin import origin_of
@@ -122,16 +121,8 @@ def describe_network(
 
 
 def _conversion(network: nn.Module) -> Conversion | None:
-    done = getattr(network, REPORT, None)
-    if not isinstance(done, conversion.Conversion):
-        return None
-    roles = (getattr(module, "step_role", None) for module in network.modules())
-    bound = next((role.bound for role in roles if role is not None and role.bound is not None), None)
-    return Conversion(
-        scheme=done.scheme,
-        stages=tuple(stage.blocks for stage in done.stages),
-        k_bound=None if bound is None else (bound.low, bound.high),
-    )
+    record = getattr(network, RECORD, None)
+    return None if record is None else msgspec.convert(record, Conversion)
 
 
 def plain_options(name: str, options: dict[str, Any]) -> dict[str, Any]:

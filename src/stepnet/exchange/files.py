@@ -17,6 +17,7 @@ from stepnet.exchange.description import Description, Preprocessing, decode, des
 from stepnet.exchange.legacy import describe_old_run
 from stepnet.exchange.preprocess import preprocess
 from stepnet.exchange.rebuild import fill, fitted_options, rebuild
+from stepnet.exchange.transformers_folder import is_converted, load_converted
 from stepnet.nets import coefficients, list_models
 from stepnet.nets.pretrained import pretrained_file, split_tag
 from stepnet.tensors import Tensors, checksum, read_tensors, write_tensors
@@ -42,7 +43,11 @@ def load(where: Location, model: str | nn.Module | None = None, **options: Any) 
     It is in evaluation mode. `network.description` tells what it is; `network.preprocess(picture)` makes its input of
     a path, a PIL image or an array. Weights that say nothing of themselves are opened by naming their `model`, with
     options as in `create_model`; those of a network that stepnet cannot build, by giving it as `model`: it is filled.
+    A folder of transformers' `save_pretrained` gives a converted network with its `k`.
     """
+    if is_converted(Path(where)) and not isinstance(model, str):
+        network = load_converted(Path(where), model, options.get("example"))
+        return attach(network, describe_network(network))
     weights, description = read_model(where, model, options)
     if isinstance(model, nn.Module):
         return attach(fill(model, description, weights, where), description)
