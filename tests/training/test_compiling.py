@@ -101,4 +101,4 @@ def test_ctrl_c_inside_the_compiler_is_a_stop_in_one_line(tmp_path):
         os.killpg(process.pid, signal.SIGINT)
         _, told = process.communicate(timeout=120)
     assert process.returncode == 130, told
-    assert len(told.splitlines()) <= 3 and "stopped by SIGINT before its first step" in told
+    assert len(told.splitlines()) <= 3 and "stopped by SIGINT; before its first step" in told

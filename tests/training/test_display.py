@@ -96,3 +96,11 @@ def test_a_run_says_what_it_is_at_its_start(tmp_path, capsys, monkeypatch):
 def test_a_closed_standard_output_is_nobody_looking(monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
     Display("tiny").note("reading")
+
+
+def test_an_output_that_cannot_be_written_does_not_end_the_run(tmp_path):
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        display = Display("tiny", full)
+        display.note("reading")
+        assert display.quiet
+        display.note("building")

@@ -54,6 +54,21 @@ def test_two_processes_equal_one(tmp_path, launcher, gates):
 
 
 @pytest.mark.slow
+def test_the_gradient_of_one_step_is_exact(tmp_path):
+    """Two processes drift from one as two threads do: by rounding that training amplifies, not by their gradients.
+
+    In float64 the momentum after one step, which is the gradient, agrees to all but the last of its 16 digits.
+    """
+    one, two = launch(tmp_path / "one", "double=1"), launch(tmp_path / "two", "double=1", launcher=TORCHRUN)
+    mine, theirs = read_all(one.last), read_all(two.last)
+    names = [name for name in mine if name.startswith("optimizer.")]
+    assert names and all(mine[name].dtype == torch.float64 for name in names)
+    largest = max(float(mine[name].abs().max()) for name in names)
+    worst = max(float((mine[name] - theirs[name]).abs().max()) for name in names)
+    assert worst <= 1e-13 * largest
+
+
+@pytest.mark.slow
 def test_a_killed_rank_restarted_by_torchrun_goes_on(tmp_path):
     """The second network of a process that trains two: the group outlives a run, and a restart finds the first done."""
     whole = launch(tmp_path / "whole", "first=1", launcher=TORCHRUN)

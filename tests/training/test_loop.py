@@ -8,6 +8,7 @@ import torch
 
 from stepnet import UserError
 from stepnet.data import ImageSet, evaluation_batches
+from stepnet.nets import register_model
 from stepnet.training import Run, Watcher, evaluate, loop, train
 from stepnet.training import job as job_module
 from stepnet.training.job import Job
@@ -78,6 +79,19 @@ def test_ctrl_c_saves_and_exits_with_130(tmp_path):
         train(tiny_config(tmp_path / "a"), watcher=StopAt(0, 2, signal.SIGINT))
     assert stop.value.exit_code == 130
     assert (tmp_path / "a" / "last.safetensors").exists()
+
+
+def test_a_stop_is_noticed_while_the_network_is_built(tmp_path):
+    """A scheme may take minutes to build; nothing is there to save, so the run ends at once."""
+
+    def build(**options):
+        signal.raise_signal(signal.SIGTERM)
+        pytest.fail("the network is built to its end")
+
+    register_model("slow_to_build", family="slow")(build)
+    with pytest.raises(Interrupted, match="SIGTERM; before its first step") as stop:
+        train(tiny_config(tmp_path / "a", model="slow_to_build"))
+    assert stop.value.exit_code == 143 and not (tmp_path / "a").exists()
 
 
 def test_metrics_beyond_the_checkpoint_are_cut_back(tmp_path, uninterrupted):

@@ -1,9 +1,15 @@
 """The first signal asks, its echo is nothing new, and a second one stops at once."""
 
+import os
 import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
+from data.photographs import write_photos
 from stepnet.training import signals
 from stepnet.training.signals import Interrupted, stop_signals
 
@@ -40,3 +46,37 @@ def test_before_the_first_step_a_run_stops_at_once(number):
         signal.raise_signal(number)
         pytest.fail("it went on")
     assert stopped.value.exit_code == 128 + number
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_to_the_whole_group_saves_and_stops(tmp_path, number, code):
+    """`timeout`, SLURM and systemd signal every process of the group, and a terminal does."""
+    write_photos(tmp_path / "photos", each=4)
+    out = tmp_path / "run"
+    script = Path(__file__).parent / "group_of_processes.py"
+    command = [sys.executable, str(script), str(tmp_path / "photos"), str(out)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        until = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < until:
+            time.sleep(0.05)
+            if (out / "metrics.jsonl").exists() and (out / "metrics.jsonl").read_text():
+                break
+        os.killpg(process.pid, number)
+        try:
+            _, told = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == code, told
+    assert told.count("\n") == 1 and "the same command goes on from there" in told
+    assert (out / "last.safetensors").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [">&-", "> /dev/full", "| head -n 1"])
+def test_an_output_that_cannot_be_written_is_no_traceback(tmp_path, how):
+    write_photos(tmp_path / "photos")
+    script = Path(__file__).parent / "group_of_processes.py"
+    command = f"{sys.executable} {script} {tmp_path}/photos {tmp_path}/run --epochs 1 {how}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    assert "Traceback" not in done.stderr and done.stderr.count("\n") <= 1, done.stderr

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from stepnet.nets import list_models, register_model
 from stepnet.nets.fractalnet import cifar_fractalnet
@@ -23,6 +24,21 @@ if "tiny_shake" not in list_models():
 if "tiny_fractal" not in list_models():
     fractal = partial(cifar_fractalnet, 20, widths=(4, 8), drop_path=0.3, global_drop=0.3)
     register_model("tiny_fractal", family="fractalnet", scheme="full_fractal3")(fractal)
+
+
+class Double(nn.Module):
+    """A network in float64, which shows what is rounding and what is not."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.network = cifar_resnet(8, pre_activation=True, scheme="lm", **options).double()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.network(x.double())
+
+
+if "tiny_double" not in list_models():
+    register_model("tiny_double", family="lm_resnet", scheme="lm")(Double)
 
 RECIPE = Recipe(epochs=2, batch_size=256, lr=0.05, milestones=(1,))
 

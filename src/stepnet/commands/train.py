@@ -36,6 +36,7 @@ Overrides.__doc__ = "Fields of the recipe; one that is not given keeps the recip
 
 # A run with fewer images than this is over before a compiled graph has paid for itself.
 COMPILE_FROM = 500_000
+TRAINING_IMAGES = {"cifar10": 50_000, "cifar100": 50_000, "imagenet": 1_281_167}  # others: unknown before they are read
 
 
 @dataclass(kw_only=True)
@@ -125,7 +126,7 @@ class Training:
         recipe = (usual if self.given is None or self.recipe else self.given.recipe).override(changes)
         shared = {f.name for f in dataclasses.fields(TrainConfig)} & {f.name for f in dataclasses.fields(Training)}
         options = {name: getattr(self, name) for name in shared}
-        images = 0 if self.data == "digits" else 50_000 * recipe.epochs
+        images = TRAINING_IMAGES.get(self.data, 0) * recipe.epochs
         config = dataclasses.replace(
             self.given or TrainConfig(label.model),
             **options

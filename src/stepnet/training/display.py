@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TextIO
 
 from rich.console import Console
@@ -123,5 +124,10 @@ class Display(Watcher):
         self.spoke_at = time.monotonic()
         if self.bar is not None:
             self.bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
-        else:
+            return
+        try:
             print(text, file=self.stream, flush=True)
+        except OSError:  # a full disk, or a reader that has seen enough: training goes on
+            self.quiet = True
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
