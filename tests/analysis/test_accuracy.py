@@ -96,3 +96,13 @@ def test_a_slope_needs_errors_above_rounding_and_a_number_for_k():
         empirical_order("rk4", steps=(4000,))
     with pytest.raises(UserError, match="a run needs a number for k"):
         empirical_order(get_scheme("lm", k=sympy.Symbol("k")))
+
+
+@pytest.mark.parametrize("name", ["lm+neumann2", "lm+heun", "lm+fractal3", "lm+picard3", "lm+rk4"])
+@pytest.mark.parametrize("k", [-0.4, 0.3])
+def test_lm_over_a_one_step_method_has_the_order_that_runs_have(name, k):
+    """LM's carry over any increment: order 1 against `(1 + k) u' = f`, for every k but 0."""
+    scheme = get_scheme(name, k=k)
+    assert order(name) == order(scheme) == 1
+    assert empirical_order(scheme) == pytest.approx(1, abs=0.15)
+    assert order(get_scheme(name, k=0)) == order(name.removeprefix("lm+"))

@@ -1,18 +1,20 @@
 """Modified equations: the paper's, the classical ones, and a run that follows them."""
 
 from functools import cache
-from itertools import product
+from itertools import product, repeat
 
 import mpmath
 import numpy as np
 import pytest
 import sympy
 from scipy.integrate import solve_ivp
+from scipy.linalg import expm
 
-from stepnet import UserError, get_scheme, solve
+from stepnet import UserError, get_scheme
 from stepnet.analysis import amplification, between_states, modified_equation
 from stepnet.analysis.modified import differential_name, f, t, u
 from stepnet.analysis.symbols import dt, k, z, zeta
+from stepnet.schemes import Point, advance, march
 
 
 def D(n):
@@ -106,22 +108,64 @@ def forests(size, largest=None):
         ("fractal3", 3),
         ("full_fractal3", 2),
         ("backward_euler", 3),
+        ("lm", 3),
+        ("lm+heun", 3),
+        ("lm+fractal3", 2),
+        ("lm+picard2", 2),
     ],
 )
 def test_a_step_follows_its_modified_equation(name, terms):
-    """With its terms up to dt^(q-1) the field's flow over dt is the step but for dt^(q+1), on a nonlinear system."""
-    equation = modified_equation(name, terms, form="differentials").rhs
-    q = sympy.degree(sympy.expand(equation), dt) + 1
+    """With its terms up to dt^(q-1) the field's flow over dt is the step but for dt^(q+1), on a nonlinear system.
+
+    A multistep method is given the past of that flow.
+    """
+    scheme = get_scheme(name)
+    equation = modified_equation(scheme, terms, form="differentials")
+    q = sympy.degree(sympy.expand(equation.rhs), dt) + 1
     known = {differential_name(tree): differential(tree) for n in range(1, q + 1) for tree in trees(n)}
-    field = [equation.subs({s: known[s.name][j] for s in equation.free_symbols - {dt}}) for j in range(2)]
-    right, slope = sympy.lambdify(PLANE, FIELD), sympy.lambdify((dt, *PLANE), field)
+    right = equation.rhs / scheme.equation.mass
+    field = [right.subs({s: known[s.name][j] for s in right.free_symbols - {dt}}) for j in range(2)]
+    f, slope = sympy.lambdify(PLANE, FIELD), sympy.lambdify((dt, *PLANE), field)
     errors, start = [], np.array([0.4, 0.7])
+
+    def rhs(u, c, i):
+        return np.array(f(*u))
+
     for h in (0.05, 0.025):
-        wanted = solve_ivp(lambda _, u, h=h: slope(h, *u), (0, h), start, method="DOP853", rtol=1e-13, atol=1e-15)
-        errors.append(
-            np.abs(solve(lambda u: np.array(right(*u)), start, (0, h), 1, name).u[-1] - wanted.y[:, -1]).max()
-        )
+
+        def flow(time, h=h):
+            if not time:
+                return start
+            run = solve_ivp(lambda _, u: slope(h, *u), (0, time), start, method="DOP853", rtol=1e-13, atol=1e-15)
+            return run.y[:, -1]
+
+        past = tuple(Point(flow(-j * h), rhs) for j in range(scheme.steps))
+        errors.append(np.abs(advance(scheme, past, h, scheme.k) - flow(h)).max())
     assert np.log2(errors[0] / errors[1]) == pytest.approx(int(q) + 1, abs=0.25)
+
+
+@pytest.mark.parametrize("k", [-0.4, 0.5])
+def test_lm_over_polynet_s_truncation_follows_its_modified_equation_on_a_linear_flow(k):
+    """`lm+neumann2` is for linear f: on `u' = A u` the field is `A + c_1 dt A^2 + c_2 dt^2 A^3`."""
+    scheme, A = get_scheme("lm+neumann2", k=k), np.array([[-0.3, 1.0], [-0.8, -0.5]])
+    right = modified_equation(scheme, 3).rhs / scheme.equation.mass
+    powers = {"f": A, "f'f": A @ A, "f'f'f": A @ A @ A}
+
+    def error(steps):
+        h = 1 / steps
+        field = sum(float(right.coeff(sympy.Symbol(name)).subs(dt, h)) * power for name, power in powers.items())
+        start = np.array([1.0, 0.5])
+        states = march(
+            scheme,
+            repeat(lambda u, c, i: A @ u, steps),
+            start,
+            h,
+            past=[Point(expm(-h * field) @ start, lambda u, c, i: A @ u)],
+        )
+        *_, last = states
+        return np.abs(last - expm(field) @ start).max()
+
+    assert np.log2(error(100) / error(200)) == pytest.approx(3, abs=0.1)
 
 
 LEAF = ("f",)
@@ -163,8 +207,8 @@ def test_names_of_differentials():
     ("arguments", "message"),
     [
         (("rk4", 2, "derivatives"), "rk4 is no linear multistep method"),
-        (("ab2", 2, "differentials"), "ab2 is no one-step method"),
-        (("leapfrog", 2, "differentials"), "leapfrog is no one-step method"),
+        (("leapfrog", 2, "differentials"), "leapfrog solves u'' = f: form='derivatives' is its form"),
+        ((get_scheme("lm", k=-1), 2, "differentials"), "follows no flow"),
         (("euler", 2, "words"), "form = 'words'"),
         (("euler", 0), "terms = 0"),
     ],

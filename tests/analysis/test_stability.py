@@ -224,3 +224,19 @@ def agrees_on_the_interval(scheme):
     with np.errstate(over="ignore", invalid="ignore"):
         last = run(scheme, -float(beyond[factors.argmax()]), steps, start)[-1]
     assert not last < 1e3
+
+
+@pytest.mark.parametrize("name", ["lm+neumann2", "lm+heun", "lm+fractal2"])
+@pytest.mark.parametrize("value", [-0.5, 0.25])
+def test_lm_over_a_one_step_method_is_stable_where_runs_stay_bounded(name, value):
+    scheme = get_scheme(name, k=value)
+    assert zero_stable(name) == sympy.Interval.Lopen(-1, 1)
+    end = float(stability_interval(scheme))
+    assert run(scheme, -0.97 * end, 400, [1.0, -0.3]).max() < 1e3
+    assert run(scheme, -1.05 * end, 2000, [1.0, -0.3])[-1] > 1e3
+
+
+def test_the_interval_of_lm_over_poly_2_does_not_depend_on_k():
+    """`u + F + F^2` has the limit 1 under Euler's carry, and under LM's for every k but 1."""
+    limit = stability_interval("lm+neumann2")
+    assert limit.subs(k, 0) == limit.subs(k, Fraction(-1, 2)) == 1 and limit.subs(k, 1) == 0

@@ -5,8 +5,8 @@ the shift `E = exp(dt D)`, so
 
     dt^-m rho(e^(dt D)) / sigma(e^(dt D)) u = f.
 
-In *elementary differentials* (backward error, for one-step methods): the field `f + dt f_1 + dt^2 f_2 + …` whose exact
-flow is the step, found grade by grade from the rooted trees.
+In *elementary differentials* (backward error): the field `f + dt f_1 + dt^2 f_2 + …` whose exact flow the step follows,
+found grade by grade from the rooted trees.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import sympy
 
 from stepnet.analysis.growth_factors import NEW
 from stepnet.analysis.power_series import divide, of_shifts
-from stepnet.analysis.symbols import dt, vanishes, z, zeta
-from stepnet.analysis.trees import Series, System, Terms, Vector, grade, step
+from stepnet.analysis.symbols import dt, exact, vanishes, z, zeta
+from stepnet.analysis.trees import Series, System, Terms, Vector, grade
 from stepnet.errors import UserError, check_count
 from stepnet.schemes import Equation, Point, Scheme, advance
 from stepnet.schemes.arithmetic import Coefficient
@@ -45,8 +45,10 @@ def modified(
         return _in_derivatives(polynomial, method.equation.derivative, terms)
     if form != "differentials":
         raise UserError(f"form = {form!r}: expected 'derivatives' or 'differentials'")
-    if method.steps > 1 or method.equation.derivative > 1:
-        raise UserError(f"{method.name} is no one-step method for u' = f: form='derivatives' is its form")
+    if method.equation.derivative > 1:
+        raise UserError(f"{method.name} solves {method.equation}: form='derivatives' is its form")
+    if vanishes(exact(method.equation.mass)):
+        raise UserError(f"{method} is consistent with {method.equation}, and follows no flow")
     return _in_differentials(method, terms)
 
 
@@ -84,36 +86,61 @@ def _in_derivatives(polynomial: sympy.Poly, m: int, terms: int) -> sympy.Eq:
 
 
 def _in_differentials(method: Scheme, terms: int) -> sympy.Eq | tuple[sympy.Eq, ...]:
+    """`mass u' = mass V`, so that the first term is f itself."""
     for limit in range(terms, terms + _DEEPEST):
         found = _backward_error(method, limit)
         grades = sorted({grade(v, 1) for part in found for v in part})
         if len(grades) >= terms:
             break
-    equations = []
+    mass, equations = sympy.sympify(method.equation.mass), []
     for name, part in zip(("X", "Y") if len(found) == 2 else ("u",), found, strict=True):
         field = sympy.Integer(0)
         for q in grades[:terms]:
-            group = [c * sympy.Symbol(differential_name(v)) for v, c in part.items() if grade(v, 1) == q]
+            group = [_short(mass * c) * sympy.Symbol(differential_name(v)) for v, c in part.items() if grade(v, 1) == q]
             field += dt ** (q - 1) * sympy.Add(*group)
-        equations.append(sympy.Eq(sympy.Function(name)(t).diff(t), field))
+        equations.append(sympy.Eq(mass * sympy.Function(name)(t).diff(t), field))
     return tuple(equations) if len(equations) == 2 else equations[0]
 
 
+def _short(c: Coefficient) -> sympy.Expr:
+    return sympy.factor(sympy.cancel(c)) if getattr(c, "free_symbols", ()) else sympy.sympify(c)
+
+
 def _backward_error(method: Scheme, limit: int) -> list[Terms]:
-    """The field V, one part of it for each part of the state, with `exp(D_V) u = step`, up to a grade."""
+    """The field V, one part of it for each part of the state, whose flow the step follows, up to a grade:
+
+        exp(D_V) u = step(u, exp(-D_V) u, …).
+
+    The grade q of V stands on the left once, and in the carry with the weights of the past, `-j c_j`: together
+    `1 + sum_j j c_j` times, which is 1 for a one-step method and `1 + k` for `lm`. Of a multistep method this is its
+    principal flow, which smooth starts follow.
+    """
     equation = Equation(linear=method.equation.linear, partitioned=method.equation.partitioned)
     system = Autonomous(equation, limit)
-    new = step(method, system)
-    parts: tuple[Series, ...] = new if equation.partitioned else (new,)
-    field: list[Terms] = [{} for _ in parts]
+    count = 2 if equation.partitioned else 1
+    weight = 1 - _carried(method, count)
+    field: list[Terms] = [{} for _ in range(count)]
     for q in range(1, limit + 1):
-        flow = [_flow(field, part, q, equation) for part in range(len(parts))]  # of the grades found so far
+        past = []
+        for j in range(method.steps):
+            states = tuple(Series(_flow(field, part, q, equation, -j), 1) for part in range(count))
+            past.append(Point(states if count == 2 else states[0], system.rhs(0)))
+        new = advance(method, tuple(past), 1, method.k)
+        parts: tuple[Series, ...] = new if count == 2 else (new,)
+        flow = [_flow(field, part, q, equation, 1) for part in range(count)]  # of the grades found so far
         for mine, wanted, reached in zip(field, parts, flow, strict=True):
             for vector in {**wanted.terms, **reached}:
                 rest = wanted.terms.get(vector, 0) - reached.get(vector, 0)
                 if grade(vector, 1) == q and not vanishes(rest):
-                    mine[vector] = rest
+                    mine[vector] = rest / exact(weight)
     return field
+
+
+def _carried(method: Scheme, count: int) -> Coefficient:
+    """`-sum_j j c_j`: the carry of the numbers `-j`."""
+    past = tuple(Point((-Fraction(j),) * count if count == 2 else -Fraction(j)) for j in range(method.steps))
+    carried = method.carry(past, 1, method.k)
+    return carried[0] if count == 2 else carried
 
 
 class Autonomous(System):
@@ -123,13 +150,16 @@ class Autonomous(System):
         return super().evaluate(label, u, 0)
 
 
-def _flow(field: list[Terms], part: int, limit: int, equation: Equation) -> Terms:
-    """`exp(D_V) u - u = V + D_V V / 2! + D_V^2 V / 3! + …`, one part of it, up to a grade."""
-    total: Terms = dict(field[part])
-    power, n = dict(field[part]), 1
+def _flow(field: list[Terms], part: int, limit: int, equation: Equation, time: int) -> Terms:
+    """`exp(s D_V) u - u = s V + s^2 D_V V / 2! + s^3 D_V^2 V / 3! + …` at time s, one part of it, up to a grade."""
+    if not time:
+        return {}
+    power, n = {v: time * c for v, c in field[part].items()}, 1
+    total: Terms = dict(power)
     while power:
         n += 1
-        power = {v: Fraction(1, n) * c for v, c in _lie_derivative(power, field, limit, equation).items()}
+        grown = _lie_derivative(power, field, limit, equation)
+        power = {v: Fraction(time, n) * c for v, c in grown.items()}
         for vector, c in power.items():
             total[vector] = total.get(vector, 0) + c
     return total

@@ -79,11 +79,9 @@ def modified_line(equation: sympy.Eq) -> Line:
     """A modified equation in the same notation, `(1 + k) u' + (1 - k) dt/2 u'' = f`."""
     derivatives = sorted(equation.lhs.atoms(sympy.Derivative), key=lambda d: d.derivative_count)
     left = [(equation.lhs.expand().coeff(d), _prime(d)) for d in derivatives]
-    right: list[tuple[sympy.Expr, sympy.Expr]] = []
-    expanded = sympy.expand(equation.rhs)
-    for q in range(sympy.degree(expanded, dt) + 1):
-        part = expanded.coeff(dt, q)
-        right += [(part.coeff(symbol) * dt**q, symbol) for symbol in sorted(part.free_symbols, key=str)]
+    differentials = sorted(equation.rhs.free_symbols - {dt, k}, key=str)
+    terms = [(sympy.factor(sympy.diff(equation.rhs, symbol)), symbol) for symbol in differentials]
+    right = sorted(terms, key=lambda term: sympy.degree(sympy.fraction(term[0])[0], dt))  # each has one power of dt
     return Line(tuple(left), tuple(right))
 
 
@@ -159,6 +157,10 @@ def _sum(terms: Terms, show: Callable[[sympy.Expr], str]) -> str:
 
 def _split(c: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
     """`c = scalar * bracket`, the bracket a sum in k or z whose constant is positive, or 1."""
+    numerator, denominator = sympy.fraction(sympy.together(c))
+    if denominator.has(k):
+        scalar, bracket = _split(numerator)
+        return scalar / sympy.factor(denominator), bracket
     bracket = sympy.expand(c)
     if not bracket.is_Add:
         return bracket, sympy.Integer(1)
