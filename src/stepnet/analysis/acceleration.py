@@ -15,6 +15,7 @@ import numpy as np
 
 from stepnet.analysis.scheme_analysis import growth
 from stepnet.analysis.stability import Array
+from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.schemes import Scheme, solve
 
@@ -27,17 +28,20 @@ class Descent(NamedTuple):
     rate: float
 
 
+@checked
 def convergence_rate(scheme: str | Scheme, eigenvalues: Sequence[float] | Array, dt: float) -> float:
     """The asymptotic factor per step on a quadratic with these eigenvalues, from the amplification polynomial."""
     return float(growth(scheme, -np.asarray(eigenvalues, dtype=float) * dt).max())
 
 
+@checked
 def best_euler(mu: float, L: float) -> Descent:
     """Gradient descent at its best: `dt = 2/(L + mu)`."""
     _check(mu, L)
     return Descent(2 / (L + mu), 0.0, (L - mu) / (L + mu))
 
 
+@checked
 def best_lm(mu: float, L: float) -> Descent:
     """The heavy ball at its best: `dt = 4/(sqrt(L) + sqrt(mu))^2`, `k = -rate^2`."""
     _check(mu, L)
@@ -46,6 +50,7 @@ def best_lm(mu: float, L: float) -> Descent:
     return Descent(4 / (high + low) ** 2, -(rate**2), rate)
 
 
+@checked
 def descend(scheme: str | Scheme, eigenvalues: Sequence[float], dt: float, steps: int) -> Array:
     """The error norms `|u_0|, …, |u_steps|` of a run on the quadratic, each eigenvector started at 1."""
     values = np.asarray(eigenvalues, dtype=float)

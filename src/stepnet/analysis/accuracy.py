@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from stepnet.analysis.symbols import exact, vanishes
 from stepnet.analysis.trees import defect
+from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.schemes import Equation, Scheme, get_scheme, solve
 from stepnet.schemes.arithmetic import Coefficient
@@ -40,6 +41,7 @@ class Convergence:
     slope: float
 
 
+@checked
 def convergence(scheme: str | Scheme, steps: Sequence[int] = STEPS, **parameters: Coefficient) -> Convergence:
     """Solve the equation that the scheme states with several step sizes, and compare with DOP853.
 
@@ -63,6 +65,7 @@ def convergence(scheme: str | Scheme, steps: Sequence[int] = STEPS, **parameters
     return Convergence(np.array(sizes), np.array(errors), slope)
 
 
+@checked
 def empirical_order(scheme: str | Scheme, steps: Sequence[int] = STEPS, **parameters: Coefficient) -> float:
     """The slope of log error against log dt, on the equation that the scheme states."""
     return convergence(scheme, steps, **parameters).slope

@@ -26,6 +26,7 @@ from stepnet.analysis.stochastic import (
     xi,
 )
 from stepnet.analysis.symbols import dt
+from stepnet.arguments import checked
 from stepnet.errors import check_count
 from stepnet.schemes.arithmetic import Coefficient
 
@@ -79,6 +80,7 @@ def increment_moment(noise: Noise, m: int) -> sympy.Expr:
     return dt ** sympy.Rational(m, 2) * noise.moment(m)
 
 
+@checked
 def weak_condition(noise: str | Noise, **parameters: Parameter) -> WeakCondition:
     """Decide the condition of appendix B by symbols. An assumption is stated only if it makes the term small enough."""
     noise = get_noise(noise, **parameters)
@@ -92,6 +94,7 @@ def weak_condition(noise: str | Noise, **parameters: Parameter) -> WeakCondition
     return WeakCondition(terms, tuple(small for term in failing if (small := _assumption(term)) is not None))
 
 
+@checked
 def one_step_error(
     noise: str | Noise, moment: int = 1, damping: Coefficient | None = None, **parameters: Parameter
 ) -> Term:

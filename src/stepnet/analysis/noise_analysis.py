@@ -13,6 +13,7 @@ from stepnet.analysis.notation import plain
 from stepnet.analysis.stochastic import StochasticEquation, damped_step, stochastic_equation
 from stepnet.analysis.symbols import dt
 from stepnet.analysis.weak import LARGE_STEPS, SMALL_STEPS, Problem, weak_error, weak_order
+from stepnet.arguments import checked
 from stepnet.errors import UserError
 
 SAMPLES = 100_000
@@ -163,6 +164,7 @@ class NoiseAnalysis:
         return f"  * not asymptotic: the order of {name} is {order};\n    the exact slope is {seen}"
 
 
+@checked
 def analyse_noise(
     noise: str | Noise, samples: int = SAMPLES, damping: float | None = None, **parameters: Parameter
 ) -> NoiseAnalysis:

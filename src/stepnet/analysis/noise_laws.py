@@ -13,6 +13,7 @@ import sympy
 from numpy.typing import NDArray
 
 from stepnet.analysis.symbols import exact
+from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.registry import Registry, build, refuse_options
 
@@ -182,6 +183,7 @@ def list_noises() -> list[str]:
     return NOISES.names()
 
 
+@checked
 def get_noise(noise: str | Noise, **parameters: Parameter) -> Noise:
     """By name, with its parameter: `get_noise("stochastic_depth", p=0.2)`."""
     if isinstance(noise, Noise):

@@ -31,6 +31,7 @@ from stepnet.analysis.stability import (
     stable_at,
 )
 from stepnet.analysis.symbols import subject
+from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.schemes import Equation, Scheme
 from stepnet.schemes.arithmetic import Coefficient
@@ -159,11 +160,13 @@ class SchemeAnalysis:
         return f"<analysis of {self.scheme}>"
 
 
+@checked
 def analyse(scheme: str | Scheme, **parameters: Coefficient) -> SchemeAnalysis:
     """Every fact of a scheme: `analyse("lm")` for every k, `analyse("lm", k=-0.5)` for one."""
     return SchemeAnalysis(scheme, **parameters)
 
 
+@checked
 def order(scheme: str | Scheme, against: Equation | None = None) -> int:
     """The largest p with a local error of `O(dt^(p+m))` on `mass u^(m) = f(t, u)`, for every smooth system.
 
@@ -174,16 +177,19 @@ def order(scheme: str | Scheme, against: Equation | None = None) -> int:
     return found.order if against is None else found.order_against(against)
 
 
+@checked
 def companion(scheme: str | Scheme) -> sympy.Matrix:
     """The matrix that takes `(u_n, u_{n-1}, …)` to `(u_{n+1}, u_n, …)` on the linear equation."""
     return analyse(scheme).companion
 
 
+@checked
 def amplification(scheme: str | Scheme) -> sympy.Poly:
     """`p(zeta, z)`: the scheme's growth factors at z are the roots of `p(., z)`. For `euler`: `zeta - 1 - z`."""
     return analyse(scheme).amplification
 
 
+@checked
 def zero_stable(scheme: str | Scheme) -> Verdict:
     """The root condition for dt -> 0: True or False, or with a symbol k the set of k for which it holds.
 
@@ -194,6 +200,7 @@ def zero_stable(scheme: str | Scheme) -> Verdict:
     return analyse(scheme).zero_stable
 
 
+@checked
 def stability_interval(scheme: str | Scheme) -> sympy.Expr:
     """The largest x with `-x < z < 0` stable: an exact number; `oo` when the whole negative axis is.
 
@@ -204,26 +211,31 @@ def stability_interval(scheme: str | Scheme) -> sympy.Expr:
     return analyse(scheme).stability_interval
 
 
+@checked
 def imaginary_limit(scheme: str | Scheme) -> sympy.Expr:
     """The largest y with `z = i s` stable for all `0 < s < y`: what a pure oscillation allows."""
     return analyse(scheme).imaginary_limit
 
 
+@checked
 def stable(scheme: str | Scheme, at: sympy.Expr | complex) -> bool:
     """The root condition at one `z`, exactly; with a symbol k (which `at` may contain), for almost every k."""
     return analyse(scheme).stable(at)
 
 
+@checked
 def growth(scheme: str | Scheme, values: ArrayLike) -> Array:
     """The largest |root| of the amplification polynomial at each z: the asymptotic growth factor of one step."""
     return analyse(scheme).growth(values)
 
 
+@checked
 def stability_region(scheme: str | Scheme, extent: tuple[float, float, float, float] = EXTENT, n: int = 201) -> Region:
     """The largest |root| on an n by n grid over `extent = (left, right, bottom, top)`, for plotting."""
     return analyse(scheme).stability_region(extent, n)
 
 
+@checked
 def modified_equation(
     scheme: str | Scheme, terms: int = 2, form: Form | None = None
 ) -> sympy.Eq | tuple[sympy.Eq, ...]:
@@ -237,6 +249,7 @@ def modified_equation(
     return analyse(scheme).modified_equation(terms, form)
 
 
+@checked
 def between_states(scheme: str | Scheme) -> bool:
     """Whether the step evaluates f elsewhere than at a state, as `f((u_n + u_{n-1})/2)` or a Runge–Kutta stage does."""
     return analyse(scheme).between_states

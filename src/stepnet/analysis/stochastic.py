@@ -18,6 +18,7 @@ import sympy
 from stepnet.analysis.noise_laws import Noise, Parameter, Time, get_noise, number
 from stepnet.analysis.notation import plain
 from stepnet.analysis.symbols import dt
+from stepnet.arguments import checked
 from stepnet.schemes import LM, Euler, Point, Scheme, advance, combine
 from stepnet.schemes.arithmetic import Coefficient, State
 from stepnet.schemes.core import RightHandSide
@@ -100,6 +101,7 @@ def right_hand_sides(noise: Noise) -> tuple[sympy.Symbol, ...]:
     return (sympy.Symbol("f"),) if noise.branches == 1 else sympy.symbols("f1 f2")
 
 
+@checked
 def stochastic_equation(
     noise: str | Noise, damping: Coefficient | None = None, **parameters: Parameter
 ) -> StochasticEquation:

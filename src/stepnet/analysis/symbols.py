@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import sympy
 
+from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.schemes import LinearMultistep, Scheme, get_scheme
 from stepnet.schemes.arithmetic import Coefficient, is_tensor
@@ -46,6 +47,7 @@ def exact(c: Coefficient) -> Coefficient:
     return simple if abs(simple - Fraction(value)) <= abs(value) * 2**-52 else Fraction(repr(value))
 
 
+@checked
 def is_symbolic(scheme: str | Scheme) -> bool:
     """Whether analysis leaves the scheme's `k` a symbol: true of the name "lm", not of `get_scheme("lm", k=-0.5)`."""
     return bool(getattr(subject(scheme).k, "free_symbols", ()))

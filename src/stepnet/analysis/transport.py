@@ -16,6 +16,7 @@ import sympy
 from stepnet.analysis.power_series import log, of_shifts
 from stepnet.analysis.stability import Array
 from stepnet.analysis.symbols import dt
+from stepnet.arguments import checked
 from stepnet.errors import UserError
 
 c, dx, r, x, t = sympy.symbols("c dx r x t")
@@ -39,6 +40,7 @@ LAX_FRIEDRICHS = Stencil("Lax-Friedrichs", {1: (1 + r) / 2, -1: (1 - r) / 2})
 LAX_WENDROFF = Stencil("Lax-Wendroff", {1: (r**2 + r) / 2, 0: 1 - r**2, -1: (r**2 - r) / 2})
 
 
+@checked
 def modified_transport(stencil: Stencil, terms: int = 1) -> sympy.Eq:
     """`u_t - c u_x = ` the first non-zero corrections, with `r = c dt/dx` kept as a symbol."""
     correction = sum(_in_steps(coefficient, n) * u.diff(x, n) for n, coefficient in corrections(stencil, terms))

@@ -30,6 +30,7 @@ from stepnet.analysis.stochastic import (
     stochastic_equation,
     stochastic_step,
 )
+from stepnet.arguments import checked
 from stepnet.errors import UserError, check_count
 from stepnet.schemes import Scheme, get_scheme
 from stepnet.schemes.arithmetic import State
@@ -87,6 +88,7 @@ class WeakOrder:
         return f"{self.slope:.3f} ± {math.ceil(1000 * self.interval) / 1000:.3f}"  # never narrower than it is
 
 
+@checked
 def weak_error(
     noise: str | Noise,
     steps: int,
@@ -112,6 +114,7 @@ def weak_error(
     return WeakError(dt, found - wanted, CONFIDENCE * float(np.hypot(deviation, uncertainty)))
 
 
+@checked
 def weak_order(
     noise: str | Noise,
     moment: int = 1,

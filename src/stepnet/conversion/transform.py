@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 from torch import Tensor, nn
 
+from stepnet.arguments import checked
 from stepnet.conversion.chains import Chain, Selection, candidates, is_transition, select
 from stepnet.conversion.record import forget_conversion, record_of, remember_conversion
 from stepnet.conversion.report import Conversion
@@ -29,6 +30,7 @@ REPORT = "step_conversion"  # the attribute of a converted network that tells wh
 TRAJECTORY = "trajectory"  # and the one that gives its states
 
 
+@checked
 def convert(
     model: Model,
     scheme: str | Scheme = "lm",
@@ -75,6 +77,7 @@ def convert(
     return model
 
 
+@checked
 def revert(model: Model) -> Model:
     """Give back the original network, in place: the same modules, their own classes, without coefficients."""
     steps = [module for module in model.modules() if isinstance(module, ConvertedStep)]

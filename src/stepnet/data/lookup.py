@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
+from stepnet.arguments import checked
 from stepnet.data.datasets import DATA_SETS, Data, data_root
 from stepnet.data.folders import folder_data
 from stepnet.data.given import Indexable, given_data
 from stepnet.errors import UserError, check_count
 from stepnet.files import printable
 
-AnyData: TypeAlias = "str | os.PathLike[str] | Data | Indexable | Sequence[Indexable]"
+if TYPE_CHECKING:
+    AnyData: TypeAlias = str | os.PathLike[str] | Data | Indexable | Sequence[Indexable]
+else:
+    AnyData = object  # what is none of these is told more than that
 
 
+@checked
 def get_data(
     data: AnyData,
     root: str | os.PathLike[str] | None = None,

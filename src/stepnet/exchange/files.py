@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.exchange.description import Description, Preprocessing, decode, describe_network, encode
 from stepnet.exchange.legacy import describe_old_run
@@ -37,6 +38,7 @@ class Opened(NamedTuple):
     description: Description
 
 
+@checked
 def load(where: Location, model: str | nn.Module | None = None, **options: Any) -> nn.Module:
     """The network in a file, a run's folder, on the hub, or by the name of its pretrained weights, ready for use.
 
@@ -54,6 +56,7 @@ def load(where: Location, model: str | nn.Module | None = None, **options: Any) 
     return attach(rebuild(description, weights, where), description)
 
 
+@checked
 def save(
     network: nn.Module,
     path: Location,

@@ -7,6 +7,8 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
+from stepnet.arguments import checked
+
 
 @runtime_checkable
 class HasCoefficients(Protocol):
@@ -17,6 +19,7 @@ class HasCoefficients(Protocol):
         ...
 
 
+@checked
 def coefficients(model: nn.Module) -> dict[str, float | list[float]]:
     """`k_n` by the name of its layer, in order of depth: a float each, or one for each channel."""
     found: dict[str, float | list[float]] = {}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar, Unpack
 
+from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.nets.options import ModelOptions
 from stepnet.nets.origin import remember_origin
@@ -33,6 +34,7 @@ class Entry:
 MODELS: Registry[Entry] = Registry("model")
 
 
+@checked
 def register_model(
     name: str, *, family: str, scheme: str = "euler", image_size: int = 32, num_classes: int = 10
 ) -> Callable[[Builder], Builder]:
@@ -45,6 +47,7 @@ def register_model(
     return register
 
 
+@checked
 def create_model(name: str, pretrained: bool = False, **options: Unpack[ModelOptions]) -> Network:
     """Build a network: `create_model("resnet20", scheme="lm", num_classes=10, in_channels=3)`.
 
@@ -64,6 +67,7 @@ def create_model(name: str, pretrained: bool = False, **options: Unpack[ModelOpt
     return remember_origin(network, model, options)
 
 
+@checked
 def list_models(pattern: str = "*") -> list[str]:
     """The names that match a shell pattern."""
     return MODELS.names(pattern)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stepnet.arguments import checked
 from stepnet.errors import UserError, check_count
 from stepnet.schemes.arithmetic import State, is_finite, is_tensor
 from stepnet.schemes.core import RightHandSide, Scheme, march
@@ -23,6 +24,7 @@ class Trajectory(NamedTuple):
     u: State
 
 
+@checked
 def solve(
     f: Callable[..., Any] | tuple[Callable[..., Any], ...],
     u0: State,
@@ -110,6 +112,11 @@ def _check_equation(scheme: Scheme, f: Any, u0: State) -> None:
     if parts != [2 if equation.partitioned else 1] * 2:
         wanted = "a pair (f, g) and a pair (X, Y)" if equation.partitioned else "one f and one array"
         raise UserError(f"scheme {scheme.name!r} solves {equation}: expected {wanted}")
+    first = u0[0] if isinstance(u0, tuple) else u0
+    if not is_tensor(first) and any(map(is_tensor, vars(scheme).values())):
+        raise UserError(
+            f"scheme {scheme!r} has a tensor for a coefficient, and u0 is an array: take one kind"
+        )
     mass = equation.mass
     if bool((mass == 0).any() if isinstance(mass, np.ndarray) or is_tensor(mass) else mass == 0):
         raise UserError(f"scheme {scheme} is consistent with {equation}, which has no solution to march to")

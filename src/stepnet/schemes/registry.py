@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.registry import Registry, build, refuse_options
 from stepnet.schemes.core import Scheme
@@ -17,6 +18,7 @@ SCHEMES: Registry[Callable[..., Scheme]] = Registry("scheme")
 _families: dict[str, Callable[..., Scheme]] = {}
 
 
+@checked
 def register_scheme(name: str, *, aliases: tuple[str, ...] = ()) -> Callable[[Factory], Factory]:
     """Class decorator: make a scheme known under `name` and `aliases`, everywhere at once."""
 
@@ -34,6 +36,7 @@ def register_family(prefix: str, make: Callable[[int], Scheme]) -> None:
     _families[prefix] = make
 
 
+@checked
 def get_scheme(name: str | Scheme, **parameters: Any) -> Scheme:
     """The scheme of that name or alias, built with its parameters: `get_scheme("lm", k=-0.5)`.
 
@@ -58,6 +61,7 @@ def get_scheme(name: str | Scheme, **parameters: Any) -> Scheme:
     return scheme
 
 
+@checked
 def list_schemes(pattern: str = "*") -> list[str]:
     """The registered names that match a shell pattern, in order of registration."""
     return SCHEMES.names(pattern)

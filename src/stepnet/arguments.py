@@ -1,0 +1,132 @@
+"""Arguments of public functions are checked against their annotations: one mechanism, at the boundary.
+
+Inside the house types are mypy's affair. At its door stands whoever has no type checker: a wrong argument is told in
+one line, by its name, its value and what was expected, before anything is built.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import functools
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable, Collection, Mapping
+from numbers import Complex, Integral, Real
+from typing import Any, Literal, ParamSpec, TypeVar, Union
+
+from stepnet.errors import UserError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+NUMBERS = {int: Integral, float: Real, complex: Complex}  # numpy's too, and no truth values
+
+WORDS = {int: "a whole number", float: "a number", complex: "a number", str: "a str", bool: "True or False"}
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, which refuses arguments that are not what its annotations say."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def checking(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            kind = signature.parameters[name].kind
+            hint = _hints(function).get(name, Any)
+            values = value if kind is inspect.Parameter.VAR_POSITIONAL else (value,)
+            if kind is not inspect.Parameter.VAR_KEYWORD and not all(fits(each, hint) for each in values):
+                raise UserError(f"{name} = {shown(value)}: expected {told(hint)} in {function.__name__}(…)")
+        return function(*args, **kwargs)
+
+    return checking
+
+
+def fits(value: object, hint: Any) -> bool:
+    """Whether a value is one of a type; what cannot be decided here is taken for right."""
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if hint in (Any, object):
+        return True
+    if hint is None or hint is type(None):
+        return value is None
+    if origin in (Union, types.UnionType):
+        return any(fits(value, part) for part in parts)
+    if origin is Literal:
+        return any(value == part and type(value) is type(part) for part in parts)
+    if isinstance(hint, TypeVar):
+        return fits(value, hint.__bound__ or Any)
+    if hint in NUMBERS:
+        return isinstance(value, NUMBERS[hint]) and not isinstance(value, bool)
+    kind = origin or hint
+    if kind is collections.abc.Callable:
+        return callable(value)
+    if not isinstance(kind, type) or _is_silent_protocol(kind):
+        return True
+    if isinstance(value, str) and kind is not str and issubclass(kind, collections.abc.Collection):
+        return False  # a str is a sequence of str, and never meant as one
+    return isinstance(value, kind) and _contents_fit(value, parts)
+
+
+def told(hint: Any) -> str:
+    """A type in words that a message can hold."""
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if hint is None or hint is type(None):
+        return "None"
+    if origin in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(map(told, parts)))
+    if isinstance(hint, TypeVar):
+        return told(hint.__bound__)
+    if origin is Literal:
+        return " or ".join(map(repr, parts))
+    if hint in WORDS:
+        return WORDS[hint]
+    kind = origin or hint
+    if kind is collections.abc.Callable:
+        return "a function"
+    name = str(getattr(kind, "__name__", kind))
+    holds = isinstance(kind, type) and issubclass(kind, collections.abc.Collection)
+    inner = " or ".join(dict.fromkeys(told(part) for part in parts if part is not Ellipsis)) if holds else ""
+    return f"{name} of {inner}" if inner else f"a {name}"
+
+
+def shown(value: object) -> str:
+    """A value, short enough for one line, whatever its own `repr` does."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # a stranger's object
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:50]}… ({type(value).__name__})"
+
+
+def _contents_fit(value: object, parts: tuple[Any, ...]) -> bool:
+    """The entries of a list, tuple, set or dict; those of other collections are not looked at."""
+    if not parts or not isinstance(value, list | tuple | set | frozenset | dict):
+        return True
+    if isinstance(value, Mapping):
+        return all(fits(key, parts[0]) and fits(inner, parts[-1]) for key, inner in value.items())
+    if isinstance(value, tuple) and len(parts) > 1 and parts[-1] is not Ellipsis:
+        return len(value) == len(parts) and all(map(fits, value, parts))
+    return len(parts) > 2 or all(fits(inner, parts[0]) for inner in typing.cast("Collection[object]", value))
+
+
+def _is_silent_protocol(kind: type) -> bool:
+    """A protocol that `isinstance` cannot be asked about."""
+    return getattr(kind, "_is_protocol", False) and not getattr(kind, "_is_runtime_protocol", False)
+
+
+@functools.cache
+def _hints(function: Callable[..., object]) -> dict[str, Any]:
+    """The annotations as types; one whose names are imported for type checkers only is looked up, or left out."""
+    known = dict(vars(sys.modules[function.__module__]))
+    if "torch" in sys.modules:
+        known.setdefault("torch", sys.modules["torch"])
+    hints = {}
+    for name, annotation in function.__annotations__.items():
+        try:
+            hints[name] = eval(annotation, known) if isinstance(annotation, str) else annotation
+            if isinstance(hints[name], str):  # an alias that is a string
+                hints[name] = eval(hints[name], known)
+        except (NameError, AttributeError, TypeError, SyntaxError):
+            continue
+    return hints
