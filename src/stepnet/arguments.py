@@ -63,7 +63,9 @@ def fits(value: object, hint: Any) -> bool:
         return callable(value)
     if not isinstance(kind, type) or _is_silent_protocol(kind):
         return True
-    if isinstance(value, str) and kind is not str and issubclass(kind, collections.abc.Collection):
+    if kind is collections.abc.Sequence and hasattr(value, "ndim"):  # an array or a tensor
+        return bool(value.ndim == 1)
+    if isinstance(value, str | bytes) and kind not in (str, bytes) and issubclass(kind, collections.abc.Collection):
         return False  # a str is a sequence of str, and never meant as one
     return isinstance(value, kind) and _contents_fit(value, parts)
 
@@ -87,7 +89,8 @@ def told(hint: Any) -> str:
     name = str(getattr(kind, "__name__", kind))
     holds = isinstance(kind, type) and issubclass(kind, collections.abc.Collection)
     inner = " or ".join(dict.fromkeys(told(part) for part in parts if part is not Ellipsis)) if holds else ""
-    return f"{name} of {inner}" if inner else f"a {name}"
+    count = f"{len(parts)}, each " if kind is tuple and Ellipsis not in parts else ""
+    return f"a {name} of {count}{inner}" if inner else f"a {name}"
 
 
 def shown(value: object) -> str:

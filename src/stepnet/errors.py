@@ -6,12 +6,20 @@ import difflib
 from collections.abc import Iterable
 from numbers import Integral
 
+LONGEST = 800  # characters of a message
+MOST = 2**31 - 1  # of anything that is counted
+
 
 class UserError(ValueError):
     """A mistake in what was asked for: the value, what was expected, what to do.
 
-    The command line prints it without a traceback and exits with code 2.
+    The command line prints it without a traceback and exits with code 2. Whatever values it holds, it is one line, and
+    not an endless one.
     """
+
+    def __init__(self, message: str) -> None:
+        line = message if message.isprintable() else " ".join(message.split())
+        super().__init__(line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}")
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:
@@ -28,11 +36,11 @@ def nearest(name: object, known: Iterable[str], cutoff: float = 0.5) -> str:
     return f"did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
-def check_count(what: str, value: object, least: int = 1, most: int | None = None) -> None:
+def check_count(what: str, value: object, least: int = 1, most: int = MOST) -> None:
     """Refuse what is no whole number from `least` up, to `most` where there is a limit."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
         raise UserError(f"{what} = {value!r}: expected a whole number from {least} up")
-    if most is not None and int(value) > most:
+    if int(value) > most:
         raise UserError(f"{what} = {value!r}: expected a whole number from {least} to {most}")
 
 

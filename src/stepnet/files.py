@@ -67,6 +67,11 @@ def reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
 
 
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder of that name; a name that is too long or holds a zero byte is none."""
+    return os.path.isdir(path)  # noqa: PTH112  (pathlib raises on such names)
+
+
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """A temporary path to write to; it becomes `path` when the block ends, and vanishes if the block fails.
@@ -75,6 +80,8 @@ def whole_file(path: Path) -> Iterator[Path]:
     """
     partial = None
     try:
+        if "\0" in str(path):
+            raise OSError(errno.EINVAL, "a zero byte in its name")
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}-", suffix=PARTIAL, dir=path.parent)
         os.close(handle)

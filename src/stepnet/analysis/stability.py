@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from stepnet.analysis.locus import between, bounded, critical_values, mirror
 from stepnet.analysis.symbols import is_rational, vanishes, z, zeta
-from stepnet.errors import UserError
+from stepnet.errors import UserError, check_count
 
 Array: TypeAlias = NDArray[np.float64]
 Verdict: TypeAlias = bool | sympy.Set  # whether it holds, or the set of k for which it does
@@ -86,7 +86,10 @@ def stable_at(polynomial: sympy.Poly, at: sympy.Expr | complex, zero_stable: Ver
 def largest_root(polynomial: sympy.Poly, values: ArrayLike) -> Array:
     """The largest |root| of the amplification polynomial at each z: the asymptotic growth factor of one step."""
     in_zeta = sympy.Poly(polynomial.as_expr(), zeta)
-    at = np.asarray(values, dtype=complex)
+    try:
+        at = np.asarray(values, dtype=complex)
+    except (TypeError, ValueError):
+        raise UserError(f"values = {values!r}: expected complex numbers z = lambda dt") from None
     columns = [np.broadcast_to(sympy.lambdify(z, c, "numpy")(at), at.shape) for c in in_zeta.all_coeffs()]
     degree = len(columns) - 1
     matrix = np.zeros((*at.shape, degree, degree), dtype=complex)
@@ -102,8 +105,7 @@ def largest_root(polynomial: sympy.Poly, values: ArrayLike) -> Array:
 
 def region_on_grid(growth: Callable[[ArrayLike], Array], extent: tuple[float, float, float, float], n: int) -> Region:
     """The largest growth factor on an n by n grid over `extent = (left, right, bottom, top)`."""
-    if n < 2:
-        raise UserError(f"n = {n}: a grid needs at least 2 points a side")
+    check_count("n", n, 2, 10_000)
     re, im = np.meshgrid(np.linspace(*extent[:2], n), np.linspace(*extent[2:], n))
     return Region(re, im, growth(re + 1j * im))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import math
 from fractions import Fraction
 
+import numpy as np
 import sympy
 
 from stepnet.arguments import checked
@@ -40,7 +42,7 @@ def exact(c: Coefficient) -> Coefficient:
         return Fraction(int(c.p), int(c.q))
     if isinstance(c, sympy.Expr) and not c.is_Float:
         return c
-    if is_tensor(c) and c.numel() != 1:
+    if (is_tensor(c) or isinstance(c, np.ndarray)) and math.prod(c.shape) != 1:
         raise UserError(f"a coefficient of shape {tuple(c.shape)}: analysis takes one k at a time")
     value = float(c)
     simple = Fraction(value).limit_denominator(10_000)

@@ -12,7 +12,7 @@ from stepnet.data.datasets import DATA_SETS, Data, data_root
 from stepnet.data.folders import folder_data
 from stepnet.data.given import Indexable, given_data
 from stepnet.errors import UserError, check_count
-from stepnet.files import printable
+from stepnet.files import is_folder, printable
 
 if TYPE_CHECKING:
     AnyData: TypeAlias = str | os.PathLike[str] | Data | Indexable | Sequence[Indexable]
@@ -48,7 +48,7 @@ def get_data(
             raise UserError(f"data {name!r} has its own image size and test set: leave image_size and val_share out")
         return DATA_SETS[name](data_root(root))
     folder = Path(name).expanduser()
-    if not _is_folder(folder):
+    if not is_folder(folder):
         if os.sep in name:
             raise UserError(
                 f"{printable(name)} is no folder: expected a folder of images, or a name of `stepnet data list`"
@@ -60,14 +60,7 @@ def get_data(
 def lasting_name(data: str) -> str:
     """The name under which the data set is found from any folder: that of a folder is its whole path."""
     folder = Path(data).expanduser()
-    return str(folder.absolute()) if data not in DATA_SETS and _is_folder(folder) else data
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):  # a name that is too long, or no name at all
-        return False
+    return str(folder.absolute()) if data not in DATA_SETS and is_folder(folder) else data
 
 
 def _unknown(name: str) -> UserError:

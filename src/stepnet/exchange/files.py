@@ -19,6 +19,7 @@ from stepnet.exchange.legacy import describe_old_run
 from stepnet.exchange.preprocess import preprocess
 from stepnet.exchange.rebuild import fill, fitted_options, rebuild
 from stepnet.exchange.transformers_folder import is_converted, load_converted
+from stepnet.files import is_folder
 from stepnet.nets import coefficients, list_models
 from stepnet.nets.pretrained import pretrained_file, split_tag
 from stepnet.tensors import Tensors, checksum, read_tensors, write_tensors
@@ -134,9 +135,9 @@ def file_of(place: Location) -> Path:
         from stepnet.exchange.hub import download
 
         return download(str(place).removeprefix(HUB))
-    if not where.exists() and split_tag(str(place))[0] in list_models():
+    if not os.path.exists(where) and split_tag(str(place))[0] in list_models():  # noqa: PTH110
         return pretrained_file(str(place))
-    if not where.is_dir():
+    if not is_folder(where):
         return where
     for name in (MODEL, LAST):
         if (where / name).is_file():

@@ -7,9 +7,10 @@ and stay plain arithmetic themselves.
 
 from __future__ import annotations
 
-import math
+import cmath
 import sys
 from fractions import Fraction
+from numbers import Complex
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
@@ -100,10 +101,10 @@ def is_finite(value: Coefficient) -> bool:
     if is_tensor(value):
         return bool(value.isfinite().all())
     if isinstance(value, np.ndarray | np.generic):
-        return bool(np.isfinite(value).all())
+        return value.dtype.kind in "biufc" and bool(np.isfinite(value).all())
     if hasattr(value, "free_symbols"):
         return value.is_finite is not False
-    return math.isfinite(value)
+    return isinstance(value, Complex) and cmath.isfinite(value)
 
 
 def _combine_difference(terms: list[tuple[Coefficient, State]]) -> State:

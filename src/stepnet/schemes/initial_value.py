@@ -112,11 +112,6 @@ def _check_equation(scheme: Scheme, f: Any, u0: State) -> None:
     if parts != [2 if equation.partitioned else 1] * 2:
         wanted = "a pair (f, g) and a pair (X, Y)" if equation.partitioned else "one f and one array"
         raise UserError(f"scheme {scheme.name!r} solves {equation}: expected {wanted}")
-    first = u0[0] if isinstance(u0, tuple) else u0
-    if not is_tensor(first) and any(map(is_tensor, vars(scheme).values())):
-        raise UserError(
-            f"scheme {scheme!r} has a tensor for a coefficient, and u0 is an array: take one kind"
-        )
     mass = equation.mass
     if bool((mass == 0).any() if isinstance(mass, np.ndarray) or is_tensor(mass) else mass == 0):
         raise UserError(f"scheme {scheme} is consistent with {equation}, which has no solution to march to")
@@ -126,6 +121,9 @@ def _check_kinds(scheme: Scheme, u0: State) -> None:
     parts = u0 if isinstance(u0, tuple) else (u0,)
     if is_tensor(scheme.k) and not all(map(is_tensor, parts)):
         raise UserError(f"k is a tensor and the state a {type(parts[0]).__name__}: give a number k, or a tensor u0")
+    of_k, of_u = tuple(getattr(scheme.k, "shape", ())), tuple(parts[0].shape)
+    if any(mine not in (1, its) for mine, its in zip(of_k[::-1], of_u[::-1], strict=False)):
+        raise UserError(f"k of shape {of_k} for a state of shape {of_u}: expected one k, or one for each component")
 
 
 def _as_state(u0: Any) -> State:
