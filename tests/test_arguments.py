@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 import numpy as np
 import pytest
@@ -52,13 +52,27 @@ def test_a_wrong_argument_is_told_by_name_value_and_what_was_expected() -> None:
     for call, message in (
         (lambda: example(None, 3), r"model = None: expected a Module in example\(…\)"),  # type: ignore[type-var]
         (lambda: example(network, "3"), r"steps = '3': expected a whole number in example\(…\)"),  # type: ignore[arg-type]
-        (lambda: example(network, 3, "a", 4), r"names = \('a', 4\): expected a str"),  # type: ignore[arg-type]
+        (lambda: example(network, 3, "a", 4), "names = 4: expected a str"),  # type: ignore[arg-type]
         (lambda: example(network, 3, scale="2"), r"scale = '2': expected a number or None"),  # type: ignore[arg-type]
     ):
         with pytest.raises(UserError, match=message):
             call()
     with pytest.raises(TypeError, match="steps"):  # a call that Python itself refuses
         example(network)  # type: ignore[call-arg]
+
+
+class Options(TypedDict, total=False):
+    k: float
+
+
+def test_options_by_name_are_checked_too() -> None:
+    @checked
+    def build(name: str, **options: Unpack[Options]) -> object:
+        return options
+
+    assert build("a", k=1, other="left to the function") == {"k": 1, "other": "left to the function"}  # type: ignore[call-arg]
+    with pytest.raises(UserError, match=r"^k = 'b': expected a number in build\(…\)$"):
+        build("a", k="b")  # type: ignore[arg-type]
 
 
 def test_errors_of_the_function_are_its_own() -> None:

@@ -35,9 +35,16 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         for name, value in signature.bind(*args, **kwargs).arguments.items():
             kind = signature.parameters[name].kind
             hint = _hints(function).get(name, Any)
-            values = value if kind is inspect.Parameter.VAR_POSITIONAL else (value,)
-            if kind is not inspect.Parameter.VAR_KEYWORD and not all(fits(each, hint) for each in values):
-                raise UserError(f"{name} = {shown(value)}: expected {told(hint)} in {function.__name__}(…)")
+            if kind is inspect.Parameter.VAR_KEYWORD:
+                options = _options(hint)
+                each = [(option, inner, options.get(option, Any)) for option, inner in value.items()]
+            else:
+                each = [
+                    (name, inner, hint) for inner in (value if kind is inspect.Parameter.VAR_POSITIONAL else [value])
+                ]
+            for what, inner, wanted in each:
+                if not fits(inner, wanted):
+                    raise UserError(f"{what} = {shown(inner)}: expected {told(wanted)} in {function.__name__}(…)")
         return function(*args, **kwargs)
 
     return checking
@@ -111,6 +118,12 @@ def _contents_fit(value: object, parts: tuple[Any, ...]) -> bool:
     if isinstance(value, tuple) and len(parts) > 1 and parts[-1] is not Ellipsis:
         return len(value) == len(parts) and all(map(fits, value, parts))
     return len(parts) > 2 or all(fits(inner, parts[0]) for inner in typing.cast("Collection[object]", value))
+
+
+def _options(hint: Any) -> dict[str, Any]:
+    """The options by name that `**options: Unpack[Options]` allows; of others nothing is known."""
+    (options,) = typing.get_args(hint) if typing.get_origin(hint) is typing.Unpack else (None,)
+    return typing.get_type_hints(options) if typing.is_typeddict(options) else {}
 
 
 def _is_silent_protocol(kind: type) -> bool:

@@ -69,8 +69,8 @@ def test_imagenet_models_default_to_a_thousand_classes() -> None:
         ("fractalnet20", {"columns": 3}, "takes no option 'columns'"),
         ("fractalnet20", {"drop_path": "a"}, "drop_path = 'a'"),
         ("fractalnet20", {"scheme": "neumann2"}, "would make FractalNet another network"),
-        ("resnet20", {"scheme": ["lm"]}, "scheme is a list"),
-        (3, {}, "model is a int: expected a name"),
+        ("resnet20", {"scheme": ["lm"]}, r"scheme = \['lm'\]: expected a str or a Scheme"),
+        (3, {}, "name = 3: expected a str"),
     ],
 )
 def test_mistakes_in_options_are_told_in_one_line(name: Any, options: dict[str, Any], message: str) -> None:

@@ -67,5 +67,5 @@ def test_a_scheme_of_a_size_that_nobody_can_run_is_refused_at_once(name: str) ->
 
 
 def test_a_scheme_is_a_name_or_a_scheme() -> None:
-    with pytest.raises(UserError, match="scheme is a list"):
+    with pytest.raises(UserError, match="expected a str or a Scheme"):
         get_scheme(["lm"])  # type: ignore[arg-type]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TypeVar, Unpack
 
 from stepnet.arguments import checked
-from stepnet.errors import UserError
 from stepnet.nets.options import ModelOptions
 from stepnet.nets.origin import remember_origin
 from stepnet.nets.pretrained import pretrained_file, split_tag
@@ -55,8 +54,6 @@ def create_model(name: str, pretrained: bool = False, **options: Unpack[ModelOpt
     the package, those of a tag where the name has one (`lm_resnet20.cifar10`): classes and channels are then theirs
     unless given, and for another number of classes the classifier is a new one.
     """
-    if not isinstance(name, str):
-        raise UserError(f"model is a {type(name).__name__}: expected a name")
     model, _ = split_tag(name)
     entry = model_entry(model)
     weights = read_tensors(pretrained_file(name))[0] if pretrained else {}

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from stepnet.arguments import checked
-from stepnet.errors import UserError
 from stepnet.registry import Registry, build, refuse_options
 from stepnet.schemes.core import Scheme
 
@@ -45,8 +44,6 @@ def get_scheme(name: str | Scheme, **parameters: Any) -> Scheme:
     if isinstance(name, Scheme):
         refuse_options(f"scheme {name}", parameters)
         return name
-    if not isinstance(name, str):
-        raise UserError(f"scheme is a {type(name).__name__}: expected a name or a Scheme")
     carry, plus, base = name.partition("+")
     if plus:
         return get_scheme(carry, **{"base": base, **parameters})
