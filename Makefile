@@ -19,7 +19,8 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: install
 	$(BIN)/stepnet scheme lm
-	$(BIN)/stepnet compare resnet20 lm_resnet20 --data digits --seeds 3 --out runs/demo
+	$(BIN)/stepnet compare preact_resnet20 lm_resnet20 --data digits --seeds 3 --out runs/demo
+	@echo "The same blocks under Euler and under LM. Three seeds on 1,797 digits show how to compare; they decide nothing."
 
 check: install
 	$(BIN)/ruff check .
