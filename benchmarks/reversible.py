@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from stepnet import get_scheme
 from stepnet.nets.blocks import PreActivation, basic
-from stepnet.nets.reversible import Coupling, ReversibleStage
+from stepnet.nets.stage import Coupling, Memory, Stage
 from stepnet.timing.harness import Row, Spread, compare
 from stepnet.timing.memory import peak_bytes
 
@@ -55,9 +55,9 @@ class Halves(nn.Module):
         return torch.cat(self.stage(tuple(x.chunk(2, 1))), 1)
 
 
-def stepnet(depth: int, recompute: bool = True) -> nn.Module:
+def stepnet(depth: int, memory: Memory = "reversible") -> nn.Module:
     pairs = [Coupling(half(), half()) for _ in range(depth)]
-    return Halves(ReversibleStage(get_scheme("coupled"), pairs, recompute=recompute))
+    return Halves(Stage(get_scheme("coupled"), pairs, memory=memory))
 
 
 def memcnn(depth: int) -> nn.Module:
@@ -92,7 +92,7 @@ CONTESTANTS: dict[str, Callable[[int], nn.Module]] = {
     "momentumnet": momentumnet,
 }
 STORED: dict[str, Callable[[int], nn.Module]] = {
-    "stored": lambda depth: stepnet(depth, recompute=False),
+    "stored": lambda depth: stepnet(depth, "stored"),
     "stored momentumnet": lambda depth: momentumnet(depth, stored=True),
 }
 

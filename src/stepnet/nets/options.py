@@ -7,6 +7,7 @@ from typing import Any, Literal, TypedDict
 
 from stepnet.nets.blocks import Shortcut
 from stepnet.nets.bounds import BoundOption
+from stepnet.nets.stage import Memory
 from stepnet.schemes import Scheme
 
 
@@ -15,6 +16,7 @@ class ModelOptions(TypedDict, total=False):
 
     num_classes: int
     in_channels: int
+    memory: Memory | None
     scheme: str | Scheme
     dt: float
     # schemes that learn coefficients
@@ -36,8 +38,6 @@ class ModelOptions(TypedDict, total=False):
     drop_path: float
     global_drop: float
     seed: int
-    # RevNet
-    recompute: bool | None
     # DenseNet
     bottleneck: bool
     # Very Deep PolyNet: units of each stage

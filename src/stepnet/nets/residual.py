@@ -17,7 +17,7 @@ from stepnet.nets.blocks import PostActivation, PreActivation, Shortcut, conv, i
 from stepnet.nets.bounds import BoundOption
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.draws import Noise, OwnDraws, zero_gradient
-from stepnet.nets.stage import Gates, SharedTransition, Stage, Transition, check_makes_network, entry_by
+from stepnet.nets.stage import Gates, Memory, SharedTransition, Stage, Transition, check_makes_network, entry_by
 from stepnet.nets.stochastic import StochasticDepth
 from stepnet.nets.trajectories import trajectory
 from stepnet.schemes import Scheme, get_scheme
@@ -113,6 +113,12 @@ class Network(nn.Module, ABC):
     def forward(self, x: Tensor) -> Tensor:
         return self.forward_head(self.forward_features(x))
 
+    def set_memory(self, memory: Memory) -> None:
+        """What a training step keeps for its backward pass: "stored", "recompute", "reversible" or "auto"."""
+        for stage in self.modules():
+            if isinstance(stage, Stage):
+                stage.set_memory(memory)
+
     def trajectory(self, x: Tensor, *args: Any, **options: Any) -> list[list[Any]]:
         """The states `u_0 … u_N` that the call goes through, one list for each stage; pairs for a RevNet."""
         return trajectory(self, x, *args, **options)
@@ -160,6 +166,7 @@ class ResidualNetwork(OwnDraws, Network):
         k_per_channel: bool = False,
         k_bound: BoundOption = None,
         stochastic_depth: float | Mapping[str, Any] | None = None,
+        memory: Memory = "stored",
     ) -> None:
         super().__init__(num_classes, in_channels)
         self.scheme = get_scheme(scheme)
@@ -181,6 +188,7 @@ class ResidualNetwork(OwnDraws, Network):
         if stochastic_depth is not None:
             self.stochastic = StochasticDepth.of(stochastic_depth, self.depth, dt)
             self.seed = self.stochastic.seed
+        self.set_memory(memory)
 
     @property
     def depth(self) -> int:

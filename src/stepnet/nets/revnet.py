@@ -19,8 +19,7 @@ from stepnet.nets.blocks import basic, bottleneck, initialise
 from stepnet.nets.bounds import BoundOption
 from stepnet.nets.registry import register_model
 from stepnet.nets.residual import Backbone, Network
-from stepnet.nets.reversible import ReversibleStage
-from stepnet.nets.stage import CoupledTransition, Coupling, check_makes_network, entry_by
+from stepnet.nets.stage import CoupledTransition, Coupling, Memory, Stage, check_makes_network, entry_by
 from stepnet.schemes import LM, Scheme, get_scheme
 from stepnet.schemes.plan import plan
 
@@ -54,7 +53,7 @@ class RevNet(Network):
         num_classes: int = 10,
         in_channels: int = 3,
         dt: float = 1,
-        recompute: bool | None = None,
+        memory: Memory | None = None,
         k: float | None = None,
         k_per_channel: bool = False,
         k_bound: BoundOption = None,
@@ -64,11 +63,12 @@ class RevNet(Network):
         self.scheme = method.over(get_scheme("coupled")) if type(method) is LM else method
         check_makes_network(self.scheme, pair=True)
         self.stem = backbone.make_stem(in_channels)
+        memory = memory or ("reversible" if self.scheme.invertible else "stored")
         self.stages = nn.ModuleList()
         for index, width in enumerate(backbone.widths):
             units, transition = _units(backbone, index, self.scheme)
             channels = width if k_per_channel else None
-            self.stages.append(ReversibleStage(self.scheme, units, transition, dt, recompute, k, channels, k_bound))
+            self.stages.append(Stage(self.scheme, units, transition, dt, None, k, channels, k_bound, memory))
         self.num_features = 2 * backbone.widths[-1]
         self.norm = nn.BatchNorm2d(self.num_features)
         self.reduction = backbone.reduction

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar, cast
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, TypeVar, cast, get_args
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from stepnet.errors import UserError
+from stepnet.errors import UserError, unknown
 from stepnet.nets.blocks import PreActivation
 from stepnet.nets.bounds import Bound, BoundOption, is_real
 from stepnet.nets.bounds import initial_k as first_k
 from stepnet.nets.cost import KineticCost
+from stepnet.nets.replay import recomputed
+from stepnet.nets.reversible import SPARE_BITS, Chain
 from stepnet.nets.trajectories import Visit, watch_calls
 from stepnet.schemes import LM, Point, Scheme, get_scheme, march
 from stepnet.schemes.arithmetic import Coefficient, State
 from stepnet.schemes.core import RightHandSide, RightHandSides
 from stepnet.schemes.plan import Entry, equation_in_k, plan
 
+# What a training step keeps for its backward pass. stored: all that autograd saves. recompute: the states; the blocks
+# are evaluated again. reversible: the last states; the scheme is run backwards. auto: reversible where the coefficients
+# allow it at no loss, else recompute.
+Memory = Literal["stored", "recompute", "reversible", "auto"]
 Gates = Sequence[Coefficient]
 Pair = tuple[Tensor, Tensor]  # the state (X, Y) of a coupled system
 StateT = TypeVar("StateT", Tensor, Pair)
@@ -98,6 +107,7 @@ class Stage(nn.Module):
         initial_k: float | None = None,
         k_channels: int | None = None,
         k_bound: BoundOption = None,
+        memory: Memory = "stored",
     ) -> None:
         super().__init__()
         check_step_size(dt)
@@ -115,6 +125,34 @@ class Stage(nn.Module):
                 self.k = nn.Parameter(k)
             else:
                 self.k_free = nn.Parameter(self.bound.free(k))
+        self.set_memory(memory)
+
+    def set_memory(self, memory: Memory) -> None:
+        """What training keeps for the backward pass: see `Memory`."""
+        if memory not in get_args(Memory):
+            raise unknown("memory mode", memory, get_args(Memory))
+        if memory == "reversible" and not self.reversible:
+            reason = f"scheme {self.scheme.name!r} has no inverse"
+            if self.scheme.invertible:
+                reason = "a ReLU after each step cannot be undone: take a pre-activation network"
+            raise UserError(f"memory='reversible': {reason}, or memory='recompute'")
+        self.memory: Memory = memory
+
+    @property
+    def reversible(self) -> bool:
+        """Whether its steps can be taken back: the scheme's can, and nothing comes after them."""
+        return self.scheme.invertible and self.after is None
+
+    @property
+    def memory_in_use(self) -> Memory:
+        """The mode of a training step; "auto" chooses from the coefficients as they are now."""
+        if self.memory != "auto":
+            return self.memory
+        if not self.reversible:
+            return "recompute"
+        own = self.coefficients
+        ks = [self.scheme.k] * self.depth if own is None else own.unbind()
+        return "reversible" if sum(map(self.scheme.lost_bits, ks)) <= SPARE_BITS else "recompute"
 
     @property
     def coefficients(self) -> Tensor | None:
@@ -157,6 +195,7 @@ class Stage(nn.Module):
         """
         own = self.coefficients
         owned = own.unbind() if own is not None else () if self.scheme.trainable else None
+        memory = self.memory_in_use if self.training and torch.is_grad_enabled() else "stored"
         fs: list[RightHandSides] = [right_hand_side(block) for block in self.blocks]
         history: tuple[Point, ...] = ()
         if self.transition is not None:
@@ -166,11 +205,21 @@ class Stage(nn.Module):
                 if past is None:
                     raise UserError("this stage also projects the state before x: call it with (x, past)")
                 history = (Point(self.transition.project_past(past)),)
+        if memory == "recompute" or (memory == "reversible" and cost is not None):  # a cost reads every f
+            memory, fs = "recompute", [_recomputing(f, block) for f, block in zip(fs, self.steps, strict=True)]
         if cost is not None:
             fs = [cost.watch(cast(RightHandSide, f), self.dt) for f in fs]
         yield x
         ks = owned if given is None else given
-        yield from march(self.scheme, fs, x, self.dt, ks, gates, self.after, history, self.plan.transition)
+        if memory == "reversible":
+            chain = Chain(_dtype(x))
+            taken = march(
+                self.scheme, fs, x, self.dt, ks, gates, None, history, self.plan.transition, take=chain.advance
+            )
+            for n, u in enumerate(taken, 1):
+                yield chain.given(chain.close(u) if n == self.depth else u)
+        else:
+            yield from march(self.scheme, fs, x, self.dt, ks, gates, self.after, history, self.plan.transition)
 
     def forward(
         self,
@@ -181,12 +230,9 @@ class Stage(nn.Module):
         cost: KineticCost | None = None,
         visit: Visit | None = None,
     ) -> StateT:
-        """The last state; `visit` is called with every state."""
-        for u in self.states(x, past, gates, given, cost):
-            x = u
-            if visit is not None:
-                visit(u)
-        return x
+        """The last state; `visit` is called with every state. What is made again in a backward pass runs eagerly."""
+        last = _last if self.memory == "stored" or not self.training else _last_eagerly
+        return last(self.states(x, past, gates, given, cost), visit)
 
     def watch_states(self, stages: list[list[Tensor]]) -> RemovableHandle:
         """See `stepnet.nets.trajectories`."""
@@ -199,14 +245,48 @@ class Stage(nn.Module):
         if ks is not None and not ks.is_meta:
             values = [f"{value:.4g}" for value in ks.detach().flatten().tolist()]
             told.append("k = " + ", ".join(values if len(values) < 9 else [*values[:3], "…", *values[-3:]]))
-        return ", ".join(told + ([] if self.bound is None else [str(self.bound)]))
+        if self.bound is not None:
+            told.append(str(self.bound))
+        if self.memory != "stored":
+            told.append(f"memory={self.memory}" + (f" ({self.memory_in_use})" if self.memory == "auto" else ""))
+        return ", ".join(told)
+
+
+def _last(states: Iterator[StateT], visit: Visit | None) -> StateT:
+    for u in states:
+        if visit is not None:
+            visit(u)
+    return u
+
+
+_last_eagerly = torch.compiler.disable(_last)  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class BlockSide:
+    """A block as `rhs(u, c, i)`: a network has no clock, so `c` is not used."""
+
+    module: nn.Module
+
+    def __call__(self, u: State, c: Coefficient, i: int, /) -> State:
+        return self.module(u, i)
 
 
 def right_hand_side(block: nn.Module) -> RightHandSides:
-    """A block as `rhs(u, c, i)`, a coupling as a pair of them: a network has no clock, so `c` is not used."""
-    if isinstance(block, Coupling):
-        return lambda u, c, i: block.f(u, i), lambda u, c, i: block.g(u, i)
-    return lambda u, c, i: block(u, i)
+    """A block as a right-hand side, a coupling as a pair of them."""
+    return (BlockSide(block.f), BlockSide(block.g)) if isinstance(block, Coupling) else BlockSide(block)
+
+
+def _recomputing(rhs: RightHandSides, block: nn.Module) -> RightHandSides:
+    """The same values; what their gradient needs is made again in the backward pass."""
+    if isinstance(rhs, tuple):
+        return tuple(partial(recomputed, f, block) for f in rhs)
+    return partial(recomputed, rhs, block)
+
+
+def _dtype(state: State) -> torch.dtype:
+    part: Tensor = state[0] if isinstance(state, tuple) else state
+    return part.dtype
 
 
 def entry_by(transition: Transition | CoupledTransition | None) -> Entry:

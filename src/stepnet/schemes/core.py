@@ -110,6 +110,21 @@ class Scheme(ABC):
     def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
         """The part of the step that evaluates `f`."""
 
+    @property
+    def invertible(self) -> bool:
+        """Whether a step can be taken back."""
+        return False
+
+    def inverse(
+        self, after: tuple[State, ...], rhs: RightHandSides | None, dt: Coefficient, k: Coefficient, gate: Coefficient
+    ) -> State:
+        """The oldest of the states before a step, from the `steps` newest ones `after` it."""
+        raise TypeError(f"a step of {self.name!r} cannot be taken back")
+
+    def lost_bits(self, k: Coefficient) -> float:
+        """By how many bits an inverse step enlarges rounding."""
+        return 0.0
+
     def starter(self) -> Scheme:
         """The one-step method for the first `steps - 1` steps, which have too little past."""
         return self
@@ -134,6 +149,9 @@ def advance(scheme: Scheme, past: Past, dt: Coefficient = 1, k: Coefficient = No
     return combine((1, carry), (gate, increment))
 
 
+Take: TypeAlias = Callable[[Scheme, Past, Coefficient, Coefficient, Coefficient], State]
+
+
 def march(
     scheme: Scheme,
     fs: Iterable[RightHandSides],
@@ -144,6 +162,7 @@ def march(
     after: Callable[[State], State] | None = None,
     past: Sequence[Point] = (),
     transition: Scheme | None = None,
+    take: Take = advance,
 ) -> Iterator[State]:
     """Yield `u_1, u_2, …`: one step of the scheme for each right-hand side in `fs`.
 
@@ -151,6 +170,7 @@ def march(
     step, the starting ones too, takes the scheme's own `k`. `gates` multiply the increments. `after` acts on
     each new state (the ReLU of post-activation networks). `past` holds the points before `u0`, newest first.
     A `transition` takes the first step instead of the scheme, where that changes the shape; it owns no `k`.
+    `take` is how a step is taken: `advance`, or the same by someone who keeps less of it for a gradient.
     """
     history: Past = tuple(past)
     owned = iter(ks) if ks is not None else None
@@ -160,6 +180,6 @@ def march(
         method = scheme if n > 0 or transition is None else transition
         owns = method is scheme and len(history) == scheme.steps
         k = scheme.k if owned is None else next(owned) if owns else None
-        u = advance(method, history, dt, k, 1 if gates is None else gates[n])
+        u = take(method, history, dt, k, 1 if gates is None else gates[n])
         u = u if after is None else after(u)
         yield u

@@ -8,10 +8,10 @@ forward Euler of the paper's table; that is also what makes it invertible.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from stepnet.schemes.arithmetic import Coefficient, State, combine
-from stepnet.schemes.core import Equation, Past, RightHandSide, Scheme
+from stepnet.schemes.core import Equation, Past, RightHandSide, RightHandSides, Scheme
 from stepnet.schemes.registry import register_scheme
 
 
@@ -34,9 +34,20 @@ class Coupled(Scheme):
         dy = combine((dt, g(combine((1, x), (1, dx)), 1, 0)))
         return dx, dy
 
-    def inverse(self, new: State, pair: tuple[RightHandSide, ...], dt: Coefficient = 1) -> State:
+    @property
+    def invertible(self) -> bool:
+        return True
+
+    def inverse(
+        self,
+        after: tuple[State, ...],
+        rhs: RightHandSides | None,
+        dt: Coefficient = 1,
+        k: Coefficient = None,
+        gate: Coefficient = 1,
+    ) -> State:
         """`(X_n, Y_n)` from `(X_{n+1}, Y_{n+1})`: the same evaluations, taken back in the opposite order."""
-        (f, g), (x, y) = pair, new
+        (f, g), (x, y) = cast("tuple[RightHandSide, RightHandSide]", rhs), after[0]
         y = combine((1, y), (-dt, g(x, 1, 0)))
         x = combine((1, x), (-dt, f(y, 0, 0)))
         return x, y

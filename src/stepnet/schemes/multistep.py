@@ -18,7 +18,7 @@ import numpy as np
 
 from stepnet.errors import UserError
 from stepnet.schemes.arithmetic import Coefficient, State, combine, is_finite, is_number, is_tensor, mix, scale
-from stepnet.schemes.core import Equation, Past, Scheme
+from stepnet.schemes.core import Equation, Past, Point, RightHandSides, Scheme
 from stepnet.schemes.registry import get_scheme, register_scheme
 from stepnet.schemes.runge_kutta import RK4, Euler, Heun
 
@@ -82,6 +82,32 @@ class LinearMultistep(Scheme):
         # An f with weight 0 is never asked for: `combine` drops the term, but only after it was evaluated.
         used = [(b, point) for b, point in zip(beta[1:], past, strict=True) if not is_number(b, 0)]
         return combine(*((scale(_divide(b, alpha[0]), step), point.f) for b, point in used))
+
+    @property
+    def invertible(self) -> bool:
+        """A two-step method that reads `f_n` alone: `u_{n-1}` then stands in the carry only."""
+        return self.steps == 2 and is_number(self._beta[2], 0) and not is_number(self._alpha[2], 0)
+
+    def inverse(
+        self,
+        after: tuple[State, ...],
+        rhs: RightHandSides | None,
+        dt: Coefficient = 1,
+        k: Coefficient = None,
+        gate: Coefficient = 1,
+    ) -> State:
+        """`u_{n-1} = u_n + (u_{n+1} - u_n - gate dt f_n) / w`, where `w` is its weight in the carry: k for `lm`."""
+        new, u = after
+        alpha, _ = self.coefficients(k)
+        increment = 0 if is_number(gate, 0) else self.increment((Point(u, rhs), Point(u)), dt, k)
+        moved = combine((1, new), (-1, u), (-gate, increment))
+        return combine((1, u), (_divide(-alpha[0], alpha[2]), moved))
+
+    def lost_bits(self, k: Coefficient) -> float:
+        alpha, _ = self.coefficients(k)
+        weight = alpha[2] / alpha[0]
+        least = float(weight.detach().abs().min() if is_tensor(weight) else abs(weight))
+        return max(0.0, -math.log2(least)) if least else math.inf
 
     def starter(self) -> Scheme:
         return Start(self)
@@ -160,6 +186,10 @@ class LMOver(LM):
     @property
     def equation(self) -> Equation:
         return replace(self.base.equation, mass=self.mass() * self.base.equation.mass)
+
+    @property
+    def invertible(self) -> bool:
+        return False  # its f are evaluated between the states, which an inverse does not know
 
     def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
         return self.base.increment(past[:1], dt, None)

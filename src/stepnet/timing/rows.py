@@ -88,7 +88,7 @@ def reversible_over_stored(names: Sequence[str], repeats: int, size: int = 16) -
     """A RevNet that recomputes against the same one that stores: time, and the peak of live memory."""
     images, labels = batch(size)
     for name in names:
-        stored, reversible = create_model(name, recompute=False), create_model(name)
+        stored, reversible = create_model(name, memory="stored"), create_model(name)
         ratios, null = compare(
             {"reversible": training_step(reversible, images, labels)}, training_step(stored, images, labels), repeats
         )
