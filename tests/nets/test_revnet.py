@@ -100,8 +100,8 @@ def test_compile_and_export_agree_in_evaluation() -> None:
 
 
 def test_what_cannot_be_is_refused_in_one_line() -> None:
-    with pytest.raises(UserError, match="'lm' does not advance a pair"):
-        create_model("revnet38", scheme="lm")
+    with pytest.raises(UserError, match="'heun' does not advance a pair"):
+        create_model("revnet38", scheme="heun")
     with pytest.raises(UserError, match="use a revnet model"):
         create_model("resnet20", scheme="coupled")
     with pytest.raises(UserError, match="expected \\[batch, 3, height, width\\]"):
