@@ -81,3 +81,12 @@ def test_a_network_by_rk4_is_drawn_stage_by_stage_with_its_weights() -> None:
     assert found[0] == "rk4"
     assert found.count("$f_{1}$") == 3 * 4
     assert found.count("$1/3$") == 2 * (3 + 2 + 2)  # a transition is an Euler step
+
+
+def test_lm_on_a_pair_shows_its_k_on_both_rails() -> None:
+    torch.manual_seed(0)
+    model = create_model("lm_revnet38")
+    found = written(plot_network(model))
+    for n, k in zip((1, 2), model.stages[0].k.tolist(), strict=True):
+        assert found.count(f"$k_{{{n}}} = {k:.3f}$") == 2
+    assert found.count("+") >= 2  # g reads X_n + f

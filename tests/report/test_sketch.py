@@ -46,7 +46,10 @@ class ForwardPair(Scheme):
 
 def test_a_forward_pair_and_the_coupled_scheme_come_out_different() -> None:
     forward, coupled = (sketch_stage(scheme, 1).steps[0] for scheme in (ForwardPair(), get_scheme("coupled")))
-    assert coupled.couples_new and not forward.couples_new
+    assert (coupled.g_reads, forward.g_reads) == ("new", "old")
+    lm = sketch_stage(get_scheme("lm+coupled"), 2, ks=[-0.1]).steps[1]
+    assert lm.g_reads == "predicted"  # X_n + dt f: the new X has k X_{n-1} besides
+    assert lm.states == ((0, 1 - k), (1, k))
 
 
 def test_every_k_of_a_network_is_shown() -> None:

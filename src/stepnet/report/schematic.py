@@ -19,10 +19,12 @@ from stepnet.report.inside import COLUMN, draw_inside, headroom
 from stepnet.report.sketch import NetworkSketch, StageSketch, Step, sketch, weight_text
 from stepnet.report.strokes import (
     BOX,
+    JOIN,
     RADIUS,
     draw_arc,
     draw_arrow,
     draw_box,
+    draw_join,
     draw_label,
     draw_state,
     draw_text,
@@ -197,10 +199,26 @@ def _draw_pair(axes: Axes, row: _Row) -> None:
         draw_arrow(axes, reads, box, shrink=(RADIUS, 0.46))
         draw_arrow(axes, box, (end, high), shrink=(0.46, RADIUS))
         draw_box(axes, box, f"$f_{{{n}}}$")
-        if row.stage.steps[n].couples_new:
+        step = row.stage.steps[n]
+        if step.g_reads == "new":
             draw_arrow(axes, (end, high - RADIUS), (end, row.y + BOX[1] / 2))
-        else:  # both read the old pair
+        elif step.g_reads == "old":  # both read the old pair
             draw_arrow(axes, (start, high), (end, row.y), shrink=(RADIUS, 0.46))
+        else:
+            join = (end - 0.45, row.y + 0.47)
+            draw_arrow(axes, (start, high), join, shrink=(RADIUS, JOIN))
+            draw_arrow(axes, (box[0] + BOX[0] / 2, row.y + 0.1), join, shrink=(0, JOIN))
+            draw_arrow(axes, join, (end - 0.2, row.y + BOX[1] / 2), shrink=(JOIN, 0))
+            draw_join(axes, join)
+        for lag, weight in step.states:
+            text = weight_text(weight, n, step.k)
+            for rail, side in ((high, 1), (low, -1)):
+                if lag == 0:
+                    draw_text(axes, (0.5 * (start + end), rail + 0.18 * side), text, QUIET, 7.5)
+                else:
+                    source, foot = row.at(n - lag), rail + side * RADIUS
+                    draw_arc(axes, (source + 0.08, foot), (end - 0.08, foot), 1.05 * side, ACCENT)
+                    draw_label(axes, (0.5 * (source + end), foot + 0.79 * side), text)
         draw_arrow(axes, (end, row.y - BOX[1] / 2), (end, low + RADIUS))
         draw_box(axes, (end, row.y), f"$g_{{{n}}}$")
     for node, x in row.x.items():
@@ -227,7 +245,9 @@ def _ends(count: int, shown: int) -> list[int | None]:
 
 
 def _above(stage: StageSketch) -> float:
-    return RAIL + RADIUS + 0.5 if stage.pair else 1.45 + 0.75 * max(headroom(step.wiring) for step in stage.steps)
+    if stage.pair:
+        return RAIL + RADIUS + (1.1 if any(lag for step in stage.steps for lag, _ in step.states) else 0.5)
+    return 1.45 + 0.75 * max(headroom(step.wiring) for step in stage.steps)
 
 
 def _height(stage: StageSketch) -> float:

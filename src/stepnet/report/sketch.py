@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -21,6 +21,7 @@ from stepnet.report.wiring import PLAIN, Anatomy, Wiring, states_and_slopes, wir
 from stepnet.schemes import Scheme
 from stepnet.schemes.plan import Entry, PlannedStep, Quantity, k, plan
 
+GReads = Literal["old", "new", "predicted"]  # X_n, X_{n+1}, or X_n + dt f where the new X is still another sum
 Weights = tuple[tuple[int, Any], ...]  # (how many steps back, weight)
 
 
@@ -32,7 +33,7 @@ class Step:
     slopes: Weights  # of older steps; what this step evaluates stands in its wiring
     wiring: Wiring
     k: float | None = None  # the step's own coefficient; the mean where there is one for each channel
-    couples_new: bool = False  # of a pair: g reads the new X
+    g_reads: GReads = "old"  # of a pair
 
 
 @dataclass(frozen=True)
@@ -113,8 +114,14 @@ def _step(step: PlannedStep, n: int, block: Anatomy, k: float | None, step_size:
         tuple((n - place, weight) for place, weight in sorted(terms, reverse=True))
         for terms in states_and_slopes(found.result)
     )
-    couples_new = any(e.result == Quantity("g", n) and e.argument == step.new[0] for e in step.evaluations)
-    return Step(states, slopes, found, k, couples_new)
+    return Step(states, slopes, found, k, _g_reads(step, n))
+
+
+def _g_reads(step: PlannedStep, n: int) -> GReads:
+    argument = next((e.argument for e in step.evaluations if e.result == Quantity("g", n)), None)
+    if argument is None or all(quantity == Quantity("X", n) for quantity, _ in argument):
+        return "old"
+    return "new" if argument == step.new[0] else "predicted"
 
 
 def _stages(model: nn.Module) -> Iterator[StageSketch]:
