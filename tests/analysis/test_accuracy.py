@@ -98,7 +98,7 @@ def test_a_slope_needs_errors_above_rounding_and_a_number_for_k():
         empirical_order(get_scheme("lm", k=sympy.Symbol("k")))
 
 
-@pytest.mark.parametrize("name", ["lm+neumann2", "lm+heun", "lm+fractal3", "lm+picard3", "lm+rk4"])
+@pytest.mark.parametrize("name", ["lm+neumann2", "lm+heun", "lm+fractal3", "lm+picard3", "lm+rk4", "lm+coupled"])
 @pytest.mark.parametrize("k", [-0.4, 0.3])
 def test_lm_over_a_one_step_method_has_the_order_that_runs_have(name, k):
     """LM's carry over any increment: order 1 against `(1 + k) u' = f`, for every k but 0."""

@@ -93,14 +93,14 @@ def _problem(equation: Equation) -> tuple[tuple[Field, ...], tuple[Array, ...]]:
 def _reference(method: Scheme, fs: tuple[Field, ...], start: tuple[Array, ...]) -> Array:
     from scipy.integrate import solve_ivp
 
-    equation, size = method.equation, len(start[0])
+    equation, size, mass = method.equation, len(start[0]), float(method.equation.mass)
     if equation.partitioned:
         y0 = np.concatenate(start)
 
         def system(t: float, y: Array) -> Array:
-            return np.concatenate([fs[0](t, y[size:]), fs[1](t, y[:size])])
+            return np.concatenate([fs[0](t, y[size:]), fs[1](t, y[:size])]) / mass
     else:
-        mass, velocity = float(equation.mass), np.broadcast_to(method.velocity, start[0].shape)
+        velocity = np.broadcast_to(method.velocity, start[0].shape)
         y0 = np.concatenate([start[0], *([velocity] * (equation.derivative - 1))])
 
         def system(t: float, y: Array) -> Array:
