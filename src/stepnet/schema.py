@@ -9,18 +9,42 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import yaml
 
 from stepnet.errors import UserError, nearest
+from stepnet.files import read_file
 
 T = TypeVar("T")
+LARGEST = 2**26  # bytes of the text files of a run
 
 
 def at_least(least: float) -> msgspec.Meta:
     """The range of a number, in an annotation."""
     return msgspec.Meta(ge=least)
+
+
+def read_yaml(path: Path, what: str) -> object:
+    """What a YAML file holds; `what` opens the line for one that cannot be read.
+
+    Aliases are refused: ten lines in which each list holds the one before ten times stand for ten thousand million
+    values, and whoever looks at them all never ends.
+    """
+    try:
+        return yaml.load(read_file(path, LARGEST), _WithoutAliases)
+    except (UserError, ValueError, RecursionError, yaml.YAMLError) as error:
+        told = str(error) if isinstance(error, UserError) else type(error).__name__
+        raise UserError(f"{what} ({told})") from None
+
+
+class _WithoutAliases(yaml.SafeLoader):
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise UserError("it holds an alias, *NAME: write its value out")
+        return super().compose_node(parent, index)
 
 
 def read_as(kind: type[T], values: object, what: str) -> T:

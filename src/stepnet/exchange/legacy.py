@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from stepnet.data import Data, get_data
 from stepnet.errors import UserError, first_line
 from stepnet.exchange.description import Conversion, Description, Training
 from stepnet.exchange.preprocess import prepared_like
 from stepnet.exchange.rebuild import fitted_options
+from stepnet.files import read_file
+from stepnet.schema import LARGEST, read_yaml
 from stepnet.tensors import Tensors
 
 
@@ -68,18 +69,11 @@ def describe_old_run(path: Path, weights: Tensors, header: Mapping[str, str]) ->
 
 
 def _config(path: Path) -> OldConfig:
-    values = _yaml(path)
+    values = read_yaml(path, f"{path}: not the config of a stepnet run")
     try:
         return msgspec.convert(values, OldConfig)
     except msgspec.ValidationError as error:
         raise UserError(f"{path}: not the config of a stepnet run ({first_line(error)})") from None
-
-
-def _yaml(path: Path) -> object:
-    try:
-        return yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"{path}: not the file of a stepnet run ({first_line(error)})") from None
 
 
 def _data(config: OldConfig) -> Data | None:
@@ -100,12 +94,12 @@ def _epochs(header: Mapping[str, str], best: bool) -> int:
 def _test_error(path: Path, epochs: int) -> float | None:
     """After so many epochs."""
     try:
-        line = json.loads(path.read_text().splitlines()[epochs - 1])
+        line = json.loads(read_file(path, LARGEST).splitlines()[epochs - 1])
         return float(line["test_error"]) if line["epoch"] == epochs - 1 else None
-    except (OSError, ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return None
 
 
 def _environment(path: Path, key: str) -> str:
-    found = _yaml(path) if path.exists() else {}
+    found = read_yaml(path, f"{path}: not the file of a stepnet run") if path.exists() else {}
     return str(found.get(key, "")) if isinstance(found, dict) else ""

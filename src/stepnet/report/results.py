@@ -14,8 +14,9 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from stepnet.errors import UserError
-from stepnet.files import whole_file
+from stepnet.files import read_file, whole_file
 from stepnet.report.paper import Row
+from stepnet.schema import LARGEST
 from stepnet.training.recipes import recipe_name
 
 if TYPE_CHECKING:
@@ -97,6 +98,6 @@ def measured(row: Row, measurements: Sequence[Measurement]) -> str:
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        return json.loads(read_file(path, LARGEST))
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is no results file: {error}") from None

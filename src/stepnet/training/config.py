@@ -18,7 +18,7 @@ import yaml
 from stepnet.data import Data, get_data
 from stepnet.errors import UserError, first_line
 from stepnet.files import whole_file
-from stepnet.schema import check_fields, read_as
+from stepnet.schema import check_fields, read_as, read_yaml
 from stepnet.training.recipes import Recipe, default_recipe, get_recipe, recipe_name
 
 # In the name of a run's folder, where they are not as usual.
@@ -107,11 +107,8 @@ class TrainConfig:
     @classmethod
     def read(cls, path: Path) -> TrainConfig:
         """From `config.yaml`; a file that is not one is told in a line."""
-        try:
-            values = yaml.safe_load(path.read_text())
-        except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-            raise UserError(f"{path}: not the config of a stepnet run ({type(error).__name__})") from None
-        return read_as(cls, values, f"{path}: not the config of a stepnet run")
+        what = f"{path}: not the config of a stepnet run"
+        return read_as(cls, read_yaml(path, what), what)
 
     def differences(self, other: TrainConfig) -> list[str]:
         """The fields, with both values, in which another config asks for another computation."""

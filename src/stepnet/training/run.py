@@ -24,8 +24,8 @@ import yaml
 import stepnet
 from stepnet.errors import UserError
 from stepnet.exchange.files import LAST, MODEL
-from stepnet.files import LOCK, hold, sweep, whole_file
-from stepnet.schema import at_least, read_as
+from stepnet.files import LOCK, hold, read_file, sweep, whole_file
+from stepnet.schema import LARGEST, at_least, read_as, read_yaml
 from stepnet.training.checkpoint import Progress
 from stepnet.training.config import TrainConfig, import_modules
 
@@ -157,17 +157,13 @@ class Run:
     def recorded_environment(self) -> Environment:
         """What `record_environment` wrote."""
         what = f"{self.environment_file}: not the environment of a stepnet run"
-        try:
-            values = yaml.safe_load(self.environment_file.read_text())
-        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-            raise UserError(f"{what} ({type(error).__name__})") from None
-        return read_as(Environment, values, what)
+        return read_as(Environment, read_yaml(self.environment_file, what), what)
 
     def metrics(self) -> list[EpochMetrics]:
         """The epochs so far. A last line that was cut off while it was written is left out."""
         if not self.metrics_file.exists():
             return []
-        lines = self.metrics_file.read_text(errors="replace").splitlines()
+        lines = read_file(self.metrics_file, LARGEST).decode(errors="replace").splitlines()
         epochs = []
         for number, line in enumerate(lines):
             what = f"{self.metrics_file} is damaged in line {number + 1}"
