@@ -80,3 +80,12 @@ def test_a_p_that_changes_adds_its_slope_to_the_error():
     a, t = sympy.Symbol("a"), sympy.Symbol("t", real=True)
     error = one_step_error("stochastic_depth", p=1 - t / 2)
     assert sympy.expand(error.coefficient - (-((a * (1 - t / 2)) ** 2) + a / 2) / 2) == 0
+
+
+def test_a_uniform_increment_needs_its_variance_scaled():
+    """Appendix B: `sqrt(dt) U(-1/2, 1/2)` has mean 0, and variance dt/12; times sqrt(12) it satisfies the condition."""
+    x = sympy.Symbol("x")
+    variance = sympy.integrate(x**2, (x, -Rational(1, 2), Rational(1, 2)))
+    assert dt * variance - dt == -Rational(11, 12) * dt  # of order 1, where the condition asks for 2
+    assert increment_moment(get_noise("shake_shake"), 2) == 12 * dt * variance == dt
+    assert weak_condition("shake_shake").holds

@@ -3,8 +3,11 @@
 from pathlib import Path
 
 import pytest
+import torch
 
+from stepnet.nets.blocks import bottleneck
 from stepnet.nets.profile import on_meta
+from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.report.counts import Count, count
 from stepnet.report.paper import CIFAR
 
@@ -38,3 +41,28 @@ def test_a_count_that_does_not_fit_stands_in_the_errata_with_both_figures(row) -
     section = page.partition("## Parameter counts")[2].partition("\n## ")[0]
     line = next(line for line in section.splitlines() if f"`{row.name}`" in line)
     assert row.params in line and f"{count(row).parameters:,}" in line
+
+
+def parameters(name: str, classes: int) -> int:
+    return sum(p.numel() for p in on_meta(name, num_classes=classes).parameters())
+
+
+@pytest.mark.parametrize(
+    ("lm", "plain", "classes"),
+    [
+        ("lm_resnet56", "resnet110", 10),
+        ("lm_resnext29_8x64d", "resnext29_16x64d", 100),
+        ("lm_resnet50", "resnet101", 1000),
+    ],
+)
+def test_what_the_abstract_calls_more_than_half(lm: str, plain: str, classes: int) -> None:
+    saved = 100 * (1 - parameters(lm, classes) / parameters(plain, classes))
+    assert (saved > 50) == (lm == "lm_resnet56")
+    assert f"{saved:.1f} %" in (Path(__file__).parents[2] / "docs" / "errata.md").read_text()
+
+
+def test_the_printed_block_of_lm_resnet164_would_have_27_million() -> None:
+    with torch.device("meta"):
+        backbone = Backbone(bottleneck, (256, 512, 1024), (18, 18, 18), 16, pre_activation=True, shortcut="projection")
+        network = ResidualNetwork(backbone, "lm", num_classes=100)
+    assert Count(sum(p.numel() for p in network.parameters()), 100).fits("27.0M")

@@ -31,3 +31,10 @@ def test_every_row_names_a_network_and_a_recipe(row) -> None:
 
 def test_every_network_of_table_1_is_some_schemes_network() -> None:
     assert {row.network for row in SCHEMES} <= {get_scheme(name).network for name in list_schemes()}
+
+
+def test_no_resnet_of_the_paper_has_29_layers() -> None:
+    """Figure 3's caption says LM-ResNet29; the rows of 29 layers are ResNeXt's."""
+    layers = {row.model for row in CIFAR if "29" in row.layers}
+    assert layers and all("ResNeXt" in model for model in layers)
+    assert list_models("*resnet29*") == [] and "lm_resnext29_16x64d" in list_models()

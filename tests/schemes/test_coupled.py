@@ -38,3 +38,30 @@ def test_it_is_symplectic_euler_and_not_forward_euler():
 def test_its_inverse_takes_gradients():
     x, y = X.clone().requires_grad_(), Y.clone().requires_grad_()
     assert torch.autograd.gradcheck(lambda x, y: get_scheme("rev").inverse(((x, y),), RHS, 0.3), (x, y))
+
+    assert torch.autograd.gradcheck(lambda x, y: get_scheme("rev").inverse((x, y), RHS, 0.3), (x, y))
+
+
+def test_shears_can_be_taken_back_and_a_determinant_of_1_does_not_say_so():
+    """`(X, Y) -> (X + f(Y), Y)` is undone by `X - f(Y)`, for an f that has no inverse and no bound on its slope.
+
+    A determinant of 1 everywhere is not enough: the map of the punctured plane that doubles the angle of (x, y) and
+    keeps areas, `r -> r/sqrt(2)`, has it, and takes opposite points to one.
+    """
+    f = lambda y, c, i: 100 * y.round()  # noqa: E731
+    zero = lambda x, c, i: 0 * x  # noqa: E731
+    state = (X, Y)
+    run = solve((lambda y: f(y, 0, 0), lambda x: zero(x, 0, 0)), state, (0.0, 1.0), 1, "coupled")
+    back = Coupled().inverse(tuple(part[-1] for part in run.u), (f, zero), 1.0)
+    for found, wanted in zip(back, state, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+
+    def double_angle(point):
+        x, y = point
+        radius = torch.hypot(x, y)
+        return torch.stack([(x * x - y * y) / radius, 2 * x * y / radius]) / 2**0.5
+
+    point = torch.tensor([0.6, 0.3], dtype=torch.float64)
+    area = torch.autograd.functional.jacobian(double_angle, point).det()
+    torch.testing.assert_close(area, torch.ones_like(area), rtol=0, atol=1e-14)
+    assert torch.equal(double_angle(point), double_angle(-point))

@@ -41,3 +41,27 @@ def test_fractal_2_has_order_2():
 def test_a_bad_order_is_refused(columns):
     with pytest.raises(UserError, match="whole number from 1 up"):
         Fractal(columns)
+
+
+@pytest.mark.parametrize(("k1", "k2", "k3"), [(0.5, 0.5, 1.0), (0.2, 0.8, 1.0), (0.75, 0.5, 0.5), (0.5, 0.25, 1.0)])
+def test_the_papers_formula_with_numbers_for_its_convolutions(k1, k2, k3):
+    """`k_1 u + k_2 v + f_2(v)` with `v = k_3 u + f_1(u)`, `f_1 = dt f` and `f_2 = dt f/2`.
+
+    Of order 2 for every f only at 1/2, 1/2, 1: Heun's method, and so `fractal2`.
+    """
+
+    def step(u, dt):
+        v = k3 * u - dt * u**2
+        return k1 * u + k2 * v - dt / 2 * v**2
+
+    def error(n):
+        u = 1.0
+        for _ in range(n):
+            u = step(u, 1 / n)
+        return abs(u - 0.5)  # u' = -u^2 from 1
+
+    heun = (k1, k2, k3) == (0.5, 0.5, 1.0)
+    u = np.array([0.7])
+    found = solve(lambda u: -(u**2), u, (0.0, 0.1), 1, "fractal2").u[-1]
+    assert (abs(found - step(u, 0.1)) < 1e-15) == heun
+    assert (np.log2(error(200) / error(400)) > 1.9) == heun
