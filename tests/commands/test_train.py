@@ -85,6 +85,7 @@ def test_a_module_of_ones_own_is_remembered_in_the_run(tmp_path, monkeypatch, ca
         "def mine(**options):\n    return cifar_resnet(8, **options)\n"
     )
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STEPNET_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(sys, "path", list(sys.path))
     assert main(["train", "mine", *SMALL, "--out", "run"]) == 2
     assert main(["train", "mine", "--import", "my_nets", *SMALL, "--out", "run"]) == 0

@@ -33,6 +33,7 @@ def test_another_recipe_is_named_and_no_run_is_blank() -> None:
 
 def test_another_scheme_is_another_network() -> None:
     assert measured(LM20, [Measurement("lm_resnet20", "cifar10", "fast", 0, 9.1, scheme="heun")]) == ""
+    assert measured(LM20, [Measurement("lm_resnet20", "cifar10", "fast", 0, 9.1, options={"dt": 0.5})]) == ""
 
 
 def test_a_broken_file_is_named(tmp_path) -> None:

@@ -61,6 +61,23 @@ def test_every_noisy_family_goes_on_to_the_same_bits(tmp_path, family):
     assert_same_run(train(stopped), train(whole))
 
 
+def test_bounded_coefficients_stay_inside_also_after_a_stop(tmp_path):
+    """At a learning rate that drives k out of its interval otherwise."""
+    recipe = {"lr": 2.0, "milestones": (), "momentum": 0.0}
+    free = train(tiny_config(tmp_path / "free", recipe=recipe, model_kwargs={"k": -0.99}))
+    assert min(free.metrics()[-1]["k"].values()) < -1 or max(free.metrics()[-1]["k"].values()) > 1
+    options = {"k": -0.99, "k_bound": "stable"}
+    whole, stopped = (
+        tiny_config(tmp_path / name, recipe=recipe, model_kwargs=options) for name in ("whole", "stopped")
+    )
+    with pytest.raises(Interrupted):
+        train(stopped, watcher=StopAt(1, 2))
+    run = train(stopped)
+    assert_same_run(run, train(whole))
+    assert all(-1 < k < 1 for line in run.metrics() for k in line["k"].values())
+    assert run.metrics()[-1]["loss"] < run.metrics()[0]["loss"]
+
+
 SCRIPT = Path(__file__).parent / "kill_and_resume.py"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,6 +34,8 @@ class Inspect:
     """The folder of all data sets; $STEPNET_DATA or ~/.cache/stepnet unless given."""
     scheme: str | None = None
     """March the blocks by this scheme instead of the network's own; lm for one of another library."""
+    imports: Annotated[list[str], arg(name="import", metavar="MODULE")] = field(default_factory=list)
+    """Modules that a run from elsewhere was trained with, if you trust them."""
 
     def __call__(self) -> None:
         network = self._sketch()
@@ -80,11 +82,11 @@ class Inspect:
 
         if Path(self.model).exists():
             from stepnet.exchange.files import description_of, load
-            from stepnet.training.run import import_modules_of
+            from stepnet.training.imports import import_modules_of
 
             if self.scheme is not None:
                 raise UserError(f"{self.model} is trained, and has its scheme: leave out --scheme {self.scheme}")
-            import_modules_of(self.model)
+            import_modules_of(self.model, self.imports)
             network = load(self.model)
             return sketch(network, f"{description_of(network).model} ({self.model})")
         torch.manual_seed(0)  # a new network's k are drawn at random

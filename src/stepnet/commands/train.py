@@ -111,11 +111,11 @@ class Training:
         from stepnet.training.config import (
             TrainConfig,
             default_folder,
-            import_modules,
             lasting_place,
             read_kwargs,
             read_label,
         )
+        from stepnet.training.imports import import_modules
 
         import_modules(self.imports)
         label = read_label(model)
@@ -175,6 +175,8 @@ class Train(Training):
             f"{run.folder}: test error {last['test_error']:.2f}% after the last epoch, "
             f"{best['test_error']:.2f}% at best (epoch {best['epoch'] + 1})"
         )
+        if "test_top5_error" in last:
+            print(f"top-5 error {last['test_top5_error']:.2f}% after the last epoch")
         print_coefficients(last["k"])
 
 
@@ -194,20 +196,23 @@ class Evaluate:
     """Write the figures of a finished run into this file, for `stepnet table`: results/NAME.json."""
     json: bool = False
     """Print the exact figures as JSON instead."""
+    imports: Annotated[list[str], tyro.conf.arg(name="import", metavar="MODULE")] = field(default_factory=list)
+    """Modules that a run from elsewhere was trained with, if you trust them."""
 
     def __call__(self) -> None:
         from stepnet.training import Run, evaluate
-        from stepnet.training.run import import_modules_of
+        from stepnet.training.imports import import_modules_of
 
-        import_modules_of(self.run)
+        import_modules_of(self.run, self.imports)
         found = evaluate(self.run, self.which, self.data_root, self.data)
         if self.json:
             print(json.dumps({"run": str(self.run), "which": self.which, **found._asdict()}, indent=2))
         else:
             which = f"{self.which}, " if Path(self.run).is_dir() else ""
+            top5 = "" if found.top5_error is None else f", top-5 error {found.top5_error:.2f}%"
             print(
                 f"{self.run} ({which}after {found.epochs} epochs): "
-                f"test error {found.error:.2f}%, loss {found.loss:.4f}, {found.images:,} images"
+                f"test error {found.error:.2f}%{top5}, loss {found.loss:.4f}, {found.images:,} images"
             )
         if self.record is not None:
             from stepnet.report.results import record

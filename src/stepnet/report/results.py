@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,10 @@ class Measurement:
     seed: int
     test_error: float
     scheme: str | None = None  # another than the model's own
+    options: dict[str, Any] = field(default_factory=dict, hash=False)  # of the model, where they were changed
+
+
+FIELDS = ("model", "data", "recipe", "seed", "test_error", "scheme")
 
 
 def read_measurements(folder: Path) -> list[Measurement]:
@@ -42,11 +46,11 @@ def read_measurements(folder: Path) -> list[Measurement]:
         content = _read(path)
         runs = content.get("runs", []) if isinstance(content, dict) else []
         try:
-            found += [Measurement(**{name: run[name] for name in Measurement.__dataclass_fields__}) for run in runs]
-        except (KeyError, TypeError) as error:
-            raise UserError(
-                f"{path}: {error!r}; expected runs with {', '.join(Measurement.__dataclass_fields__)}"
-            ) from None
+            found += [
+                Measurement(**{name: run[name] for name in FIELDS}, options=run.get("options", {})) for run in runs
+            ]
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{path}: {error!r}; expected runs with {', '.join(FIELDS)}") from None
     return found
 
 
@@ -63,6 +67,7 @@ def record(run: Run, found: Evaluation, path: Path) -> None:
         "data": config.data,
         "recipe": recipe_name(config.recipe),
         "scheme": config.scheme,
+        **({"options": config.model_kwargs} if config.model_kwargs else {}),
         "seed": config.seed,
         "epochs": found.epochs,
         "test_error": round(found.error, 4),
@@ -73,8 +78,8 @@ def record(run: Run, found: Evaluation, path: Path) -> None:
         "k": epochs[-1]["k"],
         **{key: environment[key] for key in ("command", "revision", "torch", "machine", "device")},
     }
-    same = ("model", "data", "recipe", "scheme", "seed")
-    others = [old for old in content["runs"] if any(old.get(key) != entry[key] for key in same)]
+    same = ("model", "data", "recipe", "scheme", "options", "seed")
+    others = [old for old in content["runs"] if any(old.get(key) != entry.get(key) for key in same)]
     others.append(entry)
     text = json.dumps(content | {"runs": ["RUNS"]}, indent=1)
     lines = ",\n  ".join(map(json.dumps, others))  # a line each: hundreds of them stay readable
@@ -85,11 +90,11 @@ def record(run: Run, found: Evaluation, path: Path) -> None:
 def measured(row: Row, measurements: Sequence[Measurement]) -> str:
     """The mean error of the runs of a row's network on its data; under another recipe, that is said. '' if none.
 
-    A run in which another scheme marched the blocks is of another network.
+    A run in which another scheme marched the blocks, or another option held, is of another network.
     """
     errors: dict[str, list[float]] = {}
     for one in measurements:
-        if (one.model, one.data, one.scheme) == (row.name, row.dataset, None):
+        if (one.model, one.data, one.scheme, one.options) == (row.name, row.dataset, None, {}):
             errors.setdefault(one.recipe, []).append(one.test_error)
     if row.recipe in errors:
         return f"{fmean(errors[row.recipe]):.2f}"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import importlib
 import re
-import sys
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import yaml
 
 from stepnet.data import Data, get_data
-from stepnet.errors import UserError, first_line
+from stepnet.errors import UserError
 from stepnet.files import whole_file
 from stepnet.schema import check_fields, read_as, read_yaml
 from stepnet.training.recipes import Recipe, default_recipe, get_recipe, recipe_name
@@ -178,17 +176,6 @@ def lasting_place(weights: str) -> str:
 def file_name(text: str) -> str:
     """The text with a hyphen for whatever does not belong into a file's name."""
     return re.sub(r"[^\w.=+-]+", "-", text).strip("-")
-
-
-def import_modules(names: Sequence[str]) -> None:
-    """Import modules that register models, schemes or data of one's own; those of the working directory too."""
-    if names and "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    for name in names:
-        try:
-            importlib.import_module(name)
-        except Exception as error:  # whatever the module does when it is run
-            raise UserError(f"cannot import {name!r}: {type(error).__name__}: {first_line(error)}") from error
 
 
 def _plain(config: TrainConfig) -> dict[str, Any]:

@@ -20,8 +20,9 @@ from stepnet.training import checkpoint
 from stepnet.training.build import build_network, build_optimizer
 from stepnet.training.checkpoint import Progress
 from stepnet.training.compiling import compiled_or_eager
-from stepnet.training.config import TrainConfig, import_modules
+from stepnet.training.config import TrainConfig
 from stepnet.training.describe import describe_run
+from stepnet.training.imports import import_modules, remember_imports
 from stepnet.training.precision import check_precision
 from stepnet.training.processes import Processes
 from stepnet.training.recipes import recipe_name
@@ -103,6 +104,7 @@ class Job:
     def _open(self, resume: bool, overwrite: bool) -> bool:
         """Take the run's folder; whether there is a checkpoint in it to go on from."""
         self.held = self.run.open(self.config, resume, overwrite)
+        remember_imports(self.run, self.config.imports)
         return self.run.last.exists()
 
     def _check_position(self) -> None:

@@ -27,7 +27,7 @@ from stepnet.exchange.files import LAST, MODEL
 from stepnet.files import LOCK, hold, read_file, sweep, whole_file
 from stepnet.schema import LARGEST, at_least, read_as, read_yaml
 from stepnet.training.checkpoint import Progress
-from stepnet.training.config import TrainConfig, import_modules
+from stepnet.training.config import TrainConfig
 
 
 class EvaluationScores(TypedDict):
@@ -211,13 +211,6 @@ class Run:
                 os.fsync(file.fileno())
         except OSError as error:
             raise UserError(f"cannot write {self.metrics_file}: {error.strerror}; {self.last} is untouched") from None
-
-
-def import_modules_of(path: str) -> None:
-    """Import the modules that a run was trained with (`--import`), where `path` is a run."""
-    run = Run(Path(path))
-    if run.config_file.is_file():
-        import_modules(run.config.imports)
 
 
 def environment() -> Environment:
