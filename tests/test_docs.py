@@ -56,7 +56,11 @@ def test_a_command_has_these_flags_and_names(arguments: list[str], shown: str) -
         for name in command.models if isinstance(command, Compare) else [command.model]:
             assert is_foreign(name) or model_entry(read_label(name)[0])
             command.run_config(name)
-            assert command.data in (*datasets.list_data(), "flowers")  # the folder of docs/your_images.md
+            assert command.data in (
+                *datasets.list_data(),
+                "flowers",
+                "photos",
+            )  # folders of docs/your_images.md and docs/convert.md
 
 
 @pytest.mark.parametrize(("arguments", "shown"), [typed for typed in TYPED if typed.values[1].strip()])
