@@ -22,6 +22,7 @@ def test_scheme_rows_names_and_bound_are_kept():
     assert getattr(converted, RECORD) == {
         "scheme": "lm",
         "stages": [["0", "1", "2"]],
+        "split": [],
         "blocks": ["Block"],
         "k_bound": [-0.5, 0.5],
     }

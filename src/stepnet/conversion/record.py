@@ -20,6 +20,7 @@ def record_of(done: Conversion, bound: Bound | None, blocks: object) -> dict[str
     return {
         "scheme": done.scheme,
         "stages": [list(stage.blocks) for stage in done.stages],
+        "split": [name for stage in done.stages for name in stage.split],
         "blocks": None if blocks is None else names,
         "k_bound": None if bound is None else [bound.low, bound.high],
     }

@@ -17,6 +17,7 @@ class ConvertedStage:
     shape: tuple[int, ...]
     coefficients: int
     notes: tuple[str, ...]
+    split: tuple[str, ...] = ()  # the blocks of which branch, shortcut and activation are known
 
     def __str__(self) -> str:
         names = self.blocks[0] if len(self.blocks) == 1 else f"{self.blocks[0]} … {self.blocks[-1]}"
@@ -66,8 +67,17 @@ def _stage(chain: Chain, scheme: Scheme) -> ConvertedStage:
     notes = []
     if chain.transition:
         notes.append("the first changes the shape; its projected input is the past")
-    if any(call.split is not None for call in calls):
-        notes.append("split: the scheme acts before the activation")
+    split = [call for call in calls if call.split is not None]
+    if split:
+        some = "" if len(split) == len(calls) else f" ({', '.join(call.name for call in split)})"
+        notes.append(f"split{some}: the scheme acts before the activation")
+    whole = [call for call in calls if call.split is None and call.activation]
+    if whole:
+        some = "" if len(whole) == len(calls) else f" ({', '.join(call.name for call in whole)})"
+        notes.append(
+            f"taken whole{some}: the scheme acts after the {whole[0].activation}, and a change of shape hands over no "
+            "past; split_block tells branch, shortcut and activation"
+        )
     overwriting = [call.name for call in calls if call.overwrites]
     if overwriting:
         notes.append(f"{', '.join(overwriting)} work in place on the state, and get a copy")
@@ -79,4 +89,4 @@ def _stage(chain: Chain, scheme: Scheme) -> ConvertedStage:
         )
     classes = tuple(dict.fromkeys(type(call.block).__name__ for call in calls))
     names, shape = tuple(call.name for call in calls), tuple(calls[-1].after.shape[1:])
-    return ConvertedStage(names, classes, shape, len(plan.owners), tuple(notes))
+    return ConvertedStage(names, classes, shape, len(plan.owners), tuple(notes), tuple(call.name for call in split))

@@ -31,6 +31,15 @@ def place_of(u: Tensor) -> Place:
     return (u.grad_fn, u.output_nr)
 
 
+def activation_of(output: Tensor) -> str:
+    """What stands last in a block, after its sum: `relu`, `layernorm`, or nothing."""
+    node = output.grad_fn
+    while node is not None and _operation(node) in _SAME and node.next_functions:
+        node = node.next_functions[0][0]
+    last = "" if node is None else _operation(node)
+    return last.removeprefix("Native").lower() if last in _AFTER_SUM else ""
+
+
 def is_residual(output: Tensor, start: Place) -> bool:
     """Whether `output` is `start` plus something, up to layout and to what may follow a sum."""
     known: dict[tuple[Place, bool], bool] = {}
@@ -45,7 +54,7 @@ def is_residual(output: Tensor, start: Place) -> bool:
     def _descends(place: Place, summed: bool) -> bool:
         if place[0] is None or place == start:
             return False
-        operation = place[0].name().rpartition("::")[2].rstrip("0123456789").removesuffix("Backward")
+        operation = _operation(place[0])
         edges: list[Place] = [edge for edge in place[0].next_functions if edge[0] is not None]
         if operation == "Add":
             return any(holds(edge, True) for edge in edges)
@@ -60,3 +69,7 @@ def is_residual(output: Tensor, start: Place) -> bool:
         return operation in _AFTER_SUM and bool(edges) and holds(edges[0], False)
 
     return holds(place_of(output), False)
+
+
+def _operation(node: Any) -> str:
+    return str(node.name()).rpartition("::")[2].rstrip("0123456789").removesuffix("Backward")

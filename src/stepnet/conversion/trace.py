@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stepnet.conversion.adapters import Split, split_of
+from stepnet.conversion.adapters import Split, likely_splits, split_of
 from stepnet.conversion.example import Example, as_example, guesses
-from stepnet.conversion.residual import Place, is_residual, place_of
+from stepnet.conversion.residual import Place, activation_of, is_residual, place_of
 from stepnet.conversion.step import state_in
 from stepnet.errors import UserError, first_line
 
@@ -31,6 +31,7 @@ class Call:
     overwrites: bool
     keyword: str
     split: Split | None = None
+    activation: str = ""  # what the block does last, after its sum
     times: int = 1
 
     @property
@@ -113,7 +114,7 @@ class _Watch:
             versions = (version, new._version)
             residual, overwrites = is_residual(new, place), u._version != version
             call = Call(name, block, u, new, versions, residual, overwrites, _first_parameter(module))
-            call.split = self.checked_split(call)
+            call.split, call.activation = self.checked_split(call), activation_of(new)
             self.calls[name] = call
 
         self.hooks.append(block.register_forward_pre_hook(before, with_kwargs=True))
@@ -121,22 +122,45 @@ class _Watch:
 
     def checked_split(self, call: Call) -> Split | None:
         """The adapter for this block, if it gives what the block gave: a library may have changed the block."""
-        split = split_of(call.block)
-        if split is None or call.overwrites:
+        if call.overwrites:
             return None
+        known = split_of(call.block)
         self.paused = True  # the submodules now run for us, not for the network
         try:
-            whole = split.whole(call.block, call.before)
-            same = whole.shape == call.after.shape if whole.is_meta else torch.equal(whole, call.after)
-        except (AttributeError, RuntimeError, TypeError):
-            same = False
+            if known is not None:
+                return known if _agrees(known, call) else None
+            likely = (split for split in likely_splits(call.block) if not call.before.is_meta)
+            return next((split for split in likely if _agrees(split, call) and _agrees_in_training(split, call)), None)
         finally:
             self.paused = False
-        return split if same else None
 
     def end(self) -> None:
         for hook in self.hooks:
             hook.remove()
+
+
+def _agrees(split: Split, call: Call) -> bool:
+    """Whether the split gives what the block gave."""
+    try:
+        whole = split.whole(call.block, call.before)
+    except (AttributeError, RuntimeError, TypeError):
+        return False
+    return whole.shape == call.after.shape if whole.is_meta else torch.equal(whole, call.after)
+
+
+def _agrees_in_training(split: Split, call: Call) -> bool:
+    """Whether it does so in training too, where a block may do more (dropout): for a split that nobody stated."""
+    block, flags = call.block, [(module, module.training) for module in call.block.modules()]
+    u = torch.cat([call.before, call.before]).detach()
+    block.train()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            return torch.equal(split.whole(block, u), state_in(block(u)))
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        return False
+    finally:
+        for module, flag in flags:
+            module.training = flag
 
 
 @contextmanager

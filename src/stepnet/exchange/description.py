@@ -38,6 +38,7 @@ class Conversion(Record, frozen=True, kw_only=True):
 
     scheme: str
     stages: tuple[tuple[str, ...], ...]  # the names of the blocks that became steps, row by row
+    split: tuple[str, ...] | None = None  # those of which branch, shortcut and activation were known
     blocks: tuple[str, ...] | None = None  # the patterns that named them, if any did
     k_bound: tuple[float, float] | None = None
 

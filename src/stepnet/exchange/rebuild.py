@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import torch
 from torch import nn
 
 from stepnet.conversion import convert, load_foreign
 from stepnet.conversion.foreign import is_foreign
-from stepnet.conversion.transform import REPORT
+from stepnet.conversion.record import RECORD
 from stepnet.errors import UserError, first_line
 from stepnet.exchange.description import Conversion, Description
 from stepnet.nets import create_model
@@ -26,7 +27,11 @@ def rebuild(description: Description, weights: Tensors, where: object) -> nn.Mod
         raise UserError(f"{where} holds a {description.model}, which stepnet cannot build: load(…, model=your network)")
     _check_finite(weights, where)
     with torch.random.fork_rng(devices=[]):
-        network = _laid_out(description, where)
+        network = _laid_out(description.changed(conversion=None), where)
+        if description.conversion is not None:  # its blocks are told by running them
+            given = {name: weights[name] for name in network.state_dict() if name in weights}
+            _check_same(network, description, given, where)
+            network = _converted(description, where)
         _check_same(network, description, weights, where)
         # Copies in torch's own memory: kernels choose by alignment, which a file's bytes do not have, and would round
         # differently from the network that was saved.
@@ -42,7 +47,7 @@ def fill(
 ) -> nn.Module:
     """Put the weights, and before them the scheme that was there when they were saved, into someone's network."""
     _check_finite(weights, where)
-    if description.conversion is not None and not hasattr(network, REPORT):
+    if description.conversion is not None and not hasattr(network, RECORD):
         convert_again(network, description.conversion, _image(description) if example is None else example)
     _check_same(network, description, weights, where)
     network.load_state_dict(weights)
@@ -56,6 +61,13 @@ def fitted_options(model: str, weights: Tensors) -> dict[str, Any]:
     first = [f"{name}.weight" for name, module in modules if isinstance(module, nn.Conv2d)][:1]
     places = {"num_classes": (last, 0), "in_channels": (first, 1)}
     return {key: weights[at[0]].shape[side] for key, (at, side) in places.items() if at and at[0] in weights}
+
+
+def _converted(description: Description, where: object) -> nn.Module:
+    try:
+        return _built(description)
+    except UserError as error:
+        raise UserError(f"{where} cannot be built again: {error}") from None
 
 
 def _laid_out(description: Description, where: object) -> nn.Module:
@@ -94,10 +106,9 @@ def convert_again(network: nn.Module, done: Conversion, example: Any = None) -> 
     """Put the scheme into a network as it was in another of its kind."""
     blocks = None if done.blocks is None else list(done.blocks)
     convert(network, done.scheme, example, inplace=True, blocks=blocks, k_bound=done.k_bound)
-    report = getattr(network, REPORT)
-    stages = tuple(stage.blocks for stage in report.stages)
-    if done.stages and stages != done.stages:
-        raise UserError(f"its blocks became other steps than when it was saved: {stages} where {done.stages} was")
+    now = msgspec.convert(getattr(network, RECORD), Conversion)
+    if done.stages and (now.stages, now.split) != (done.stages, done.split if done.split is not None else now.split):
+        raise UserError(f"its blocks became other steps than when it was saved: {now} where {done} was")
 
 
 def _image(description: Description) -> torch.Tensor | None:
