@@ -52,7 +52,7 @@ def test_shears_can_be_taken_back_and_a_determinant_of_1_does_not_say_so():
     zero = lambda x, c, i: 0 * x  # noqa: E731
     state = (X, Y)
     run = solve((lambda y: f(y, 0, 0), lambda x: zero(x, 0, 0)), state, (0.0, 1.0), 1, "coupled")
-    back = Coupled().inverse(tuple(part[-1] for part in run.u), (f, zero), 1.0)
+    back = Coupled().inverse((tuple(part[-1] for part in run.u),), (f, zero), 1.0)
     for found, wanted in zip(back, state, strict=True):
         torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
 
