@@ -28,6 +28,11 @@ def test_a_count_fits_by_rounding_or_by_cutting_off() -> None:
     assert not Count(1_703_258, 10).fits("2.55M")
 
 
+def test_lm_resnext_is_counted_with_the_classes_of_resnext() -> None:
+    classes = {row.name: count(row).classes for row in CIFAR if "resnext" in row.name}
+    assert len(classes) == 5 and set(classes.values()) == {10}
+
+
 @pytest.mark.parametrize("name", ["fractalnet20", "densenet100_k24", "lm_resnext29_8x64d"])
 def test_the_count_is_that_of_the_whole_network(name: str) -> None:
     row = next(row for row in CIFAR if row.name == name)

@@ -7,7 +7,7 @@ from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
 from functools import cache
 
 from stepnet.nets.profile import on_meta
-from stepnet.report.paper import Row
+from stepnet.report.paper import CIFAR, Row
 
 CLASSES = {"cifar10": 10, "cifar100": 100, "imagenet": 1000}
 
@@ -27,10 +27,25 @@ class Count:
 
 
 def count(row: Row) -> Count:
-    """The count for the row's data set; for 10 classes where only that fits what the paper prints."""
-    counts = [Count(_parameters(row.name, classes), classes) for classes in (CLASSES[row.dataset], 10)]
-    fitting = (one for one in counts if row.params is not None and one.fits(row.params))
-    return next(fitting, counts[0])
+    """The count for the row's data set; for 10 classes where only that fits what the paper prints.
+
+    A network and its LM version are counted with the same number of classes, where there is one that fits them all.
+    """
+    kin = [other for other in CIFAR if (_plain(other), other.dataset) == (_plain(row), row.dataset)]
+    choices = [_counted(row, classes) for classes in (CLASSES[row.dataset], 10)]
+    for rows in (kin, [row]):
+        for choice in choices:
+            if all(one.params is not None and _counted(one, choice.classes).fits(one.params) for one in rows):
+                return choice
+    return choices[0]
+
+
+def _plain(row: Row) -> str:
+    return row.model.removeprefix("LM-")
+
+
+def _counted(row: Row, classes: int) -> Count:
+    return Count(_parameters(row.name, classes), classes)
 
 
 def _parameters(name: str, classes: int) -> int:
