@@ -11,18 +11,41 @@ from stepnet.nets.stage import Memory
 from stepnet.schemes import Scheme
 
 
-class ModelOptions(TypedDict, total=False):
-    """Every option of some family; which family has which stands in docs/networks.md, and is told when one has not."""
+class NetworkOptions(TypedDict, total=False):
+    """Those of every network."""
 
     num_classes: int
     in_channels: int
-    memory: Memory | None
-    scheme: str | Scheme
+
+
+class SteppedOptions(NetworkOptions, total=False):
+    """Those of a network that is marched by a scheme, which may learn coefficients."""
+
     dt: float
-    # schemes that learn coefficients
     k: float | None
     k_per_channel: bool
     k_bound: BoundOption
+
+
+class ResidualOptions(SteppedOptions, total=False):
+    """Those of `ResidualNetwork`."""
+
+    memory: Memory
+    stochastic_depth: float | Mapping[str, Any] | None
+
+
+class RevNetOptions(SteppedOptions, total=False):
+    """Those of `RevNet`."""
+
+    scheme: str | Scheme
+    memory: Memory | None
+
+
+class ModelOptions(SteppedOptions, total=False):
+    """Every option of some family; which family has which stands in docs/networks.md, and is told when one has not."""
+
+    scheme: str | Scheme
+    memory: Memory | None
     # residual networks
     stochastic_depth: float | Mapping[str, Any] | None
     pre_activation: bool

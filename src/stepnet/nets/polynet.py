@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal, Unpack
 
 from torch import nn
 
 from stepnet.nets.blocks import OwnWeights, Sum, basic
+from stepnet.nets.options import ResidualOptions
 from stepnet.nets.registry import register_model
 from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.nets.resnet import blocks_per_stage
@@ -43,7 +44,9 @@ class PolyBackbone(Backbone):
         return plain(inputs, outputs, stride, evaluations)
 
 
-def cifar_polynet(depth: int, unit: Unit, scheme: str | Scheme | None = None, **options: Any) -> ResidualNetwork:
+def cifar_polynet(
+    depth: int, unit: Unit, scheme: str | Scheme | None = None, **options: Unpack[ResidualOptions]
+) -> ResidualNetwork:
     """A pre-activation CIFAR ResNet of `6n + 2` layers with PolyNet's units in place of residual blocks."""
     n = blocks_per_stage(depth, 6)
     backbone = PolyBackbone(basic, (16, 32, 64), (n, n, n), stem_width=16, pre_activation=True, unit=unit)

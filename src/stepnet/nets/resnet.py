@@ -8,12 +8,14 @@ channels grow without a stride (bottlenecks). ImageNet: the 50, 101 and 152 laye
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Unpack
 
 from stepnet.errors import UserError
 from stepnet.nets.blocks import Shortcut, basic, bottleneck
+from stepnet.nets.options import ResidualOptions
 from stepnet.nets.registry import register_model
 from stepnet.nets.residual import Backbone, ResidualNetwork
+from stepnet.schemes import Scheme
 
 IMAGENET_DEPTHS: dict[int, tuple[int, ...]] = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 
@@ -21,9 +23,9 @@ IMAGENET_DEPTHS: dict[int, tuple[int, ...]] = {50: (3, 4, 6, 3), 101: (3, 4, 23,
 def cifar_resnet(
     depth: int,
     pre_activation: bool = False,
-    scheme: str = "euler",
+    scheme: str | Scheme = "euler",
     shortcut: Shortcut = "subsample",
-    **options: Any,
+    **options: Unpack[ResidualOptions],
 ) -> ResidualNetwork:
     """A CIFAR ResNet of `6n + 2` layers, marched by any scheme."""
     n = blocks_per_stage(depth, 6)
@@ -33,7 +35,7 @@ def cifar_resnet(
 
 
 def cifar_bottleneck_resnet(
-    depth: int, scheme: str = "euler", shortcut: Shortcut = "projection", **options: Any
+    depth: int, scheme: str | Scheme = "euler", shortcut: Shortcut = "projection", **options: Unpack[ResidualOptions]
 ) -> ResidualNetwork:
     """A pre-activation CIFAR ResNet of `9n + 2` layers with bottlenecks."""
     n = blocks_per_stage(depth, 9)
@@ -45,9 +47,9 @@ def cifar_bottleneck_resnet(
 def imagenet_resnet(
     depth: int,
     pre_activation: bool = False,
-    scheme: str = "euler",
+    scheme: str | Scheme = "euler",
     shortcut: Shortcut = "projection",
-    **options: Any,
+    **options: Unpack[ResidualOptions],
 ) -> ResidualNetwork:
     """An ImageNet ResNet with bottlenecks."""
     backbone = Backbone(

@@ -9,15 +9,17 @@ past state crosses a stage change by a 1x1 convolution of its own: that is the 0
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Unpack
 
 from torch import nn
 
 from stepnet.errors import check_count
 from stepnet.nets.blocks import Shortcut, bottleneck
+from stepnet.nets.options import ResidualOptions
 from stepnet.nets.registry import register_model
 from stepnet.nets.residual import Backbone, Convolutions, ResidualNetwork
 from stepnet.nets.resnet import blocks_per_stage, imagenet_depths
+from stepnet.schemes import Scheme
 
 WIDTHS = (256, 512, 1024, 2048)
 
@@ -39,9 +41,9 @@ def cifar_resnext(
     cardinality: int = 8,
     group_width: int = 64,
     pre_activation: bool = False,
-    scheme: str = "euler",
+    scheme: str | Scheme = "euler",
     shortcut: Shortcut = "projection",
-    **options: Any,
+    **options: Unpack[ResidualOptions],
 ) -> ResidualNetwork:
     """A CIFAR ResNeXt of `9n + 2` layers, marched by any scheme."""
     n = blocks_per_stage(depth, 9)
@@ -62,9 +64,9 @@ def imagenet_resnext(
     cardinality: int = 32,
     group_width: int = 4,
     pre_activation: bool = False,
-    scheme: str = "euler",
+    scheme: str | Scheme = "euler",
     shortcut: Shortcut = "projection",
-    **options: Any,
+    **options: Unpack[ResidualOptions],
 ) -> ResidualNetwork:
     """An ImageNet ResNeXt: ResNet's stages with grouped bottlenecks."""
     backbone = Backbone(

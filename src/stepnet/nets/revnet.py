@@ -8,7 +8,7 @@ stage too, so a unit with basic blocks counts four layers and one with bottlenec
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Unpack
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from stepnet.errors import UserError
 from stepnet.nets.blocks import basic, bottleneck, initialise
 from stepnet.nets.bounds import BoundOption
+from stepnet.nets.options import RevNetOptions
 from stepnet.nets.registry import register_model
 from stepnet.nets.residual import Backbone, Network
 from stepnet.nets.stage import CoupledTransition, Coupling, Memory, Stage, check_makes_network, entry_by
@@ -98,7 +99,7 @@ def _units(backbone: Backbone, index: int, scheme: Scheme) -> tuple[list[Couplin
     return [Coupling(f, g) for f, g in pairs], transition
 
 
-def revnet(depth: int, **options: Any) -> RevNet:
+def revnet(depth: int, **options: Unpack[RevNetOptions]) -> RevNet:
     """A RevNet of Gomez et al. by its number of layers."""
     backbones = {**CIFAR, **IMAGENET}
     if depth not in backbones:

@@ -6,15 +6,17 @@ import inspect
 import math
 from collections.abc import Callable
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from stepnet.arguments import checked
 from stepnet.errors import UserError, check_count
-from stepnet.schemes.arithmetic import State, is_finite, is_tensor
+from stepnet.schemes.arithmetic import Coefficient, State, is_finite, is_tensor
 from stepnet.schemes.core import RightHandSide, Scheme, march
 from stepnet.schemes.registry import get_scheme
+
+Field = Callable[..., State]  # f(u), or f(t, u)
 
 
 class Trajectory(NamedTuple):
@@ -26,12 +28,12 @@ class Trajectory(NamedTuple):
 
 @checked
 def solve(
-    f: Callable[..., Any] | tuple[Callable[..., Any], ...],
+    f: Field | tuple[Field, ...],
     u0: State,
     t_span: tuple[float, float],
     steps: int,
     scheme: str | Scheme = "rk4",
-    **parameters: Any,
+    **parameters: Coefficient | str | Scheme,
 ) -> Trajectory:
     """March `scheme` from `u0` over `t_span` in `steps` equal steps.
 
@@ -65,10 +67,10 @@ class _Clock:
         self.dt = dt
 
 
-def _right_hand_side(f: Callable[..., Any], clock: _Clock) -> RightHandSide:
+def _right_hand_side(f: Field, clock: _Clock) -> RightHandSide:
     timed = _takes_time(f)
 
-    def rhs(u: State, c: Any, i: int) -> State:
+    def rhs(u: State, c: Coefficient, i: int) -> State:
         value = f(clock.t + float(c) * clock.dt, u) if timed else f(u)
         value = value if is_tensor(value) else np.asarray(value)
         if is_tensor(value) != is_tensor(u):
@@ -84,7 +86,7 @@ def _right_hand_side(f: Callable[..., Any], clock: _Clock) -> RightHandSide:
     return rhs
 
 
-def _takes_time(f: Callable[..., Any]) -> bool:
+def _takes_time(f: Field) -> bool:
     """Whether `f` is `f(t, u)`: it has two parameters without a default."""
     f = getattr(f, "_orig_mod", f)  # a compiled module hides its signature
     f = getattr(f, "forward", f)
@@ -106,7 +108,7 @@ def _check_span(t_span: tuple[float, float]) -> tuple[float, float]:
     return start, end
 
 
-def _check_equation(scheme: Scheme, f: Any, u0: State) -> None:
+def _check_equation(scheme: Scheme, f: Field | tuple[Field, ...], u0: State) -> None:
     equation = scheme.equation
     parts = [len(given) if isinstance(given, tuple) else 1 for given in (f, u0)]
     if parts != [2 if equation.partitioned else 1] * 2:
@@ -126,7 +128,7 @@ def _check_kinds(scheme: Scheme, u0: State) -> None:
         raise UserError(f"k of shape {of_k} for a state of shape {of_u}: expected one k, or one for each component")
 
 
-def _as_state(u0: Any) -> State:
+def _as_state(u0: object) -> State:
     if isinstance(u0, tuple):
         return tuple(_as_state(part) for part in u0)
     state: State
