@@ -45,7 +45,8 @@ def test_another_file_time_or_size_is_decoded_anew(source: Photos) -> None:
 def test_what_cannot_be_decoded_is_left_out_and_told(
     source: Photos, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    source.paths[1].write_bytes(b"no image")
+    source.paths[1].unlink()
+    source.paths[1].symlink_to("nowhere")
     with caplog.at_level(logging.WARNING):
         images = decode_once(source, tmp_path / "cache")
     assert images.labels.tolist() == [0, 0, 1, 1, 1] and len(images) == 5

@@ -100,6 +100,15 @@ def test_small_images_are_decoded_once_and_photos_each_time(tmp_path: Path) -> N
     assert forced.name == "large" and forced.train.classes == ("n01", "n02")
 
 
+@pytest.mark.parametrize("size", [(40, 32), (300, 260)], ids=["decoded once", "decoded each time"])
+def test_statistics_are_taken_once(size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_photos(tmp_path / "photos", size=size)
+    first = folder_data(tmp_path / "photos", tmp_path / "cache").normalise
+    for kind in (Photos, ImageSet):
+        monkeypatch.setattr(kind, "statistics", lambda self: pytest.fail("taken again"))
+    assert folder_data(tmp_path / "photos", tmp_path / "cache").normalise == first  # to the bit
+
+
 def test_the_common_size_is_the_median_of_the_shorter_sides(tmp_path: Path) -> None:
     paths = [tmp_path / f"{i}.png" for i in range(5)]
     for path, side in zip(paths, (20, 30, 30, 30, 90), strict=True):

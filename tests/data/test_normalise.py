@@ -1,8 +1,10 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
-from stepnet.data.normalise import Normalisation, statistics
+from stepnet.data.normalise import Normalisation, kept_statistics, statistics
 
 RNG = np.random.default_rng(0)
 
@@ -45,3 +47,11 @@ def test_result_is_channels_last_float32() -> None:
 def test_a_constant_channel_maps_to_zero() -> None:
     images = np.full((3, 2, 2, 1), 7, np.uint8)
     assert not statistics(images)(images).abs().max() > 1e-7
+
+
+@pytest.mark.parametrize("damage", [b"", b"[]", b'{"mean": 1}', b"\xff"])
+def test_kept_statistics_that_are_damaged_are_taken_again(damage: bytes, tmp_path: Path) -> None:
+    (tmp_path / "kept.json").write_bytes(damage)
+    found = Normalisation((0.1, 1 / 3), (0.2, 0.7))
+    assert kept_statistics(tmp_path / "kept.json", lambda: found) == found
+    assert kept_statistics(tmp_path / "kept.json", lambda: pytest.fail("taken again")) == found

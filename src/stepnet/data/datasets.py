@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepnet.data.augment import Augmentation, Pixels
-from stepnet.data.normalise import Normalisation, statistics
+from stepnet.data.normalise import Normalisation, kept_statistics, statistics
 from stepnet.errors import UserError
 from stepnet.randomness import Words
 from stepnet.registry import Registry
@@ -105,6 +105,7 @@ class Data:
     train: Source
     test: Source
     constants: Normalisation | None = None
+    kept: Path | None = None  # a file in which its own statistics stay once they have been taken
 
     def __post_init__(self) -> None:
         if self.train.shape != self.test.shape:
@@ -117,7 +118,9 @@ class Data:
     @cached_property
     def normalise(self) -> Normalisation:
         """From bytes to what a network reads: by the statistics of the training set, taken when first asked for."""
-        return self.constants or self.train.statistics()
+        if self.constants is not None:
+            return self.constants
+        return self.train.statistics() if self.kept is None else kept_statistics(self.kept, self.train.statistics)
 
     @property
     def mean(self) -> tuple[float, ...]:

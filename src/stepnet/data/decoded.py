@@ -15,7 +15,7 @@ from stepnet.data.augment import Augmentation, Pixels
 from stepnet.data.datasets import ImageSet, Request
 from stepnet.data.photos import Photos
 from stepnet.errors import UserError
-from stepnet.files import alone, printable, reason, whole_folder
+from stepnet.files import alone, whole_folder
 
 BATCH = 256
 VERSION = 1  # of what is kept; another one is another name
@@ -48,9 +48,10 @@ def fingerprint(photos: Photos) -> str:
     for path in photos.paths:
         try:
             status = path.stat()
-        except (OSError, ValueError) as error:
-            raise UserError(f"cannot read {printable(path)}: {reason(error)}") from None
-        digest.update(os.fsencode(path) + f"\0{status.st_size} {status.st_mtime_ns}\n".encode())
+            state = f"{status.st_size} {status.st_mtime_ns}"
+        except OSError:  # a link to nothing: it will be reported when it is decoded
+            state = "gone"
+        digest.update(os.fsencode(path) + f"\0{state}\n".encode())
     return digest.hexdigest()[:24]
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from stepnet.data.augment import Augmentation
 from stepnet.data.datasets import Data
-from stepnet.data.decoded import decode_once
+from stepnet.data.decoded import decode_once, fingerprint
 from stepnet.data.images import SUFFIXES, UnreadableImage, image_size
 from stepnet.data.photos import Photos
 from stepnet.errors import UserError
@@ -60,10 +60,11 @@ def folder_data(folder: Path, cache: Path, side: int | None = None, val_share: f
     train, test = (photos(part, found.classes, side) for part in (found.train, found.validation))
     name = folder.resolve().name
     fits = (len(train) + len(test)) * side * side * 3 <= DECODED_BYTES
+    kept = cache / f"{fingerprint(train.sample())}-statistics.json"
     if side > DECODED_SIDE or not fits:
-        return Data(name, train, test)
+        return Data(name, train, test, kept=kept)
     augmentation = Augmentation(pad=max(1, side // 8), flip=True)  # CIFAR's 4 pixels of 32
-    return Data(name, decode_once(train, cache, augmentation), decode_once(test, cache))
+    return Data(name, decode_once(train, cache, augmentation), decode_once(test, cache), kept=kept)
 
 
 def find_images(folder: Path, val_share: float | None = None) -> Found:

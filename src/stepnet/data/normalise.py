@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepnet.data.augment import Pixels
+from stepnet.errors import UserError
+from stepnet.files import read_file, whole_file
 
 if TYPE_CHECKING:
     import torch
 
 BLOCK = 2**17  # numbers
+LARGEST_KEPT = 10_000  # bytes
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,17 @@ def statistics(images: Pixels) -> Normalisation:
             counts[channel] += np.bincount(part[..., channel].ravel(), minlength=256)
     mean, std = zip(*map(_moments, counts), strict=True)
     return Normalisation(mean, std)
+
+
+def kept_statistics(path: Path, take: Callable[[], Normalisation]) -> Normalisation:
+    """The statistics that were written to `path` before, else those that `take` finds, written there."""
+    with suppress(UserError, ValueError, KeyError, TypeError):
+        values = json.loads(read_file(path, LARGEST_KEPT))
+        return Normalisation(tuple(map(float, values["mean"])), tuple(map(float, values["std"])))
+    found = take()
+    with suppress(UserError), whole_file(path) as partial:  # where nothing can be written they are taken again
+        partial.write_text(json.dumps(asdict(found)))
+    return found
 
 
 def _moments(counts: NDArray[np.int64]) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from stepnet.data.augment import Pixels
 from stepnet.data.datasets import Batch, Request
-from stepnet.data.images import MARGIN, UnreadableImage, centre_view, random_view, read_view
+from stepnet.data.images import UnreadableImage, centre_view, random_view, read_view
 from stepnet.data.normalise import Normalisation, statistics
 from stepnet.errors import UserError
 
@@ -55,11 +55,6 @@ class Photos:
     def shape(self) -> tuple[int, int, int]:
         return self.side, self.side, 3
 
-    @property
-    def resize(self) -> int:
-        """The shorter side, in pixels, of the images whose centre is the evaluation view."""
-        return round(MARGIN * self.side)
-
     def read(self, requests: Iterable[Request], normalise: Normalisation) -> Iterator[Batch]:
         """The batches asked for; files that cannot be decoded are missing from them."""
         import torch
@@ -92,11 +87,17 @@ class Photos:
         finally:
             pool.shutdown(cancel_futures=True)
 
+    def sample(self) -> Photos:
+        """`SAMPLE` of the files, evenly spread."""
+        places = np.linspace(0, len(self) - 1, min(len(self), SAMPLE)).round().astype(np.intp)
+        some = tuple(self.paths[place] for place in places)
+        return Photos(some, self.labels[places], self.classes, self.side, self.workers, self.unreadable)
+
     def statistics(self) -> Normalisation:
-        """Mean and deviation of the evaluation views of `SAMPLE` images, evenly spread over the training set."""
-        sample = np.linspace(0, len(self) - 1, min(len(self), SAMPLE)).round().astype(np.intp)
-        parts = np.array_split(sample, max(1, len(sample) // 64))
-        views = [images[good] for _, images, good in self.decoded(Request(part, None) for part in parts)]
+        """Mean and deviation of the evaluation views of a sample of the training set."""
+        sample = self.sample()
+        parts = np.array_split(np.arange(len(sample)), max(1, len(sample) // 64))
+        views = [images[good] for _, images, good in sample.decoded(Request(part, None) for part in parts)]
         pixels = np.concatenate(views)
         if not len(pixels):
             raise UserError(f"none of {len(sample)} images can be decoded: see the paths above")
