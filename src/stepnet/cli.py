@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from stepnet.errors import UserError, unknown
 from stepnet.extras import missing_extra
+from stepnet.files import printable, reason
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")
 
@@ -91,6 +92,10 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # `stepnet models | head`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # a name that is too long, a disk that is gone: whatever the machine refuses
+        place = f": {printable(error.filename)}" if isinstance(error.filename, str) else ""
+        print(f"stepnet: {reason(error)}{place}", file=sys.stderr)
+        return 2
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -108,6 +108,24 @@ def test_a_failed_start_does_not_block_the_corrected_command(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory: you tried"),
+        RuntimeError("could not create a memory object"),
+        MemoryError(),
+    ],
+    ids=str,
+)
+def test_no_memory_is_one_line(tmp_path, monkeypatch, capsys, error):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("stepnet.training.loop.fit", fail)
+    assert main(["train", "tiny", *SMALL, "--out", str(tmp_path / "run")]) == 2
+    assert "no memory left" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["train", "lm_resnet2O"], "unknown model 'lm_resnet2O': did you mean"),
@@ -127,6 +145,8 @@ def test_a_failed_start_does_not_block_the_corrected_command(tmp_path, capsys):
         (["train", "timm/resnet1888"], "unknown timm model 'resnet1888': did you mean 'resnet18'"),
         (["train", "torchvision/vgg11", "--scheme", "lm", "--data", "digits"], "the network cannot run on the example"),
         (["train", "keras/resnet"], "unknown library 'keras'"),
+        (["train", "tiny", "--out", "a" * 300], "File name too long"),
+        (["evaluate", "a" * 300], "File name too long"),
         (["evaluate", "nowhere"], "nowhere: no such file; a run writes its model"),
     ],
 )

@@ -73,6 +73,37 @@ def test_a_run_whose_compiler_fails_is_the_run_without_it(tmp_path, monkeypatch)
     assert_same_run(compiled, eager)
 
 
+COMPILE = """
+import sys, torch
+from contextlib import ExitStack
+from stepnet.training.compiling import compiled_or_eager
+
+network = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+notes = []
+with ExitStack() as held:
+    model = compiled_or_eager(network, lambda model: model(torch.ones(2, 4)).sum().backward(), notes.append, held)
+    print("compiled" if model is not network else "eager", "fresh" if any("fresh" in n for n in notes) else "as it was")
+"""
+
+
+@pytest.mark.slow
+def test_a_library_that_was_cut_off_in_the_cache_is_compiled_anew(tmp_path):
+    environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+
+    def run():
+        command = [sys.executable, "-c", COMPILE]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300).stdout.split(
+            maxsplit=1
+        )
+
+    assert run() == ["compiled", "as it was\n"]
+    libraries = list(tmp_path.rglob("*.so"))
+    assert libraries
+    for library in libraries:
+        library.write_bytes(library.read_bytes()[:100])
+    assert run() == ["compiled", "fresh\n"]
+
+
 SLOW_COMPILER = """#!/bin/sh
 for word in "$@"; do case "$word" in --version|-v) exec g++ "$@";; esac; done
 touch {mark}

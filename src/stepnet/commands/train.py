@@ -16,7 +16,7 @@ import tyro
 from tyro.conf import OmitArgPrefixes, Positional
 
 from stepnet.data.lookup import lasting_name
-from stepnet.errors import UserError
+from stepnet.errors import UserError, first_line
 from stepnet.training.recipes import Recipe, default_recipe, get_recipe
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ Overrides: Any = dataclasses.make_dataclass(
 )
 Overrides.__doc__ = "Fields of the recipe; one that is not given keeps the recipe's value."
 
+# How torch's allocators, CUDA and oneDNN say that there is no memory.
+OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "could not create a memory object")
 # A run with fewer images than this is over before a compiled graph has paid for itself.
 COMPILE_FROM = 500_000
 TRAINING_IMAGES = {"cifar10": 50_000, "cifar100": 50_000, "imagenet": 1_281_167}  # others: unknown before they are read
@@ -235,6 +237,11 @@ def shown(display: Display) -> Iterator[Display]:
         display.close()
         print(f"stepnet: {stop}", file=sys.stderr)
         raise SystemExit(stop.exit_code) from None
+    except (RuntimeError, MemoryError) as error:
+        if not isinstance(error, MemoryError) and not any(sign in str(error) for sign in OUT_OF_MEMORY):
+            raise
+        told = first_line(error)[:80]
+        raise UserError(f"no memory left ({told}): lower --batch-size or --eval-batch-size") from None
     finally:
         display.close()
 
