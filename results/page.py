@@ -25,10 +25,12 @@ class Network:
     title: str
     model: str
     scheme: str | None = None
+    options: tuple[tuple[str, str], ...] = ()
 
     def runs(self, runs: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
         """By seed."""
-        return {run["seed"]: run for run in runs if (run["model"], run["scheme"]) == (self.model, self.scheme)}
+        wanted = (self.model, self.scheme, dict(self.options))
+        return {run["seed"]: run for run in runs if (run["model"], run["scheme"], run.get("options", {})) == wanted}
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Experiment:
     """The claim is that the others have a smaller error than the first; `effect` is the paper's own difference."""
 
     title: str
-    file: str
+    files: tuple[str, ...]
     claim: str
     first: Network
     others: tuple[Network, ...]
@@ -44,8 +46,8 @@ class Experiment:
 
     def section(self) -> list[str]:
         """Its table and a verdict for each network, or a line that says it was not run to its end."""
-        path = HERE / self.file
-        runs = json.loads(path.read_text())["runs"] if path.exists() else []
+        paths = [HERE / file for file in self.files]
+        runs = [run for path in paths if path.exists() for run in json.loads(path.read_text())["runs"]]
         lines = ["", f"### {self.title}", "", f"Claim: {self.claim}", ""]
         plain = self.first.runs(runs)
         pairs = {other: other.runs(runs) for other in self.others}
@@ -73,14 +75,28 @@ PLAIN, LM = Network("`preact_resnet20`", "preact_resnet20"), Network("`lm_resnet
 EXPERIMENTS = (
     Experiment(
         "0: many seeds on digits",
-        "digits_pair.json",
+        ("digits_pair.json",),
         "the LM structure lowers the error of a network with the same blocks.",
         PLAIN,
         (LM,),
     ),
     Experiment(
+        "0b: other schemes on digits, at equal multiply-adds",
+        ("digits_pair.json", "digits_schemes.json"),
+        "a scheme of two steps lowers the error of a network with the same blocks; k kept stable helps LM.",
+        PLAIN,
+        (
+            LM,
+            Network('`lm_resnet20` with `k_bound="stable"`', "lm_resnet20", None, (("k_bound", "stable"),)),
+            *(
+                Network(f"`preact_resnet20:{name}`", "preact_resnet20", name)
+                for name in ("ab2", "midpoint2", "leapfrog")
+            ),
+        ),
+    ),
+    Experiment(
         "1: the pair on CIFAR-10",
-        "cifar10_pair.json",
+        ("cifar10_pair.json",),
         "LM-ResNet-20 has a smaller error than ResNet-20 (the paper: 8.33 against 8.75, quoted from He et al.).",
         PLAIN,
         (LM,),

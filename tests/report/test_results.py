@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import yaml
 
 from stepnet.errors import UserError
 from stepnet.report.paper import CIFAR
@@ -64,6 +65,15 @@ def test_a_run_is_recorded_once_and_leaves_the_rest_of_the_file_as_it_is(tmp_pat
     content = json.loads(path.read_text())
     assert content["command"] == "…"
     assert [(one["seed"], one["test_error"]) for one in content["runs"]] == [(1, 9.0), (0, 8.25)]
+
+
+def test_a_recorded_command_names_no_folder_of_this_machine(tmp_path) -> None:
+    here = finished_run(tmp_path / "run")
+    told = {**here.recorded_environment(), "command": "stepnet train a/b --out /home/me/runs/x --data=/d/e"}
+    here.environment_file.write_text(yaml.safe_dump(told))
+    path = tmp_path / "results.json"
+    record(here, Evaluation(0.4, 8.0, 10_000, 1), path)
+    assert json.loads(path.read_text())["runs"][0]["command"] == "stepnet train a/b --out x --data=e"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ measured; other files tell of other things and are passed over.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,7 +77,8 @@ def record(run: Run, found: Evaluation, path: Path) -> None:
         "train_loss": epochs[-1]["loss"],
         "images_per_second": median(line["images_per_second"] for line in epochs),
         "k": epochs[-1]["k"],
-        **{key: environment[key] for key in ("command", "revision", "torch", "machine", "device")},
+        "command": re.sub(r"(?<![^\s=])/(?:[^/\s]+/)+", "", environment["command"]),  # no folders of this machine
+        **{key: environment[key] for key in ("revision", "torch", "machine", "device")},
     }
     same = ("model", "data", "recipe", "scheme", "options", "seed")
     others = [old for old in content["runs"] if any(old.get(key) != entry.get(key) for key in same)]
