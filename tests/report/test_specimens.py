@@ -37,3 +37,9 @@ def test_a_model_that_names_no_data_has_no_images(tmp_path) -> None:
     save(create_model("preact_resnet20"), tmp_path / "model.safetensors")
     with pytest.raises(UserError, match="does not say on which data"):
         specimen(str(tmp_path))
+
+
+def test_weights_that_come_along_are_a_specimen() -> None:
+    found = specimen("lm_resnet20.digits", count=300)
+    wrong = (found.network(found.images).argmax(1) != found.labels).double().mean()
+    assert 100 * float(wrong) == pytest.approx(found.network.description.training.test_error, abs=0.4)

@@ -25,7 +25,7 @@ class Inspect:
     """
 
     model: Annotated[Positional[str], arg(metavar="RUN|MODEL")]
-    """The folder of a run, whose trained coefficients are shown, or the name of a network, also timm/NAME."""
+    """A run's folder, NAME.TAG of weights that come along, or the name of a network, also timm/NAME."""
     out: Annotated[Path | None, arg(metavar="FILE")] = None
     """Write the schematic to this file (svg, png, pdf, …)."""
     figures: Annotated[Path | None, arg(metavar="FOLDER")] = None
@@ -45,7 +45,9 @@ class Inspect:
 
             draw_network(network, self.out)
             print(f"\nwrote {self.out}")
-        if Path(self.model).exists():
+        from stepnet.report.specimens import is_trained
+
+        if is_trained(self.model):
             self._tell_dynamics()
         elif self.figures is not None:
             raise UserError(f"--figures: {self.model} was never trained; name a run, or draw it by --out")
@@ -79,8 +81,9 @@ class Inspect:
         from stepnet.conversion.foreign import is_foreign
         from stepnet.nets import create_model
         from stepnet.report.sketch import sketch
+        from stepnet.report.specimens import is_trained
 
-        if Path(self.model).exists():
+        if is_trained(self.model):
             from stepnet.exchange.files import description_of, load
             from stepnet.training.imports import import_modules_of
 

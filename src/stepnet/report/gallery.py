@@ -21,7 +21,7 @@ from stepnet.report.plots import plot_coefficients, plot_compression, plot_curve
 from stepnet.report.portraits import plot_lesion, plot_spectrum, plot_trajectory
 from stepnet.report.schematic import plot_networks
 from stepnet.report.scheme_plots import plot_stability
-from stepnet.report.specimens import specimen
+from stepnet.report.specimens import is_trained, specimen
 from stepnet.schemes import get_scheme
 
 FigureName: TypeAlias = Literal[
@@ -101,7 +101,7 @@ FIGURES: dict[FigureName, Callable[[Sequence[str]], Picture]] = {
 
 
 def _network(place: str) -> nn.Module:
-    if Path(place).exists():
+    if is_trained(place):
         return load(place)
     torch.manual_seed(0)  # a new network's k are drawn at random
     return create_model(place)

@@ -13,6 +13,7 @@ from stepnet.errors import UserError
 from stepnet.exchange import load
 from stepnet.exchange.files import description_of
 from stepnet.nets import create_model
+from stepnet.nets.pretrained import split_tag
 
 UNTRAINED_DATA = "digits"  # what a network that was never trained is shown
 
@@ -39,12 +40,17 @@ class Specimen:
         return self.images[chosen], [self.classes[int(self.labels[place])] for place in chosen]
 
 
+def is_trained(place: str) -> bool:
+    """Whether it is the place of a trained network: a run, a file, or `NAME.TAG` of the weights that come along."""
+    return Path(place).exists() or split_tag(place)[1] is not None
+
+
 def specimen(place: str, count: int = 1000, data_root: str | None = None) -> Specimen:
-    """The network of a run or a model file with the first `count` test images of the data it was trained on.
+    """The network of a run, a file or `NAME.TAG`, and the first `count` test images of the data it was trained on.
 
     A name of `create_model` gives an untrained network, which is shown digits.
     """
-    if not Path(place).exists():
+    if not is_trained(place):
         data = get_data(UNTRAINED_DATA)
         torch.manual_seed(0)
         network: nn.Module = create_model(place, num_classes=data.num_classes, in_channels=data.in_channels)
