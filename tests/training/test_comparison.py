@@ -2,11 +2,10 @@
 
 import statistics
 
-from tests.training.tiny import tiny_config
-
 from stepnet import create_model
 from stepnet.training import compare
 from stepnet.training.comparison import mean_and_deviation
+from training.tiny import tiny_config
 
 
 def test_mean_and_deviation():

@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from tests.training.tiny import tiny_config
 
+from stepnet import load
 from stepnet.data import get_data
-from stepnet.training import evaluate, load_network, train
+from stepnet.training import evaluate, train
+from training.tiny import tiny_config
 
 
 def test_a_checkpoint_has_the_error_that_its_run_measured(tmp_path):
@@ -15,7 +16,7 @@ def test_a_checkpoint_has_the_error_that_its_run_measured(tmp_path):
     assert evaluation.error == pytest.approx(line["test_error"]) and evaluation.epochs == 1
 
     data = get_data("digits")
-    network, _ = load_network(run)
+    network = load(run.folder)
     images = torch.from_numpy(data.test.images).permute(0, 3, 1, 2).double()
     mean, std = (torch.tensor(values, dtype=torch.float64).view(1, -1, 1, 1) for values in (data.mean, data.std))
     with torch.no_grad():
