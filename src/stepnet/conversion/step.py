@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 from torch.utils.hooks import RemovableHandle
 
 from stepnet.conversion.adapters import Split
@@ -24,6 +23,9 @@ from stepnet.conversion.graft import Graft, graft, ungraft
 from stepnet.conversion.statistics import at_evaluation, bring_together, keep_apart
 from stepnet.errors import UserError
 from stepnet.nets.bounds import Bound
+from stepnet.nets.replay import recomputed
+from stepnet.nets.reversible import Chain as Reversed
+from stepnet.nets.stage import Memory
 from stepnet.schemes import Difference, Point, Scheme, advance
 from stepnet.schemes.plan import EULER
 
@@ -34,8 +36,11 @@ PAST = "_stepnet_past"  # the attribute by which a state carries the states befo
 class CarriedPast:
     """The points before a state, newest first. A state that is copied or saved goes without them."""
 
-    def __init__(self, points: tuple[Point, ...], version: int | None) -> None:
+    def __init__(
+        self, points: tuple[Point, ...], version: int | None, chain: Reversed | None = None, exact: Tensor | None = None
+    ) -> None:
         self.points = points
+        self.chain, self.exact = chain, exact  # of a march that is taken back: the state as the march has it
         self.version = version  # of the state: another one tells that it was altered in place
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -54,7 +59,7 @@ class Role:
     transition: bool = False  # changes the shape: hands over the projected input
     overwrites: bool = False  # works in place on its input, and so gets a copy
     keyword: str = ""  # the name of the argument that is the state
-    checkpoint: bool = False  # recompute the block, and nothing else, in the backward pass
+    memory: Memory = "stored"  # what a gradient keeps: see `stepnet.nets.stage`
     keeps_f: bool = False  # later steps read this step's f
     evaluations: int = 1  # of the block in this step
     owns_k: bool = False
@@ -74,25 +79,37 @@ class ConvertedStep(Graft):
         else:
             u = kwargs.pop(role.keyword)
         outputs: list[Any] = []  # of the block, or of its branch
+        done = False  # what is evaluated later is evaluated again, and its outputs are not wanted
 
         def rhs(v: Any, c: Any, i: int) -> Any:
             v = v.value if isinstance(v, Difference) else v  # a scheme may evaluate f at f: the Neumann series
             if split is not None:
-                outputs.append(self._recomputed(self._evaluation(i, partial(split.branch, self)), v))
-                return outputs[-1]
-            outputs.append(self._block(v, i, args, kwargs))
-            return Difference(state_in(outputs[-1]), v)
+                output = self._recomputed(self._evaluation(i, partial(split.branch, self)), v)
+            else:
+                output = self._block(v, i, args, kwargs)
+            if not done:
+                outputs.append(output)
+            return output if split is not None else Difference(state_in(output), v)
 
         if split is not None and role.transition:
             past: tuple[Point, ...] = ()
+            chain, exact = None, u
             f = rhs(u, 0, 0)
             point = Point(split.shortcut(self, u), lambda v, c, i: f)
             new = advance(EULER, (point,))
         else:
             past = _past(role, u)
-            point = Point(u, rhs)
             k = self._k if role.scheme.trainable else role.scheme.k
-            new = advance(role.scheme, (point, *past), 1, k)
+            chain, exact = self._chain(u)
+            if chain is None:
+                point = Point(u, rhs)
+                new = advance(role.scheme, (point, *past), 1, k)
+            else:
+                point = Point(exact, _Side(self, rhs))
+                exact = chain.advance(role.scheme, (point, *past), 1, k)
+                exact = chain.close(exact) if role.last else exact
+                new = chain.given(exact)
+        done = True
         new = _laid_out_like(state_in(outputs[0]), new)
         if split is not None:
             output = new = split.after(self, new)
@@ -101,8 +118,17 @@ class ConvertedStep(Graft):
             output = with_state(outputs[0], new)
         if not role.last:
             points = (_remember(point, role.keeps_f), *past)[: role.scheme.steps - 1]
-            setattr(new, PAST, CarriedPast(points, _version(new)))
+            setattr(new, PAST, CarriedPast(points, _version(new), chain, exact))
+        outputs.clear()  # a repetition holds on to this frame
         return output
+
+    def _chain(self, u: Tensor) -> tuple[Reversed | None, Tensor]:
+        """The march of which this is a step that can be taken back, and `u` as it has it."""
+        role = self.step_role
+        if role.memory != "reversible" or not torch.is_grad_enabled() or role.place < role.scheme.steps - 1:
+            return None, u
+        past = getattr(u, PAST)
+        return (Reversed(u.dtype), u) if past.chain is None else (past.chain, past.exact)
 
     def _block(self, v: Tensor, i: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`B(v)` as the network calls it."""
@@ -116,10 +142,13 @@ class ConvertedStep(Graft):
         if getattr(self, "gradient_checkpointing", False) and self.training:  # transformers' own recomputation
             args = tuple(None if _is_cache(value) else value for value in args)
             kwargs = {key: None if _is_cache(value) else value for key, value in kwargs.items()}
-            recomputed: Callable[..., Any] = self.__dict__["_gradient_checkpointing_func"]
+            again: Callable[..., Any] = self.__dict__["_gradient_checkpointing_func"]
         else:
-            recomputed = self._recomputed
-        output = recomputed(self._evaluation(i, partial(self.original.forward, self, **kwargs)), v, *args)
+            again = self._recomputed
+            if self.step_role.memory != "stored" and torch.is_grad_enabled():  # a cache would be written to twice
+                args = tuple(None if _is_cache(value) else value for value in args)
+                kwargs = {key: None if _is_cache(value) else value for key, value in kwargs.items()}
+        output = again(self._evaluation(i, partial(self.original.forward, self, **kwargs)), v, *args)
         if not self.step_role.overwrites and _rewritten(v, version):
             raise UserError(
                 f"step {self.step_role.name!r} overwrote its state, which it did not on the example, and the scheme "
@@ -131,9 +160,9 @@ class ConvertedStep(Graft):
         return partial(at_evaluation, i, f) if self.step_role.evaluations > 1 else f
 
     def _recomputed(self, f: Callable[..., Any], *args: Any) -> Any:
-        if self.step_role.checkpoint and torch.is_grad_enabled():
-            return checkpoint(f, *args, use_reentrant=False)
-        return f(*args)
+        role = self.step_role
+        kept = role.memory == "stored" or (role.memory == "reversible" and role.place >= role.scheme.steps - 1)
+        return f(*args) if kept else recomputed(f, self, *args)
 
     @property
     def _k(self) -> Tensor | None:
@@ -178,6 +207,19 @@ class ConvertedStep(Graft):
 
     def _get_name(self) -> str:
         return f"{self.original.__name__}[{self.step_role.scheme.name}]"
+
+
+@dataclass(frozen=True)
+class _Side:
+    """`f` of a step whose evaluation is repeated; `B(v) - v` is formed in double precision, in which it is exact."""
+
+    module: nn.Module
+    rhs: Callable[[Any, Any, int], Any]
+
+    def __call__(self, v: Tensor, c: Any, i: int) -> Tensor:
+        value = self.rhs(v, c, i)
+        f: Tensor = value.end.double() - value.start.double() if isinstance(value, Difference) else value
+        return f
 
 
 def become_step(block: nn.Module, role: Role, k: Tensor | None) -> None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +18,10 @@ from stepnet.conversion.record import forget_conversion, record_of, remember_con
 from stepnet.conversion.report import Conversion
 from stepnet.conversion.step import ConvertedStep, Role, become_block, become_step
 from stepnet.conversion.trace import trace
-from stepnet.errors import UserError, first_line
+from stepnet.errors import UserError, first_line, unknown
 from stepnet.nets.bounds import Bound, BoundOption, initial_k
-from stepnet.nets.stage import Stage, check_makes_network
+from stepnet.nets.reversible import SPARE_BITS
+from stepnet.nets.stage import Memory, Stage, check_makes_network
 from stepnet.nets.trajectories import trajectory
 from stepnet.schemes import Scheme, get_scheme
 
@@ -40,6 +41,7 @@ def convert(
     init: str | float = "paper",
     k_bound: BoundOption = None,
     blocks: Blocks | None = None,
+    memory: Memory = "stored",
     checkpoint: bool = False,
     verbose: bool = False,
 ) -> Model:
@@ -53,8 +55,10 @@ def convert(
     sets them all to it. `k_bound` keeps them in an interval while they are trained: "stable" for the one where the
     scheme is zero-stable, or two numbers.
     `blocks` names the blocks instead of finding them: a class, a pattern for module or class names, or several.
-    `checkpoint` recomputes each block, but not the scheme's own terms, in the backward pass. `verbose` prints what
-    became a step, what stayed, and why.
+    `memory` says what a gradient keeps: "stored" all that autograd saves, "recompute" the states (the blocks, not the
+    scheme's own terms, are evaluated again), "reversible" the last states of each stage (for blocks without an
+    activation after their sum), "auto" the best of these for the first `k`. `checkpoint=True` means "recompute".
+    `verbose` prints what became a step, what stayed, and why.
     """
     method = get_scheme(scheme)
     _check(model, method, init)
@@ -65,7 +69,7 @@ def convert(
     conversion = Conversion.of(method, selection)
     modules = dict(model.named_modules())
     for chain in selection.chains:
-        for role in _roles(chain, method, checkpoint, bound):
+        for role in _roles(chain, method, _memory(chain, method, init, "recompute" if checkpoint else memory), bound):
             block = modules[role.name]
             become_step(block, role, _initial_k(method, init, block, bound) if role.owns_k else None)
     setattr(model, REPORT, conversion)
@@ -150,7 +154,25 @@ def _named(model: nn.Module, blocks: Blocks) -> Mapping[str, nn.Module]:
     return {name: m for name, m in modules.items() if any(matches(name, m, pattern) for pattern in wanted)}
 
 
-def _roles(chain: Chain, scheme: Scheme, checkpoint: bool, bound: Bound | None) -> list[Role]:
+def _memory(chain: Chain, scheme: Scheme, init: str | float, memory: Memory) -> Memory:
+    """The mode of a chain of blocks, or why it cannot be."""
+    if memory not in get_args(Memory):
+        raise unknown("memory mode", memory, get_args(Memory))
+    activated = [call.name for call in chain.calls if call.split is not None and call.split.after_path]
+    able = scheme.invertible and not activated
+    if memory == "reversible" and not able:
+        reason = f"scheme {scheme.name!r} has no inverse"
+        if activated:
+            reason = f"the activation after {activated[0]!r} cannot be undone"
+        raise UserError(f"memory='reversible': {reason}; take memory='recompute'")
+    if memory != "auto":
+        return memory
+    first = (scheme.initial_k[1] if scheme.trainable else scheme.k) if isinstance(init, str) else init
+    lost = len(chain.calls) * scheme.lost_bits(0.0 if init == "identity" else first) if able else SPARE_BITS + 1
+    return "reversible" if lost <= SPARE_BITS else "recompute"
+
+
+def _roles(chain: Chain, scheme: Scheme, memory: Memory, bound: Bound | None) -> list[Role]:
     plan = chain.plan(scheme)
     return [
         Role(
@@ -162,7 +184,7 @@ def _roles(chain: Chain, scheme: Scheme, checkpoint: bool, bound: Bound | None) 
             transition=is_transition(call),
             overwrites=call.overwrites,
             keyword=call.keyword,
-            checkpoint=checkpoint,
+            memory=memory,
             owns_k=place in plan.owners,
             bound=bound,
             keeps_f=plan.keeps_f(place),
