@@ -240,3 +240,10 @@ def test_the_interval_of_lm_over_poly_2_does_not_depend_on_k():
     """`u + F + F^2` has the limit 1 under Euler's carry, and under LM's for every k but 1."""
     limit = stability_interval("lm+neumann2")
     assert limit.subs(k, 0) == limit.subs(k, Fraction(-1, 2)) == 1 and limit.subs(k, 1) == 0
+
+
+def test_a_limit_that_is_no_short_formula_in_k_is_told_soon():
+    """Over rk4 the limit is a root of degree 4 with k in it: a number for k has one."""
+    with pytest.raises(UserError, match="not one formula in k: give a number for k"):
+        stability_interval("lm+rk4")
+    assert float(stability_interval(get_scheme("lm+rk4", k=0))) == pytest.approx(2.785293563, abs=1e-9)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import sympy
 
 from stepnet.analysis.notation import Line, plain
-from stepnet.analysis.symbols import dt
+from stepnet.analysis.symbols import dt, z
 from stepnet.errors import UserError
 from stepnet.schemes import Equation, aliases_of
 
@@ -176,14 +176,14 @@ def _axis(found: SchemeAnalysis, point: str, limit: sympy.Expr) -> list[Said]:
 def _interval(found: SchemeAnalysis, point: str, limit: sympy.Expr) -> str:
     """`z = dt lambda`, and the x for which it is stable, with `<` at an end that is not stable itself."""
     m = found.equation.derivative
-    z = "dt lambda" if m == 1 else f"dt^{m} lambda"
+    product = "dt lambda" if m == 1 else f"dt^{m} lambda"
     low = "<=" if found.stable(0) else "<"
     if limit == 0:
         return "stable nowhere but at 0" if low == "<=" else "stable nowhere"
     if limit is sympy.oo:
-        return f"stable for every {z} = {point}, 0 {low} x"
+        return f"stable for every {product} = {point}, 0 {low} x"
     high = "<=" if found.stable((-1 if point == "-x" else sympy.I) * limit) else "<"
-    return f"stable for {z} = {point}, 0 {low} x {high} {_number(limit)}"
+    return f"stable for {product} = {point}, 0 {low} x {high} {_number(limit)}"
 
 
 def _number(limit: sympy.Expr) -> str:
@@ -196,7 +196,8 @@ def _number(limit: sympy.Expr) -> str:
 
 def _modified(found: SchemeAnalysis) -> list[Said]:
     lines: list[Said] = [*found.modified_lines()]
-    return [*lines, "for linear f"] if found.scheme.steps > 1 and found.between_states else lines
+    in_derivatives = found.amplification.degree(z) == 1 and not found.equation.partitioned
+    return [*lines, "for linear f"] if in_derivatives and found.scheme.steps > 1 and found.between_states else lines
 
 
 def _wrapped(label: str, text: str) -> list[str]:

@@ -137,8 +137,10 @@ def _formulas(q: sympy.Expr) -> Iterator[sympy.Expr]:
 
 
 def _roots(condition: sympy.Expr) -> list[sympy.Expr]:
-    polynomial = sympy.Poly(condition, _x)
-    return list(sympy.roots(polynomial)) if polynomial.degree() > 0 else []
+    """The formulas of factors up to degree 2: no reader takes in more, and no machine compares them soon."""
+    _, factors = sympy.factor_list(condition, _x)
+    simple = [sympy.Poly(factor, _x) for factor, _ in factors if factor.has(_x)]
+    return [root for polynomial in simple if polynomial.degree() <= 2 for root in sympy.roots(polynomial)]
 
 
 def _short(formula: sympy.Expr) -> sympy.Expr:
