@@ -6,6 +6,7 @@ import pytest
 
 from stepnet.cli import main
 from stepnet.training.config import TrainConfig
+from stepnet.training.run import Run
 
 
 @pytest.fixture
@@ -13,7 +14,7 @@ def run(tmp_path: Path) -> Path:
     folder = tmp_path / "run"
     folder.mkdir()
     TrainConfig("preact_resnet20").write(folder / "config.yaml")
-    (folder / "environment.yaml").write_text("command: stepnet train preact_resnet20\n")
+    Run(folder).record_environment()
     return folder
 
 
