@@ -1,5 +1,6 @@
 """Arguments against annotations."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
@@ -30,6 +31,8 @@ Module = TypeVar("Module", bound=nn.Module)
         (Callable[[int], int], [len, lambda x: x], [None, 3, "f"]),
         (Module, [nn.Linear(1, 1)], [None, nn.Linear]),
         (str | Path, ["a", Path("a")], [3, b"a"]),
+        (str | os.PathLike[str], ["a/b", Path("a"), "a/" * 200], [3, "n" * 300, Path("n" * 300), "zero\0byte"]),
+        (np.ndarray, [np.zeros(3), np.array(2)], [np.array(["a"]), [1.0], np.array([object()])]),
         (Any, [None, 3, object()], []),
     ],
 )

@@ -9,12 +9,15 @@ from __future__ import annotations
 import collections.abc
 import functools
 import inspect
+import os
 import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping
 from numbers import Complex, Integral, Real
 from typing import Any, Literal, ParamSpec, TypeVar, Union
+
+import numpy as np
 
 from stepnet.errors import UserError
 
@@ -23,7 +26,15 @@ R = TypeVar("R")
 
 NUMBERS = {int: Integral, float: Real, complex: Complex}  # numpy's too, and no truth values
 
-WORDS = {int: "a whole number", float: "a number", complex: "a number", str: "a str", bool: "True or False"}
+LONGEST_NAME = 255  # bytes of one part of a path
+WORDS = {
+    os.PathLike: "a path",
+    int: "a whole number",
+    float: "a number",
+    complex: "a number",
+    str: "a str",
+    bool: "True or False",
+}
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -58,9 +69,11 @@ def fits(value: object, hint: Any) -> bool:
     if hint is None or hint is type(None):
         return value is None
     if origin in (Union, types.UnionType):
+        if isinstance(value, str) and any(typing.get_origin(part) is os.PathLike for part in parts):
+            return _is_file_name(value)
         return any(fits(value, part) for part in parts)
     if origin is Literal:
-        return any(value == part and type(value) is type(part) for part in parts)
+        return any(type(value) is type(part) and value == part for part in parts)
     if isinstance(hint, TypeVar):
         return fits(value, hint.__bound__ or Any)
     if hint in NUMBERS:
@@ -70,11 +83,13 @@ def fits(value: object, hint: Any) -> bool:
         return callable(value)
     if not isinstance(kind, type) or _is_silent_protocol(kind):
         return True
-    if kind is collections.abc.Sequence and hasattr(value, "ndim"):  # an array or a tensor
-        return bool(value.ndim == 1)
-    if isinstance(value, str | bytes) and kind not in (str, bytes) and issubclass(kind, collections.abc.Collection):
+    if kind in (collections.abc.Sequence, collections.abc.Iterable) and hasattr(value, "ndim"):  # an array or a tensor
+        return bool(value.ndim == 1) and all(part in NUMBERS or part is Any for part in parts)
+    if kind is np.ndarray:
+        return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"  # numbers
+    if isinstance(value, str | bytes) and kind not in (str, bytes) and issubclass(kind, collections.abc.Iterable):
         return False  # a str is a sequence of str, and never meant as one
-    return isinstance(value, kind) and _contents_fit(value, parts)
+    return isinstance(value, kind) and _contents_fit(value, parts) and (kind is not os.PathLike or _is_file_name(value))
 
 
 def told(hint: Any) -> str:
@@ -93,6 +108,8 @@ def told(hint: Any) -> str:
     kind = origin or hint
     if kind is collections.abc.Callable:
         return "a function"
+    if kind in WORDS:
+        return WORDS[kind]
     name = str(getattr(kind, "__name__", kind))
     holds = isinstance(kind, type) and issubclass(kind, collections.abc.Collection)
     inner = " or ".join(dict.fromkeys(told(part) for part in parts if part is not Ellipsis)) if holds else ""
@@ -111,13 +128,19 @@ def shown(value: object) -> str:
 
 def _contents_fit(value: object, parts: tuple[Any, ...]) -> bool:
     """The entries of a list, tuple, set or dict; those of other collections are not looked at."""
-    if not parts or not isinstance(value, list | tuple | set | frozenset | dict):
+    if not parts or not isinstance(value, list | tuple | set | frozenset | dict | range):
         return True
     if isinstance(value, Mapping):
         return all(fits(key, parts[0]) and fits(inner, parts[-1]) for key, inner in value.items())
     if isinstance(value, tuple) and len(parts) > 1 and parts[-1] is not Ellipsis:
         return len(value) == len(parts) and all(map(fits, value, parts))
     return len(parts) > 2 or all(fits(inner, parts[0]) for inner in typing.cast("Collection[object]", value))
+
+
+def _is_file_name(value: object) -> bool:
+    """Whether a file may have this name: without a zero byte, and no part longer than file systems take."""
+    name = os.fsencode(os.fspath(typing.cast("str | os.PathLike[str]", value)))
+    return b"\0" not in name and all(len(part) <= LONGEST_NAME for part in name.split(os.sep.encode()))
 
 
 def _options(hint: Any) -> dict[str, Any]:

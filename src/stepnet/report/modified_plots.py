@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 
 from stepnet.analysis import LAX_FRIEDRICHS, LAX_WENDROFF, analyse, convergence_rate, march_and_modified
 from stepnet.analysis.transport import Stencil, corrections, modified_solution, run
+from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.report.figures import Picture, rc_styles
 from stepnet.report.schematic import draw_stage
@@ -27,6 +28,7 @@ QUIET = "0.6"
 KEY = "points: the march, lines: its modified equation"
 
 
+@checked
 def plot_modified(example: Example = "gradient", ks: Sequence[float] = KS) -> Picture:
     """One of four pictures.
 

@@ -15,16 +15,18 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 from torch import nn
 
+from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.nets import coefficients
 from stepnet.report.charts import printed_points, stable_interval
 from stepnet.report.figures import Picture, rc_styles
 from stepnet.report.histories import Coefficients, NetworkRuns, RunHistory, by_data, mean_coefficient, read_histories
 
-RunFolder: TypeAlias = "str | PathLike[str]"
-OneOrMore: TypeAlias = "RunFolder | Iterable[RunFolder]"
+RunFolder: TypeAlias = str | PathLike[str]
+OneOrMore: TypeAlias = RunFolder | Iterable[RunFolder]
 
 
+@checked
 def plot_curves(runs: OneOrMore, measure: Literal["error", "loss"] = "error", log: bool = False) -> Picture:
     """Training (dotted) and test (solid) curves of the runs, as in figures 3 and 5; seeds thin, their mean thick."""
     picture = Picture()
@@ -45,6 +47,7 @@ def plot_curves(runs: OneOrMore, measure: Literal["error", "loss"] = "error", lo
     return picture
 
 
+@checked
 def plot_coefficients(runs: OneOrMore | nn.Module, epoch: int | None = None) -> Picture:
     """The learned `k_n` by layer, as in figure 4, with the interval in which the scheme is zero-stable.
 
@@ -76,6 +79,7 @@ def plot_coefficients(runs: OneOrMore | nn.Module, epoch: int | None = None) -> 
     return picture
 
 
+@checked
 def plot_compression(runs: OneOrMore = (), data: str = "cifar10") -> Picture:
     """Test error against parameters, as in figure 2 (right): the paper's points open, those of the runs filled."""
     picture = Picture()

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from torch import Tensor, nn
 
 from stepnet.analysis import stability_region
+from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.nets.trajectories import trajectory
 from stepnet.report.dynamics import StepSpectrum, principal_plane, spectra
@@ -21,6 +22,7 @@ from stepnet.schemes import Scheme, get_scheme
 MARGIN = 0.35  # round the eigenvalues
 
 
+@checked
 def plot_trajectory(model: nn.Module, images: Tensor, labels: Sequence[object] | None = None) -> Picture:
     """The states of some images in the plane of their first two principal components, stage by stage.
 
@@ -54,6 +56,7 @@ def plot_trajectory(model: nn.Module, images: Tensor, labels: Sequence[object] |
     return picture
 
 
+@checked
 def plot_spectrum(model: nn.Module, image: Tensor, found: Sequence[StepSpectrum] | None = None) -> Picture:
     """The largest eigenvalues of `dt f'(u_n)` of every step, coloured by depth, on the scheme's stability region.
 
@@ -82,6 +85,7 @@ def plot_spectrum(model: nn.Module, image: Tensor, found: Sequence[StepSpectrum]
     return picture
 
 
+@checked
 def plot_lesion(found: Mapping[str, Lesion]) -> Picture:
     """Left, the error after dropping each block (open markers: transitions); then, for each network, pairs."""
     picture = Picture()

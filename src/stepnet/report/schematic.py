@@ -14,6 +14,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from torch import nn
 
+from stepnet.arguments import checked
 from stepnet.report.figures import ACCENT, QUIET, Picture, write_figure
 from stepnet.report.inside import COLUMN, draw_inside, headroom
 from stepnet.report.sketch import NetworkSketch, StageSketch, Step, sketch, weight_text
@@ -38,11 +39,13 @@ RAIL = 0.95  # half the distance of X and Y
 MARGIN = 3.3  # left of the first state, for the stage's caption
 
 
+@checked
 def plot_network(model: nn.Module, title: str = "") -> Picture:
     """All stages of a network, ours or converted."""
     return picture_of(sketch(model, title or type(model).__name__))
 
 
+@checked
 def plot_networks(models: Mapping[str, nn.Module]) -> Picture:
     """The first stage of each network, by its title: as in figures 1 and 2 (left)."""
     stages = [

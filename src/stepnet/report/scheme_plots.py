@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from stepnet.analysis import SchemeAnalysis, analyse
+from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.report.figures import Picture, check_suffix, rc_styles, write_figure
 from stepnet.schemes import Scheme, get_scheme
@@ -23,6 +24,7 @@ POINTS = 301  # on a side of the grid
 QUIET = "0.6"
 
 
+@checked
 def plot_stability(*schemes: str | Scheme, extent: tuple[float, float, float, float] = EXTENT) -> Picture:
     """The regions of `z = dt lambda` in which each scheme is stable: its edge drawn, one region alone shaded.
 
@@ -34,6 +36,7 @@ def plot_stability(*schemes: str | Scheme, extent: tuple[float, float, float, fl
     return picture
 
 
+@checked
 def plot_order(*schemes: str | Scheme) -> Picture:
     """The error at t = 1 against dt, measured, and dashed the slope of the order that the rooted trees give."""
     picture = Picture()

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from stepnet.arguments import checked
 from stepnet.data import Data, get_data
 from stepnet.data.lookup import AnyData
 from stepnet.errors import UserError
@@ -17,6 +18,7 @@ from stepnet.training.recipes import Recipe, default_recipe, get_recipe
 from stepnet.training.run import Run
 
 
+@checked
 def train(
     model: str | nn.Module | TrainConfig,
     data: AnyData | None = None,

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import nn
 
+from stepnet.arguments import checked
 from stepnet.data import Data, get_data, list_data
 from stepnet.data.batches import Batches
 from stepnet.data.normalise import Normalisation
@@ -29,6 +30,7 @@ class Evaluation(NamedTuple):
     top5_error: float | None = None  # where there are more than five classes
 
 
+@checked
 def evaluate(
     model: nn.Module | Run | str | os.PathLike[str],
     which: Literal["best", "last"] = "last",
