@@ -35,7 +35,7 @@ def test_steps_along_a_curve_are_those_of_the_scheme():
 
 
 def test_what_cannot_be_drawn():
-    with pytest.raises(UserError, match="example 'heat': expected one of gradient"):
+    with pytest.raises(UserError, match="example = 'heat': expected 'gradient' or"):
         stepnet.plot_modified("heat")
     with pytest.raises(UserError, match="for which lm is zero-stable"):
         stepnet.plot_modified(ks=(-1.5,))

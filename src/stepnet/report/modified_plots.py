@@ -36,8 +36,6 @@ def plot_modified(example: Example = "gradient", ks: Sequence[float] = KS) -> Pi
     Lax-Wendroff ("transport"); Euler's, Heun's and `lm`'s "steps" along a curve, each above its network.
     """
     drawn = {"gradient": _gradient, "diffusion": _diffusion, "transport": _transport, "steps": _steps}
-    if example not in drawn:
-        raise UserError(f"example {example!r}: expected one of {', '.join(drawn)}")
     if not ks or not all(-1 < k <= 1 for k in ks):
         raise UserError(f"ks = {tuple(ks)}: expected numbers k with -1 < k <= 1, for which lm is zero-stable")
     return drawn[example](ks)
