@@ -56,7 +56,7 @@ class Experiment:
             return [*lines, "**Not measured yet**: no pair of runs is finished."]
         lines += ["| network | runs | test error (%) | minus the first, paired (95 %) | smaller / larger | test loss |"]
         lines += ["| --- | --- | --- | --- | --- | --- |", _row(self.first, plain, None)]
-        verdicts = []
+        verdicts, clear = [], []
         for other, found in pairs.items():
             if found:
                 gaps = _differences(found, plain, "test_error")
@@ -65,6 +65,11 @@ class Experiment:
                     f"{other.title}: **{verdict(gaps, self.effect)}**; difference in points of error {gaps}."
                 )
         one = next(iter(plain.values()))
+        if len(self.others) > 1:  # one interval in twenty excludes 0 by chance
+            told = f"only {' and '.join(clear)} keep an interval" if clear else "no interval is left"
+            verdicts.append(
+                f"- With Bonferroni's correction for {len(self.others)} comparisons {told} that excludes 0."
+            )
         lines += ["", *verdicts, ""]
         for other, found in pairs.items():
             lines += _coefficients(other, found)

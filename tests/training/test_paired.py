@@ -16,6 +16,12 @@ def test_the_interval_is_scipys() -> None:
     assert math.isclose(found.mean - found.half_width, low) and math.isclose(found.mean + found.half_width, high)
 
 
+def test_several_comparisons_widen_the_interval() -> None:
+    found = PairedDifferences({0: -0.5, 1: -0.7, 2: -0.3, 3: -0.1})
+    interval = stats.ttest_1samp(list(found.by_seed.values()), 0).confidence_interval(1 - 0.05 / 4)
+    assert math.isclose(found.mean + found.half_width_among(4), interval.high)
+
+
 def test_only_seeds_that_both_have_count() -> None:
     found = PairedDifferences.of({0: 1.0, 1: 2.0, 2: math.nan, 5: 3.0}, {1: 2.5, 2: 1.0, 5: 2.0, 7: 0.0})
     assert found.by_seed == {1: -0.5, 5: 1.0}

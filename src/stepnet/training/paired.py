@@ -36,9 +36,14 @@ class PairedDifferences:
     @property
     def half_width(self) -> float:
         """Half of Student's 95 % interval: `t_{0.975, n-1} s / sqrt(n)`; NaN below two pairs."""
+        return self.half_width_among(1)
+
+    def half_width_among(self, comparisons: int) -> float:
+        """The same where so many comparisons are made at once, by Bonferroni's correction: 5 % for all of them."""
         from scipy import stats  # takes its time to import
 
-        return float(stats.t.ppf(0.975, len(self) - 1)) * self.standard_error if len(self) > 1 else math.nan
+        level = 1 - 0.025 / comparisons
+        return float(stats.t.ppf(level, len(self) - 1)) * self.standard_error if len(self) > 1 else math.nan
 
     @property
     def signs(self) -> tuple[int, int]:
