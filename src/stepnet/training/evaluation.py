@@ -36,7 +36,7 @@ def evaluate(
     which: Literal["best", "last"] = "last",
     data_root: str | None = None,
     data: str | Data | None = None,
-    batch_size: int = 500,
+    batch_size: int = 128,
 ) -> Evaluation:
     """Evaluate a network, or what `stepnet.load` opens, on the whole of the test set that it was trained for.
 
