@@ -13,9 +13,9 @@ PAGE, RESULTS = ROOT / "docs" / "benchmarks.md", ROOT / "results" / "benchmarks.
 OPENING = """\
 # Benchmarks
 
-Made by `python benchmarks/page.py` from `results/benchmarks.json`, which the commands below write. Every figure is a ratio of
-two variants that ran interleaved in one process: the median, with quartiles. The *null twin* is the baseline against itself; a
-ratio inside its spread is no difference. `stepnet bench` measures the quick set on your machine.
+Made by `python benchmarks/page.py` from `results/benchmarks.json`, which the commands below write. Every figure is a
+ratio of two variants that ran interleaved in one process: the median, with quartiles. The *null twin* is the baseline
+against itself; a ratio inside its spread is no difference. `stepnet bench` measures the quick set on your machine.
 """
 
 
@@ -28,7 +28,8 @@ def page() -> str:
         lines += [f"`{found['command']}`, {found['measured']}; {machine['processor']}, {machine['cpus']} cores, "]
         lines[-1] += f"{machine['threads']} thread, load average {machine['load_average']:g}."
         lines += ["", "| what | measured | null twin | reach |", "| --- | --- | --- | --- |"]
-        lines += [f"| {row['what']} | {_shown(row)} | {_spread(row['null'])} | {row['reach']} |" for row in found["rows"]]
+        for row in found["rows"]:
+            lines += [f"| {row['what']} | {_shown(row)} | {_spread(row['null'])} | {row['reach']} |"]
         lines += [""]
     return "\n".join(lines)
 
