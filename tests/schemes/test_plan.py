@@ -1,10 +1,11 @@
 """The plan of a march: found by running the scheme, compared with what the textbooks say of each."""
 
 import pytest
-from sympy import Rational
+from sympy import Rational, simplify
 
-from stepnet.schemes import Equation, Scheme, combine, get_scheme
-from stepnet.schemes.plan import BEFORE_INPUT, INPUT, Plan, Quantity, dt, k, plan
+from stepnet import UserError
+from stepnet.schemes import Equation, Scheme, combine, fixed_point, get_scheme
+from stepnet.schemes.plan import BEFORE_INPUT, INPUT, Plan, Quantity, dt, full_step, k, plan
 
 
 def takers(planned: Plan) -> list[str]:
@@ -105,3 +106,42 @@ def test_a_forward_pair_is_not_the_coupled_scheme():
 def test_given_coefficients_drop_the_paths_that_they_drop():
     (step,) = plan(get_scheme("full_fractal3"), 1, given=[[0, 1, 1]]).steps
     assert [evaluation.result.i for evaluation in step.evaluations] == [0]  # the shallowest column: one step
+
+
+def test_a_full_step_needs_no_start_and_reads_the_old_slopes_itself():
+    step = full_step(get_scheme("ab2"))
+    assert [(e.result, e.argument) for e in step.evaluations] == [
+        (Quantity("f", 1), ((Quantity("u", 1), 1),)),
+        (Quantity("f", 0), ((Quantity("u", 0), 1),)),
+    ]
+    expected = (Quantity("u", 1), 1), (Quantity("f", 1), Rational(3, 2) * dt), (Quantity("f", 0), -dt / 2)
+    assert step.new == (expected,)
+
+
+def test_an_implicit_step_evaluates_f_at_the_new_state():
+    (step,) = plan(get_scheme("backward_euler"), 1).steps
+    assert [e.argument for e in step.evaluations] == [((Quantity("u", 1), 1),)]
+    assert step.new == (((Quantity("u", 0), 1), (Quantity("f", 0), dt)),)
+
+
+def test_an_implicit_step_is_solved_for_a_new_state_outside_f():
+    class Damped(Scheme):
+        """`u_{n+1} = u_n - dt u_{n+1} + dt f(u_{n+1})`."""
+
+        def increment(self, past, dt, k):
+            u = past[0].u
+            new = fixed_point(u, lambda v: combine((1, u), (-dt, v), (dt, past[0].rhs(v, 1, 0))), 1e-12)
+            return combine((1, new), (-1, u))
+
+    (new,) = full_step(Damped()).new
+    assert [(q, simplify(weight * (1 + dt))) for q, weight in new] == [(Quantity("u", 0), 1), (Quantity("f", 0), dt)]
+
+
+@pytest.mark.parametrize("extra", [lambda u: 1, lambda u: u * u])
+def test_a_step_that_is_no_combination_is_refused(extra):
+    class Odd(Scheme):
+        def increment(self, past, dt, k):
+            return combine((dt, past[0].f), (dt, extra(past[0].u)))
+
+    with pytest.raises(UserError, match="not a combination of states and evaluations of f"):
+        full_step(Odd())

@@ -16,13 +16,13 @@ from typing import Literal, TypeAlias
 
 import sympy
 
-from stepnet.analysis.growth_factors import NEW
 from stepnet.analysis.power_series import divide, of_shifts
 from stepnet.analysis.symbols import dt, exact, vanishes, z, zeta
 from stepnet.analysis.trees import Series, System, Terms, Vector, grade
 from stepnet.errors import UserError, check_count
 from stepnet.schemes import Equation, Point, Scheme, advance
 from stepnet.schemes.arithmetic import Coefficient
+from stepnet.schemes.plan import full_step
 
 Form: TypeAlias = Literal["derivatives", "differentials"]
 t = sympy.Symbol("t")
@@ -56,15 +56,8 @@ def evaluates_between_states(method: Scheme) -> bool:
     """Whether the step evaluates f elsewhere than at a state, as `f((u_n + u_{n-1})/2)` or a Runge–Kutta stage does."""
     if method.equation.partitioned:
         return False
-    states = [sympy.Symbol(f"x{j}") for j in range(method.steps)]
-    asked: list[sympy.Expr] = []
-
-    def rhs(u: sympy.Expr, c: Coefficient, i: int) -> sympy.Symbol:
-        asked.append(u)
-        return sympy.Symbol(f"f{len(asked)}")
-
-    advance(method, tuple(Point(state, rhs) for state in states), dt, method.k)
-    return any(u not in (*states, NEW) for u in asked)
+    arguments = [evaluation.argument for evaluation in full_step(method).evaluations]
+    return any([weight for _, weight in terms] != [1] or terms[0][0].name == "f" for terms in arguments)
 
 
 def differential_name(vector: Vector) -> str:

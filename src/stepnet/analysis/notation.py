@@ -1,7 +1,7 @@
-"""A scheme's step as a person writes it, derived by running the scheme on symbols.
+"""A scheme's step as a person writes it, read from its plan.
 
-Each evaluation of f is recorded and stands as a symbol in what follows. Where f is evaluated at known states only, it
-is written out, `dt f(u_n)`; otherwise the evaluations are named `f_1, f_2, …` and listed before the step.
+Where f is evaluated at states only, it is written out, `dt f(u_n)`; otherwise the evaluations are named `f_1, f_2, …`
+and listed before the step.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 
 import sympy
 
-from stepnet.analysis.growth_factors import NEW
 from stepnet.analysis.symbols import dt, k, z, zeta
-from stepnet.errors import UserError
-from stepnet.schemes import Equation, Point, Scheme, advance
-from stepnet.schemes.arithmetic import Coefficient
+from stepnet.schemes import Equation, Scheme
+from stepnet.schemes.plan import Quantity, full_step
+from stepnet.schemes.plan import Terms as PlannedTerms
 
 Terms = tuple[tuple[sympy.Expr, sympy.Expr], ...]  # (coefficient, symbol), in reading order
 
@@ -53,20 +52,21 @@ def plain_equation(equation: Equation) -> str:
 
 def step_lines(method: Scheme) -> list[Line]:
     """The lines of one step; the last (for a pair, the last two) give the new state."""
-    pair = method.equation.partitioned
-    names = ("X", "Y") if pair else ("u",)
-    past = [[_state(name, -j) for name in names] for j in range(method.steps)]
-    recorder = _Recorder()
-    points = []
-    for states in past:
-        rhs = (recorder.function("f"), recorder.function("g")) if pair else recorder.function("f")
-        points.append(Point(tuple(states) if pair else states[0], rhs))
-    new = advance(method, tuple(points), dt, method.k)
-    results = {_state(name, 1): value for name, value in zip(names, new if pair else (new,), strict=True)}
-    known = [state for states in past for state in states]
-    recorder.settle(known, results)
-    lines = [Line(_one(name), _terms(argument, known, recorder), label) for name, label, argument in recorder.stages]
-    return lines + [Line(_one(left), _terms(right, known, recorder)) for left, right in results.items()]
+    step, n = full_step(method), method.steps - 1
+    new = [Quantity(part, n + 1) for part in ("XY" if method.equation.partitioned else "u")]
+    symbols = {q: _state(q.name, q.n - n) for q in (*new, *step.reads) if q.name not in "fg"}
+    states = {_one(symbol): symbol for symbol in symbols.values()}
+    calls: dict[tuple[str, Terms], sympy.Symbol] = {}  # f at one place is one f, however often it is asked for
+    for evaluation in step.evaluations:
+        name = evaluation.result.name
+        call = name, _in_symbols(evaluation.argument, symbols)
+        symbols[evaluation.result] = calls.setdefault(call, sympy.Symbol(f"{name}_{len(calls) + 1}"))
+    results = [Line(_one(symbols[q]), _in_symbols(total, symbols)) for q, total in zip(new, step.new, strict=True)]
+    states |= {line.right: symbols[q] for q, line in zip(new, results, strict=True)}
+    if not all(argument in states for _, argument in calls):
+        return [Line(_one(symbol), argument, name) for (name, argument), symbol in calls.items()] + results
+    written = {symbol: sympy.Function(name)(states[argument]) for (name, argument), symbol in calls.items()}
+    return [Line(line.left, tuple((c, written.get(s, s)) for c, s in line.right)) for line in results]
 
 
 def amplification_line(polynomial: sympy.Poly) -> Line:
@@ -91,49 +91,16 @@ def _prime(derivative: sympy.Derivative) -> sympy.Symbol:
     return sympy.Symbol(f"{derivative.expr.func}{primes}")
 
 
-class _Recorder:
-    """Hands out a symbol for each evaluation, and remembers where it was taken."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[sympy.Symbol, str, sympy.Expr]] = []
-        self.written: dict[sympy.Symbol, sympy.Expr] = {}
-        self.stages: list[tuple[sympy.Symbol, str, sympy.Expr]] = []
-
-    def function(self, label: str) -> Callable[[sympy.Expr, Coefficient, int], sympy.Symbol]:
-        """The right-hand side of that name."""
-
-        def rhs(u: sympy.Expr, c: Coefficient, i: int) -> sympy.Symbol:
-            for symbol, same, argument in self.calls:
-                if same == label and argument == u:
-                    return symbol
-            symbol = sympy.Symbol(f"{label}_{len(self.calls) + 1}")
-            self.calls.append((symbol, label, u))
-            return symbol
-
-        return rhs
-
-    def settle(self, known: list[sympy.Symbol], results: dict[sympy.Symbol, sympy.Expr]) -> None:
-        """Write out what is evaluated at a state, old or new; name the rest."""
-        states = {**{sympy.expand(value): name for name, value in results.items()}, **{s: s for s in (*known, NEW)}}
-        at = {symbol: states.get(sympy.expand(argument)) for symbol, _, argument in self.calls}
-        if all(state is not None for state in at.values()):
-            self.written = {symbol: sympy.Function(label)(at[symbol]) for symbol, label, _ in self.calls}
-        else:
-            self.stages = self.calls
-
-
 def _state(name: str, shift: int) -> sympy.Symbol:
     return sympy.Symbol(f"{name}_{{n{shift:+d}}}" if shift else f"{name}_n")
 
 
-def _terms(expression: sympy.Expr, known: list[sympy.Symbol], recorder: _Recorder) -> Terms:
-    symbols = [*known, *(symbol for symbol, _, _ in recorder.calls)]
-    expanded = sympy.nsimplify(sympy.expand(expression), rational=True)
-    found = [(expanded.coeff(symbol), symbol) for symbol in symbols]
-    rest = sympy.expand(expanded - sum(c * symbol for c, symbol in found))
-    if rest != 0:
-        raise UserError(f"the step is not a combination of states and evaluations of f: it has {rest}")
-    return tuple((c, recorder.written.get(symbol, symbol)) for c, symbol in found if c != 0)
+def _in_symbols(total: PlannedTerms, symbols: dict[Quantity, sympy.Symbol]) -> Terms:
+    weights: dict[sympy.Symbol, sympy.Expr] = {}
+    for quantity, weight in total:
+        symbol = symbols[quantity]
+        weights[symbol] = weights.get(symbol, 0) + sympy.nsimplify(weight, rational=True)
+    return tuple((c, symbol) for symbol, c in weights.items() if c != 0)
 
 
 def _one(symbol: sympy.Symbol) -> Terms:

@@ -7,14 +7,16 @@ and reports ask it, so that none of them has to know how a scheme starts or what
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 import sympy
 
+from stepnet.errors import UserError
 from stepnet.schemes.arithmetic import Coefficient, Difference, State
-from stepnet.schemes.core import Equation, Past, Point, RightHandSide, RightHandSides, Scheme, march
+from stepnet.schemes.core import Equation, Past, Point, RightHandSide, RightHandSides, Scheme, advance, march
+from stepnet.schemes.implicit import fixed_point
 from stepnet.schemes.runge_kutta import Euler
 
 # How the first state comes about: it is given; or it is `P x`, the projected input, and the first step is a transition,
@@ -35,6 +37,9 @@ class Quantity(NamedTuple):
     n: int
     i: int = 0
 
+
+CONSTANT = Quantity("1", 0)  # what a sum holds beside quantities, such as a velocity at the start: no plan tells it
+NO_SUM = "the step is not a combination of states and evaluations of f"
 
 Terms: TypeAlias = "tuple[tuple[Quantity, sympy.Expr], ...]"  # a sum: what is read, each with its weight in dt and k
 
@@ -119,6 +124,18 @@ def plan(scheme: Scheme, length: int, entry: Entry = "given", given: list[Coeffi
     return Plan(entry, transition, tuple(recorder.steps))
 
 
+def full_step(scheme: Scheme) -> PlannedStep:
+    """A step with all the past that it reads, as analysis sees it: number `steps - 1`, with the scheme's own `k`."""
+    recorder = _Recorder(scheme, scheme.steps)
+    past = tuple(Point(recorder.state(n), recorder.block(n)) for n in reversed(range(scheme.steps)))
+    new = advance(scheme, past, dt, scheme.k)
+    for part in new if isinstance(new, tuple) else (new,):
+        if sympy.expand(part.weights.get(CONSTANT, 0)) != 0:
+            raise UserError(f"{NO_SUM}: it has {part.weights[CONSTANT]}")
+    recorder.settle(new)
+    return recorder.steps[0]
+
+
 def equation_in_k(scheme: Scheme) -> Equation:
     """What a network's scheme is consistent with: `(1 + k) u' = f`, where each step has a k of its own."""
     if not scheme.trainable:
@@ -184,7 +201,7 @@ class _Recorder:
 
 
 class _Sum:
-    """A sum of quantities. It adds and scales, so that every scheme runs on it as it stands; constants are let go."""
+    """A sum of quantities. It adds and scales, so that every scheme runs on it as it stands."""
 
     __array_ufunc__ = None  # a numpy number on the left leaves the product to us
 
@@ -193,7 +210,7 @@ class _Sum:
 
     def __add__(self, other: object) -> _Sum:
         weights = dict(self.weights)
-        for quantity, weight in other.weights.items() if isinstance(other, _Sum) else ():
+        for quantity, weight in (other.weights if isinstance(other, _Sum) else {CONSTANT: other}).items():
             weights[quantity] = weights.get(quantity, 0) + weight
         return _Sum(weights)
 
@@ -203,15 +220,27 @@ class _Sum:
         return self + -1 * other
 
     def __mul__(self, c: Coefficient) -> _Sum:
+        if isinstance(c, _Sum):
+            raise UserError(f"{NO_SUM}: it has a product of them")
         return _Sum({quantity: c * weight for quantity, weight in self.weights.items()})
 
     __rmul__ = __mul__
 
 
+@fixed_point.register
+def _(guess: _Sum, phi: Callable[[_Sum], _Sum], tolerance: float) -> _Sum:
+    """An implicit step from `u_n`: `f` is evaluated at the new state, which stands as a symbol there."""
+    n, name = max((q.n, q.name) for q in guess.weights if q.name not in "fg")
+    new = Quantity(name, n + 1)
+    image = phi(_Sum({new: 1})).weights
+    factor = sympy.S.One / (1 - image.get(new, 0))
+    return _Sum({quantity: factor * weight for quantity, weight in image.items() if quantity != new})
+
+
 def _terms(total: State) -> Terms:
     """The terms of a sum, states first, each kind from the newest to the oldest."""
     value = total.value if isinstance(total, Difference) else total
-    weights = ((quantity, sympy.expand(weight)) for quantity, weight in value.weights.items())
+    weights = ((quantity, sympy.expand(weight)) for quantity, weight in value.weights.items() if quantity != CONSTANT)
     ordered = sorted(weights, key=lambda term: (term[0].name in "fg", -term[0].n, term[0]))
     return tuple((quantity, weight) for quantity, weight in ordered if weight != 0)
 
