@@ -13,9 +13,9 @@ from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.schemes import LinearMultistep, Scheme, get_scheme
 from stepnet.schemes.arithmetic import Coefficient, is_tensor
+from stepnet.schemes.plan import dt as dt
+from stepnet.schemes.plan import k as k  # the trainable coefficient, when none is given
 
-k = sympy.Symbol("k", real=True)  # the trainable coefficient, when none is given
-dt = sympy.Symbol("dt", positive=True)
 zeta = sympy.Symbol("zeta")  # the root variable: u_n = zeta^n
 z = sympy.Symbol("z")  # dt^m lambda, for mass u^(m) = lambda u
 
