@@ -6,9 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-from stepnet.timing.harness import Row, Spread, compare, exponent, interleave, write_rows
+from stepnet.timing.harness import Row, Spread, compare, interleave, write_rows
 
 
 class Clock:
@@ -45,10 +43,6 @@ def test_quartiles() -> None:
     assert Spread.of([5.0, 1.0, 2.0, 4.0, 3.0]) == Spread(3.0, 2.0, 4.0)
     assert str(Spread.of([1.0, 1.5, 2.0])) == "1.5 (1.25–1.75)"
     assert str(Spread.exact(1234.5)) == "1,234"
-
-
-def test_the_exponent_of_a_power_law() -> None:
-    assert exponent([1, 2, 4, 8], [3, 12, 48, 192]) == pytest.approx(2)
 
 
 def test_sections_are_written_side_by_side(tmp_path: Path) -> None:

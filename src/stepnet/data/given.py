@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, SupportsIndex, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, SupportsIndex, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from stepnet.data.datasets import Batch, Data, Request
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
 SAMPLE = 2000  # images of which mean and deviation are taken
 SPLIT = 0x51717  # keys the split into training and validation
-
-Images: TypeAlias = "NDArray[np.generic] | torch.Tensor"
 
 
 @runtime_checkable

@@ -111,14 +111,6 @@ def steady_clock() -> Callable[[], float]:
     return time.process_time if torch is None or torch.get_num_threads() == 1 else time.perf_counter
 
 
-def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
-    """The `p` of `cost ~ size^p`, by least squares on logarithms."""
-    import numpy as np
-
-    slope: float = np.polyfit(np.log(np.asarray(sizes, float)), np.log(np.asarray(costs, float)), 1)[0]
-    return float(slope)
-
-
 def machine() -> dict[str, Any]:
     """Where it was measured, and with what."""
     torch = sys.modules.get("torch")

@@ -14,7 +14,7 @@ def peak_bytes(run: Callable[[], object]) -> int:
     """The most bytes that were allocated on the CPU at one time during `run`, beyond what was there before it.
 
     Each allocation and release that torch's allocator reports is added up, so it is exact, the same in each run, and
-    free of what the C library keeps for itself (for that see `resident_peak_bytes`).
+    free of what the C library keeps for itself.
     """
     with silent_profiler(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         run()
@@ -25,13 +25,6 @@ def peak_bytes(run: Callable[[], object]) -> int:
         live += change
         peak = max(peak, live)
     return peak
-
-
-def resident_peak_bytes() -> int:
-    """The most memory that this process has had, as `ps` shows it."""
-    import resource
-
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 @contextmanager
