@@ -93,9 +93,9 @@ class TrainConfig:
         """How many images are evaluated at once."""
         return self.eval_batch_size or self.recipe.batch_size
 
-    def read_data(self, root: str | None = None) -> Data:
-        """The data set, from the folder `root` of all data sets if not the run's own."""
-        return get_data(self.data, root or self.data_root, image_size=self.image_size, val_share=self.val_share)
+    def read_data(self) -> Data:
+        """The data set, from the run's own folder of all data sets."""
+        return get_data(self.data, self.data_root, image_size=self.image_size, val_share=self.val_share)
 
     def write(self, path: Path) -> None:
         """As YAML, whole or not at all."""
