@@ -19,7 +19,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, Union
 
 import numpy as np
 
-from stepnet.errors import UserError
+from stepnet.errors import UserError, nearest
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,7 +55,11 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
                 ]
             for what, inner, wanted in each:
                 if not fits(inner, wanted):
-                    raise UserError(f"{what} = {shown(inner)}: expected {told(wanted)} in {function.__name__}(…)")
+                    hint_at = nearest(inner, words(wanted)) if isinstance(inner, str) else ""
+                    raise UserError(
+                        f"{what} = {shown(inner)}: expected {told(wanted)} in {function.__name__}(…)"
+                        + (f"; {hint_at}" if hint_at else "")
+                    )
         return function(*args, **kwargs)
 
     return checking
@@ -112,9 +116,18 @@ def told(hint: Any) -> str:
         return WORDS[kind]
     name = str(getattr(kind, "__name__", kind))
     holds = isinstance(kind, type) and issubclass(kind, collections.abc.Collection)
-    inner = " or ".join(dict.fromkeys(told(part) for part in parts if part is not Ellipsis)) if holds else ""
+    known = [part for part in parts if part not in (Ellipsis, Any)]
+    inner = " or ".join(dict.fromkeys(map(told, known))) if holds and len(known) == len(parts) else ""
     count = f"{len(parts)}, each " if kind is tuple and Ellipsis not in parts else ""
     return f"a {name} of {count}{inner}" if inner else f"a {name}"
+
+
+def words(hint: Any) -> list[str]:
+    """The words that a type allows."""
+    parts = typing.get_args(hint)
+    if typing.get_origin(hint) is Literal:
+        return [part for part in parts if isinstance(part, str)]
+    return [word for part in parts if typing.get_origin(hint) in (Union, types.UnionType) for word in words(part)]
 
 
 def shown(value: object) -> str:

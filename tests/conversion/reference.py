@@ -33,6 +33,18 @@ FINAL_ACTIVATION = {
     "transformers.models.resnet.modeling_resnet.ResNetBasicLayer": ("activation", 0),
     "transformers.models.resnet.modeling_resnet.ResNetBottleNeckLayer": ("activation", 0),
 }
+
+
+def final_activation(block: nn.Module) -> tuple[str, int]:
+    """From the table; a block that convert split by itself has the usual names, and one after each convolution."""
+    known = FINAL_ACTIVATION.get(f"{type(block).__module__}.{type(block).__qualname__}")
+    if known is not None:
+        return known
+    attribute = next(name for name in ("act3", "act2", "relu", "act") if hasattr(block, name))
+    path = [name for name, part in block.named_modules() if isinstance(part, nn.Conv2d) and name.startswith("conv")]
+    return attribute, 0 if attribute in ("act3", "act2") else len(path) - 1
+
+
 SHORTCUTS = ("downsample", "proj", "shortcut")
 
 
@@ -73,8 +85,7 @@ def _hook(block: nn.Module, n: int, states: list[torch.Tensor], k: float, split:
             if shortcut is not None and not isinstance(shortcut, nn.Identity):
                 shortcut.register_forward_hook(lambda module, args, output: states.__setitem__(0, output.clone()))
         return
-    cls = type(block)
-    attribute, before = FINAL_ACTIVATION[f"{cls.__module__}.{cls.__qualname__}"]
+    attribute, before = final_activation(block)
     calls = {"made": 0}
 
     def restart(module: nn.Module, args: Any) -> None:

@@ -231,7 +231,7 @@ def test_networks_without_a_residual_stage_are_refused() -> None:
         stepnet.convert(stepnet.convert(resnet18(), "lm", IMAGE), "lm", IMAGE)
     with pytest.raises(stepnet.UserError, match=r"stepnet's own: build it with create_model"):
         stepnet.convert(stepnet.create_model("resnet20"))
-    with pytest.raises(stepnet.UserError, match=r"expected a torch\.nn\.Module"):
+    with pytest.raises(stepnet.UserError, match="expected a Module"):
         stepnet.convert("resnet18")  # type: ignore[type-var]
 
 

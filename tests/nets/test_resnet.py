@@ -158,7 +158,7 @@ def test_shortcuts_are_an_option_of_the_backbone() -> None:
     norm, _, conv = transition.shortcut
     torch.testing.assert_close(transition.point(x).u, conv(F.relu(norm(x))), rtol=1e-13, atol=1e-13)
     assert parameters(create_model("preact_resnet164")) == parameters(create_model("preact_resnet164", shortcut="raw"))
-    with pytest.raises(UserError, match=r"shortcut 'rwa'.*'raw'"):
+    with pytest.raises(UserError, match=r"shortcut = 'rwa'.*did you mean 'raw'"):
         create_model("resnet20", shortcut="rwa")
 
 

@@ -133,5 +133,5 @@ def test_bad_step_size() -> None:
 
 @pytest.mark.parametrize("option", ["forward", "backward", "level"])
 def test_bad_options(option: str) -> None:
-    with pytest.raises(UserError, match=f"unknown shake {option} 'evn'"):
+    with pytest.raises(UserError, match=f"{option} = 'evn': expected '"):
         create_model("shakeshake26_2x32d", **{option: "evn"})

@@ -181,7 +181,7 @@ def test_drop_path_treats_each_sample_as_a_batch_of_its_own():
         ({"mode": "batch"}, "p_L = None"),
         ({"survival": 0.5, "scale": "mean"}, "did you mean 'scaling'"),
         ({"survival": 0.5, "depth": 4}, "unknown option of stochastic depth 'depth'"),
-        ("half", "p_L = 'half'"),
+        ("half", "stochastic_depth = 'half': expected a number or a Mapping"),
     ],
     ids=str,
 )

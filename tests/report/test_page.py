@@ -156,6 +156,7 @@ def test_each_chart_gives_its_data(browser, six_runs) -> None:
     assert [row["test_error"] for row in last] == ["12"]
     assert {row["network"] for row in lines["compression-0"]} == {"lm_resnet20", "preact_resnet20"}
     visit.page.click("#k-0 details.table summary")
+    visit.page.wait_for_selector("#k-0 details.table tr")
     assert visit.page.locator("#k-0 details.table tr").count() == 1 + 27
     visit.close()
 

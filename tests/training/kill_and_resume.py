@@ -73,9 +73,9 @@ def main(folder: Path, kills: int, seed: int) -> None:
         assert os.WIFSIGNALED(status), f"not killed {when}"
     moments = random.Random(seed)
     while killed < kills:
-        # A third of a run at most, so that ten kills fall in all of its parts; later children start further on.
+        # A sixth of a run at most, so that ten kills fall before its end; later children start further on.
         pid = child(folder / "killed")
-        time.sleep(moments.uniform(0.02, whole / 3))
+        time.sleep(moments.uniform(0.02, whole / 6))
         os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
         killed += os.WIFSIGNALED(status)

@@ -100,9 +100,8 @@ def test_metrics_beyond_the_checkpoint_are_cut_back(tmp_path, uninterrupted):
         train(config, watcher=StopAt(1, 2))
     run = Run(tmp_path / "a")
     with run.metrics_file.open("a") as file:
-        file.write(
-            json.dumps({"epoch": 1, "test_error": 0.0}) + '\n{"epoch": 2, "te'
-        )  # a crash in the middle of a line
+        line = json.loads(run.metrics_file.read_text().splitlines()[0]) | {"epoch": 1, "test_error": 0.0}
+        file.write(json.dumps(line) + '\n{"epoch": 2, "te')  # a crash in the middle of a line
     assert_same_run(train(config), uninterrupted)
 
 
