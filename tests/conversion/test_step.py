@@ -97,6 +97,11 @@ def test_export(net: Net, u: Tensor, strict: bool) -> None:
     torch.testing.assert_close(program.module()(u), net(u))
 
 
+def test_symbolic_tracing_is_refused_in_one_line(net: Net) -> None:
+    with pytest.raises(stepnet.UserError, match=r"use torch\.export$"):
+        torch.fx.symbolic_trace(net)
+
+
 def test_deepcopy_and_pickle(net: Net, u: Tensor) -> None:
     for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
         assert torch.equal(other(u), net(u))

@@ -27,6 +27,7 @@ from stepnet.nets.replay import recomputed
 from stepnet.nets.reversible import Chain as Reversed
 from stepnet.nets.stage import Memory
 from stepnet.schemes import Difference, Point, Scheme, advance
+from stepnet.schemes.arithmetic import is_traced
 from stepnet.schemes.plan import EULER
 
 K, K_FREE = "step_k", "step_k_free"  # the parameter's name in the block, without and with a bound: no library uses it
@@ -78,6 +79,8 @@ class ConvertedStep(Graft):
             u, args = args[0], args[1:]
         else:
             u = kwargs.pop(role.keyword)
+        if is_traced(u):
+            raise UserError("torch.fx cannot record a converted step, whose state carries its past: use torch.export")
         outputs: list[Any] = []  # of the block, or of its branch
         done = False  # what is evaluated later is evaluated again, and its outputs are not wanted
 

@@ -13,8 +13,10 @@ from typing import Literal, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.fx import Tracer
 
 from stepnet.errors import UserError
+from stepnet.schemes.arithmetic import is_traced
 
 
 def conv(inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1) -> nn.Conv2d:
@@ -47,6 +49,13 @@ class BatchNorm(nn.BatchNorm2d):
         for i in range(1, evaluations):
             self.register_buffer(f"running_mean_{i}", torch.zeros(channels))
             self.register_buffer(f"running_var_{i}", torch.ones(channels))
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalise with the statistics of evaluation 0; torch.fx records it as one node, as it does torch's own."""
+        if is_traced(input):
+            tracer = cast(Tracer, input.tracer)
+            return cast(Tensor, tracer.create_proxy("call_module", tracer.path_of_module(self), (input,), {}))
+        return super().forward(input)
 
     def at(self, u: Tensor, i: int) -> Tensor:
         """Normalise with the statistics of evaluation `i >= 1`, which comes after evaluation 0 of the same batch."""

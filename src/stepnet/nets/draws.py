@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
+from stepnet.errors import UserError
+from stepnet.schemes.arithmetic import is_traced
+
 Noise: TypeAlias = Any  # whatever `draw` gives and `forward` takes; None is no noise
+Option = TypeVar("Option")
 
 
 @runtime_checkable
@@ -32,6 +36,11 @@ def drawn_options(network: nn.Module, seed: int, step: int, places: range) -> di
     return {} if noise is None else {"noise": noise}
 
 
+def untraced(option: Option | None) -> Option | None:
+    """The option of a call. torch.fx passes a variable for each; a network that it traces takes images alone."""
+    return None if is_traced(option) else option
+
+
 class OwnDraws(ABC):
     """For a caller who passes no noise: in training the network takes the draws of steps 0, 1, 2, … of its `seed`."""
 
@@ -46,6 +55,8 @@ class OwnDraws(ABC):
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # the counter would be a constant of a compiled graph
     def next_draw(self, x: Tensor) -> Noise:
         """The next draw, for a batch that is the global one."""
+        if is_traced(x):
+            raise UserError("torch.fx would make this network's draws constants: trace it in eval(), or without noise")
         self.drawn += 1
         return self.draw(self.seed, self.drawn - 1, range(len(x)))
 

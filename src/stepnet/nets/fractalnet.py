@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from stepnet.errors import UserError, check_count
 from stepnet.nets.blocks import OwnWeights, conv, initialise
 from stepnet.nets.bounds import is_real
-from stepnet.nets.draws import OwnDraws, zero_gradient
+from stepnet.nets.draws import OwnDraws, untraced, zero_gradient
 from stepnet.nets.registry import register_model
 from stepnet.nets.residual import Network
 from stepnet.nets.stage import Stage
@@ -101,6 +101,7 @@ class FractalNet(OwnDraws, Network):
     def forward_features(self, x: Tensor, noise: Joins | None = None) -> Tensor:
         """The last feature map. `noise` weighs the paths at the joins, as `draw` or `column_joins` give it."""
         self.check_input(x)
+        noise = untraced(noise)
         joins = self.next_draw(x) if noise is None and self.training and self.compile_by_block else noise
         for n, (enter, stage) in enumerate(zip(self.entries, self.stages, strict=True)):
             x = enter(F.max_pool2d(x, 2) if n else x)

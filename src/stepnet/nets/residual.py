@@ -16,12 +16,12 @@ from stepnet.errors import UserError, check_count, unknown
 from stepnet.nets.blocks import PostActivation, PreActivation, Shortcut, conv, initialise, make_shortcut
 from stepnet.nets.bounds import BoundOption
 from stepnet.nets.cost import KineticCost
-from stepnet.nets.draws import Noise, OwnDraws, zero_gradient
+from stepnet.nets.draws import Noise, OwnDraws, untraced, zero_gradient
 from stepnet.nets.stage import Gates, Memory, SharedTransition, Stage, Transition, check_makes_network, entry_by
 from stepnet.nets.stochastic import StochasticDepth
 from stepnet.nets.trajectories import trajectory
 from stepnet.schemes import Scheme, get_scheme
-from stepnet.schemes.arithmetic import is_number
+from stepnet.schemes.arithmetic import is_number, is_traced
 from stepnet.schemes.plan import plan
 
 Convolutions = Callable[[int, int, int], list[nn.Conv2d]]  # (inputs, outputs, stride) -> the chain of one block
@@ -138,7 +138,9 @@ class Network(nn.Module, ABC):
         return vectors(self)
 
     def check_input(self, x: Tensor) -> None:
-        """One clear line for a batch that cannot pass."""
+        """One clear line for a batch that cannot pass. While a graph is traced there is no shape to compare."""
+        if is_traced(x) or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+            return
         if x.ndim != 4 or x.shape[1] != self.in_channels:
             raise UserError(f"input of shape {tuple(x.shape)}: expected [batch, {self.in_channels}, height, width]")
         if min(x.shape[2], x.shape[3]) < self.reduction:
@@ -211,7 +213,8 @@ class ResidualNetwork(OwnDraws, Network):
         depth takes their means in evaluation, and the next draw of its own in training.
         """
         self.check_input(x)
-        gates: Gates | None = noise
+        cost = untraced(cost)
+        gates: Gates | None = untraced(noise)
         if gates is None and self.stochastic is not None:
             gates = self.next_draw(x) if self.training else self.stochastic.means
         if gates is not None and len(gates) != self.depth:

@@ -78,7 +78,8 @@ class RevNet(Network):
 
     def forward_features(self, x: Tensor) -> Tensor:
         self.check_input(x)
-        state = self.stem(x).chunk(2, dim=1)
+        upper, lower = self.stem(x).chunk(2, dim=1)
+        state = upper, lower
         for stage in self.stages:
             state = stage(state)
         return F.relu(self.norm(torch.cat(state, dim=1)))

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from stepnet.errors import UserError, check_count, unknown
 from stepnet.nets.blocks import basic, conv, norm, normalise
 from stepnet.nets.cost import KineticCost
-from stepnet.nets.draws import Noise
+from stepnet.nets.draws import Noise, untraced
 from stepnet.nets.registry import register_model
 from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.nets.resnet import blocks_per_stage
@@ -197,6 +197,7 @@ class ShakeShake(ResidualNetwork):
         """The last feature map."""
         if not self.training:
             return super().forward_features(x, cost=cost)
+        noise = untraced(noise)
         coefficients, gates = self.next_draw(x) if noise is None else noise
         blocks = self.shaken
         if len(coefficients) != len(blocks):

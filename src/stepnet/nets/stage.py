@@ -20,7 +20,7 @@ from stepnet.nets.replay import recomputed
 from stepnet.nets.reversible import SPARE_BITS, Chain
 from stepnet.nets.trajectories import Visit, watch_calls
 from stepnet.schemes import LM, Point, Scheme, get_scheme, march
-from stepnet.schemes.arithmetic import Coefficient, State
+from stepnet.schemes.arithmetic import Coefficient, State, is_traced
 from stepnet.schemes.core import RightHandSide, RightHandSides
 from stepnet.schemes.plan import Entry, equation_in_k, plan
 
@@ -194,8 +194,13 @@ class Stage(nn.Module):
         the right-hand sides.
         """
         own = self.coefficients
-        owned = own.unbind() if own is not None else () if self.scheme.trainable else None
+        owned: Sequence[Coefficient] | None = () if self.scheme.trainable else None
+        if own is not None:
+            parts = own.unbind()  # taken by their numbers, since torch.fx cannot count them
+            owned = [parts[n] for n in range(len(self.plan.owners))]
         memory = self.memory_in_use if self.training and torch.is_grad_enabled() else "stored"
+        if is_traced(x[0] if isinstance(x, tuple) else x):
+            memory = "stored"  # a graph says what is computed; what to keep of it is for whoever runs it
         fs: list[RightHandSides] = [right_hand_side(block) for block in self.blocks]
         history: tuple[Point, ...] = ()
         if self.transition is not None:

@@ -19,6 +19,7 @@ from stepnet.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.fx import Proxy
 
 State: TypeAlias = Any  # a tensor, an array, a sympy expression, a tree series, or a tuple of these
 Coefficient: TypeAlias = Any  # a number, a rational, a symbol or a tensor
@@ -67,6 +68,8 @@ def mix(u: State, v: State, k: Coefficient) -> State:
         return u
     if isinstance(u, tuple):
         return tuple(mix(a, b, k) for a, b in zip(u, v, strict=True))
+    if is_traced(u):  # which kernel it takes is decided when there are types to see
+        return u.tracer.create_proxy("call_function", mix, (u, v, _as_float(k)), {})
     if is_tensor(u) and all(x.dtype == u.dtype for x in (v, k) if is_tensor(x)):
         return u.lerp(v, k if is_tensor(k) else _as_float(k))
     return u + scale(k, v - u)
@@ -91,9 +94,18 @@ def is_number(value: object, number: int) -> bool:
 
 
 def is_tensor(value: object) -> TypeGuard[Tensor]:
-    """Whether `value` is a tensor. torch is looked up, not imported: before it is loaded, nothing is one."""
+    """Whether `value` is a tensor, or stands for one while torch.fx traces.
+
+    torch is looked up, not imported: before it is loaded, nothing is a tensor.
+    """
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
+    return torch is not None and (isinstance(value, torch.Tensor) or is_traced(value))
+
+
+def is_traced(value: object) -> TypeGuard[Proxy]:
+    """Whether `value` is what torch.fx passes through a network to record it: it has no shape, type or values."""
+    fx = sys.modules.get("torch.fx")
+    return fx is not None and isinstance(value, fx.Proxy)
 
 
 def is_finite(value: Coefficient) -> bool:
@@ -129,7 +141,7 @@ def _add_scaled(total: State, c: Coefficient, x: State) -> State:
 def _as_float(c: Coefficient) -> Coefficient:
     if isinstance(c, Fraction):
         return float(c)
-    if not hasattr(c, "free_symbols"):
+    if is_tensor(c) or not hasattr(c, "free_symbols"):
         return c
     if c.free_symbols:
         raise UserError(f"the coefficient {c} has no value: a run needs a number for {min(map(str, c.free_symbols))}")
