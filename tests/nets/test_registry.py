@@ -8,6 +8,7 @@ import pytest
 
 from stepnet.errors import UserError
 from stepnet.nets import Network, create_model, list_models, model_entry, register_model
+from stepnet.nets.origin import origin_of
 from stepnet.nets.resnet import cifar_resnet
 from stepnet.registry import option_names
 from stepnet.report.catalogue import kept
@@ -77,6 +78,17 @@ def test_imagenet_models_default_to_a_thousand_classes() -> None:
 def test_mistakes_in_options_are_told_in_one_line(name: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         create_model(name, **options)
+
+
+def test_in_chans_is_in_channels() -> None:
+    model = create_model("resnet20", in_chans=1)
+    assert model.in_channels == 1
+    origin = origin_of(model)
+    assert origin is not None and origin.options == {"in_channels": 1}
+    with pytest.raises(UserError, match="in_chans = 1 and in_channels = 3: give one"):
+        create_model("resnet20", in_chans=1, in_channels=3)
+    with pytest.raises(UserError, match="in_chans = '1': expected a whole number"):
+        create_model("resnet20", in_chans="1")
 
 
 def test_an_integer_k_will_do() -> None:

@@ -9,6 +9,7 @@ import torch
 
 from stepnet.errors import UserError
 from stepnet.nets import ResidualNetwork, create_model
+from stepnet.nets.densenet import DenseNet
 from stepnet.nets.resnet import cifar_bottleneck_resnet, cifar_resnet
 from stepnet.nets.resnext import cifar_resnext
 from stepnet.nets.shakeshake import cifar_shakeshake
@@ -78,6 +79,52 @@ def test_head_can_be_replaced() -> None:
     with pytest.raises(UserError, match="num_classes = -1"):
         model.reset_classifier(-1)
     assert create_model("resnet20", num_classes=0)(torch.randn(2, 3, 8, 8)).shape == (2, 64)
+
+
+def test_the_head_in_the_words_of_timm() -> None:
+    model = create_model("lm_resnet20", in_chans=1).double().eval()
+    x = torch.randn(2, 1, 8, 8, dtype=torch.float64)
+    assert model.in_chans == model.in_channels == 1
+    pooled = model.forward_head(model.forward_features(x), pre_logits=True)
+    torch.testing.assert_close(pooled, model.forward_features(x).mean((2, 3)))
+    assert torch.equal(model.get_classifier()(pooled), model(x))
+
+
+def test_grad_checkpointing_is_a_memory_mode() -> None:
+    model = create_model("lm_resnet20")
+    model.set_grad_checkpointing()
+    assert {stage.memory for stage in model.stages} == {"recompute"}
+    model.set_grad_checkpointing(False)
+    assert {stage.memory for stage in model.stages} == {"stored"}
+
+
+@pytest.mark.parametrize("name", ["lm_resnet20", "resnet50", "revnet38", "fractalnet20", "shakeshake26_2x32d"])
+def test_intermediates_are_the_last_states_of_stages(name: str) -> None:
+    model = create_model(name).double().eval()
+    x = torch.randn(1, 3, 64, 64, dtype=torch.float64)
+    with torch.no_grad():
+        features, states = model.forward_intermediates(x)
+        reference = [stage[-1] for stage in model.trajectory(x)]
+        assert torch.equal(features, model.forward_features(x))
+    for info, state, last in zip(model.feature_info, states, reference, strict=True):
+        assert torch.equal(state, torch.cat(last, dim=1) if isinstance(last, tuple) else last)
+        assert state.shape == (1, info["num_chs"], 64 // info["reduction"], 64 // info["reduction"])
+        assert type(model.get_submodule(info["module"])).__name__ == "Stage"
+
+
+def test_intermediates_by_their_numbers() -> None:
+    model = create_model("resnet20").double().eval()
+    x = torch.randn(1, 3, 8, 8, dtype=torch.float64)
+    _, every = model.forward_intermediates(x)
+    for indices, chosen in ((2, every[1:]), ([0, -1], [every[0], every[2]])):
+        found = model.forward_intermediates(x, indices, intermediates_only=True)
+        assert len(found) == 2 and all(map(torch.equal, found, chosen))
+    for wrong in (0, 4, [3]):
+        with pytest.raises(UserError, match="the network has stages 0 to 2"):
+            model.forward_intermediates(x, wrong)
+    with pytest.raises(UserError, match="DenseNet has no stages"):
+        DenseNet(10, 4).forward_intermediates(x)
+    assert not any(module._forward_hooks for module in model.modules())
 
 
 def test_no_weight_decay_names_norms_biases_and_k() -> None:

@@ -23,7 +23,7 @@ from stepnet.nets.blocks import OwnWeights, conv, initialise
 from stepnet.nets.bounds import is_real
 from stepnet.nets.draws import OwnDraws, untraced, zero_gradient
 from stepnet.nets.registry import register_model
-from stepnet.nets.residual import Network
+from stepnet.nets.residual import FeatureInfo, Network
 from stepnet.nets.stage import Stage
 from stepnet.randomness import Stream, random_words, uniform
 from stepnet.schemes import Difference, Scheme, get_scheme
@@ -90,6 +90,9 @@ class FractalNet(OwnDraws, Network):
             self.stages.append(Stage(self.scheme, [fractal], dt=dt))
             channels = width
         self.reduction = 2 ** (len(widths) - 1)
+        self.feature_info: Sequence[FeatureInfo] = [
+            {"num_chs": width, "reduction": 2**n, "module": f"stages.{n}"} for n, width in enumerate(widths)
+        ]
         self.num_features = channels
         self.reset_classifier(num_classes)
         initialise(self)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar, Unpack
 
 from stepnet.arguments import checked
+from stepnet.errors import UserError
 from stepnet.nets.options import ModelOptions
 from stepnet.nets.origin import remember_origin
 from stepnet.nets.pretrained import pretrained_file, split_tag
@@ -47,13 +48,20 @@ def register_model(
 
 
 @checked
-def create_model(name: str, pretrained: bool = False, **options: Unpack[ModelOptions]) -> Network:
+def create_model(
+    name: str, pretrained: bool = False, *, in_chans: int | None = None, **options: Unpack[ModelOptions]
+) -> Network:
     """Build a network: `create_model("resnet20", scheme="lm", num_classes=10, in_channels=3)`.
 
     Some options, such as `stochastic_depth`, only some families have. `pretrained` fills it with weights that come with
     the package, those of a tag where the name has one (`lm_resnet20.cifar10`): classes and channels are then theirs
-    unless given, and for another number of classes the classifier is a new one.
+    unless given, and for another number of classes the classifier is a new one. `in_chans` is timm's word for
+    `in_channels`.
     """
+    if in_chans is not None and options.setdefault("in_channels", in_chans) != in_chans:
+        raise UserError(
+            f"in_chans = {in_chans} and in_channels = {options['in_channels']}: give one, they are the same"
+        )
     model, _ = split_tag(name)
     entry = model_entry(model)
     weights = read_tensors(pretrained_file(name))[0] if pretrained else {}

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, TypedDict, cast, get_args
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +25,14 @@ from stepnet.schemes.arithmetic import is_number, is_traced
 from stepnet.schemes.plan import plan
 
 Convolutions = Callable[[int, int, int], list[nn.Conv2d]]  # (inputs, outputs, stride) -> the chain of one block
+
+
+class FeatureInfo(TypedDict):
+    """What a stage gives, in timm's words."""
+
+    num_chs: int
+    reduction: int  # the product of the strides up to its end
+    module: str
 
 
 @dataclass(frozen=True)
@@ -84,6 +92,14 @@ class Backbone:
         halvings = len(self.widths) - 1 + (2 if self.large_images else 0)
         return 1 << halvings
 
+    def feature_info(self, parts: int = 1) -> list[FeatureInfo]:
+        """What the stages give, where a state has so many parts."""
+        first = self.reduction >> (len(self.widths) - 1)
+        return [
+            {"num_chs": parts * width, "reduction": first << n, "module": f"stages.{n}"}
+            for n, width in enumerate(self.widths)
+        ]
+
 
 class Network(nn.Module, ABC):
     """What every network of the library offers: checks of its input, features, a head that can be replaced."""
@@ -92,6 +108,7 @@ class Network(nn.Module, ABC):
     in_channels: int
     num_classes: int
     num_features: int = 0
+    feature_info: Sequence[FeatureInfo] = ()
     head: nn.Module
 
     def __init__(self, num_classes: int, in_channels: int) -> None:
@@ -104,11 +121,45 @@ class Network(nn.Module, ABC):
     def forward_features(self, x: Tensor) -> Tensor:
         """The last feature map, before pooling."""
 
-    def forward_head(self, features: Tensor) -> Tensor:
-        """Global average pooling and the classifier."""
+    def forward_head(self, features: Tensor, pre_logits: bool = False) -> Tensor:
+        """Global average pooling and the classifier, which `pre_logits` leaves out."""
         pooled = F.adaptive_avg_pool2d(features, 1).flatten(1)
-        logits: Tensor = self.head(pooled)
-        return logits
+        return pooled if pre_logits else cast(Tensor, self.head(pooled))
+
+    def forward_intermediates(
+        self, x: Tensor, indices: int | Sequence[int] | None = None, intermediates_only: bool = False
+    ) -> list[Tensor] | tuple[Tensor, list[Tensor]]:
+        """The last feature map and the last states `u_N` of the stages at `indices`; of the last so many; of all.
+
+        The pair `(X, Y)` of a RevNet is joined along the channels.
+        """
+        stages = [self.get_submodule(feature["module"]) for feature in self.chosen_features(indices)]
+        states: dict[nn.Module, Tensor] = {}
+
+        def keep(stage: nn.Module, args: object, state: Tensor | tuple[Tensor, ...]) -> None:
+            states[stage] = torch.cat(state, dim=1) if isinstance(state, tuple) else state
+
+        handles = [stage.register_forward_hook(keep) for stage in stages]
+        try:
+            features = self.forward_features(x)
+        finally:
+            for handle in handles:
+                handle.remove()
+        kept = [states[stage] for stage in stages]
+        return kept if intermediates_only else (features, kept)
+
+    def chosen_features(self, indices: int | Sequence[int] | None = None) -> list[FeatureInfo]:
+        """What `feature_info` says of the stages at `indices`, of the last so many, or of all."""
+        found = list(self.feature_info)
+        if not found:
+            raise UserError(f"{type(self).__name__} has no stages to take features of: hook the modules that you want")
+        if indices is None:
+            return found
+        count = len(found)
+        wanted = [-n for n in range(indices, 0, -1)] if isinstance(indices, int) else list(indices)
+        if not wanted or not all(isinstance(n, int) and -count <= n < count for n in wanted):
+            raise UserError(f"indices = {indices!r}: the network has stages 0 to {count - 1}")
+        return [found[n] for n in wanted]
 
     def forward(self, x: Tensor) -> Tensor:
         return self.forward_head(self.forward_features(x))
@@ -119,9 +170,22 @@ class Network(nn.Module, ABC):
             if isinstance(stage, Stage):
                 stage.set_memory(memory)
 
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """`set_memory` in timm's words: "recompute", or "stored"."""
+        self.set_memory("recompute" if enable else "stored")
+
     def trajectory(self, x: Tensor, *args: Any, **options: Any) -> list[list[Any]]:
         """The states `u_0 … u_N` that the call goes through, one list for each stage; pairs for a RevNet."""
         return trajectory(self, x, *args, **options)
+
+    @property
+    def in_chans(self) -> int:
+        """`in_channels` in timm's words."""
+        return self.in_channels
+
+    def get_classifier(self) -> nn.Module:
+        """The last layer; the identity where there are 0 classes."""
+        return self.head
 
     def reset_classifier(self, num_classes: int) -> None:
         """Replace the classifier by a new one; 0 classes gives the pooled features."""
@@ -184,6 +248,7 @@ class ResidualNetwork(OwnDraws, Network):
         self.pre_activation = backbone.pre_activation
         self.norm: nn.Module = nn.BatchNorm2d(self.num_features) if backbone.pre_activation else nn.Identity()
         self.reduction = backbone.reduction
+        self.feature_info = backbone.feature_info()
         self.reset_classifier(num_classes)
         initialise(self)
         self.stochastic: StochasticDepth | None = None

@@ -73,6 +73,7 @@ class RevNet(Network):
         self.num_features = 2 * backbone.widths[-1]
         self.norm = nn.BatchNorm2d(self.num_features)
         self.reduction = backbone.reduction
+        self.feature_info = backbone.feature_info(parts=2)
         self.reset_classifier(num_classes)
         initialise(self)
 
