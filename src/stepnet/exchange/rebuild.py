@@ -94,8 +94,10 @@ def _check_same(network: nn.Module, description: Description, weights: Tensors, 
 
 def _built(description: Description) -> nn.Module:
     name, options = description.model, dict(description.options)
+    network: nn.Module
     if not is_foreign(name):
-        return create_model(name, **options)
+        network = create_model(name, **options)
+        return network
     network = load_foreign(name, **options)
     if description.conversion is not None:
         convert_again(network, description.conversion, _image(description))

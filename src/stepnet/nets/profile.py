@@ -121,7 +121,8 @@ def profile_by_name(name: str) -> Profile:
 def on_meta(name: str, **options: Any) -> Network:
     """A registered network without numbers, made at once whatever its size."""
     with torch.device("meta"), Flops():
-        return create_model(name, **options)
+        network: Network = create_model(name, **options)
+    return network
 
 
 def _identity(tensor: Tensor) -> int:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar, Unpack
+from typing import Literal, TypeVar, Unpack, overload
 
 from stepnet.arguments import checked
 from stepnet.errors import UserError
+from stepnet.nets.features import FeatureList
 from stepnet.nets.options import ModelOptions
 from stepnet.nets.origin import remember_origin
 from stepnet.nets.pretrained import pretrained_file, split_tag
@@ -47,16 +48,39 @@ def register_model(
     return register
 
 
+@overload
+def create_model(
+    name: str,
+    pretrained: bool = False,
+    *,
+    in_chans: int | None = None,
+    features_only: Literal[False] = False,
+    **options: Unpack[ModelOptions],
+) -> Network: ...
+@overload
+def create_model(
+    name: str,
+    pretrained: bool = False,
+    *,
+    in_chans: int | None = None,
+    features_only: Literal[True],
+    **options: Unpack[ModelOptions],
+) -> FeatureList: ...
 @checked
 def create_model(
-    name: str, pretrained: bool = False, *, in_chans: int | None = None, **options: Unpack[ModelOptions]
-) -> Network:
+    name: str,
+    pretrained: bool = False,
+    *,
+    in_chans: int | None = None,
+    features_only: bool = False,
+    **options: Unpack[ModelOptions],
+) -> Network | FeatureList:
     """Build a network: `create_model("resnet20", scheme="lm", num_classes=10, in_channels=3)`.
 
     Some options, such as `stochastic_depth`, only some families have. `pretrained` fills it with weights that come with
     the package, those of a tag where the name has one (`lm_resnet20.cifar10`): classes and channels are then theirs
     unless given, and for another number of classes the classifier is a new one. `in_chans` is timm's word for
-    `in_channels`.
+    `in_channels`; with its `features_only` the network gives the list of its stages' last states.
     """
     if in_chans is not None and options.setdefault("in_channels", in_chans) != in_chans:
         raise UserError(
@@ -69,7 +93,8 @@ def create_model(
     network = build(f"model {model!r}", entry.build, {**defaults, **options})
     if pretrained:
         load_weights(network, weights, new_head=True, where=f"the weights of {name}")
-    return remember_origin(network, model, options)
+    remember_origin(network, model, options)
+    return FeatureList(network) if features_only else network
 
 
 @checked

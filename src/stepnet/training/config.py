@@ -28,6 +28,8 @@ INCIDENTAL = {"out", "data_root", "checkpoint_steps", "checkpoint_minutes", "log
 FIXED_OPTIONS = {
     "num_classes": "the data says how many; leave it out",
     "in_channels": "the data says how many; leave it out",
+    "in_chans": "the data says how many; leave it out",
+    "features_only": "training needs the classifier; leave it out",
     "scheme": "name it as --scheme, or in the model's label NAME:SCHEME",
 }
 
