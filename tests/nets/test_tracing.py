@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch.ao.quantization import get_default_qconfig_mapping
+from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
 
 from stepnet.errors import UserError
 from stepnet.extras import import_extra
@@ -79,3 +81,15 @@ def test_jit_traces_without_a_warning_for_any_batch() -> None:
         traced = torch.jit.trace(model, IMAGES)
     other = torch.randn(3, 3, 40, 24, dtype=torch.float64)
     torch.testing.assert_close(traced(other), model(other))
+
+
+@pytest.mark.filterwarnings("ignore")  # torch moves it to another package
+def test_fx_quantises_the_convolutions() -> None:
+    torch.manual_seed(0)
+    model, images = create_model("lm_resnet20").eval(), IMAGES.float()
+    prepared = prepare_fx(model, get_default_qconfig_mapping(), (images,))
+    prepared(images)
+    quantised = convert_fx(prepared)
+    assert "quantized" in type(quantised.get_submodule("stages.1.blocks.0.convs.0")).__module__
+    own = model(images)
+    assert (quantised(images) - own).norm() < 0.2 * own.norm()
