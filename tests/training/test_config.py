@@ -54,7 +54,7 @@ def test_an_option_without_name_or_value_is_refused(word):
         read_kwargs([word])
 
 
-@pytest.mark.parametrize("name", ["num_classes", "in_channels", "scheme"])
+@pytest.mark.parametrize("name", ["num_classes", "in_channels", "in_chans", "features_only", "scheme"])
 def test_what_others_say_is_no_option_of_the_model(name):
     with pytest.raises(UserError, match=f"model_kwargs {name} = 3: "):
         TrainConfig("resnet20", model_kwargs={name: 3})
