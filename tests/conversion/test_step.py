@@ -102,6 +102,16 @@ def test_symbolic_tracing_is_refused_in_one_line(net: Net) -> None:
         torch.fx.symbolic_trace(net)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "error::torch.jit.TracerWarning")
+def test_jit_traces_without_gradients() -> None:
+    timm = pytest.importorskip("timm")
+    net = stepnet.convert(timm.create_model("resnet18", num_classes=3), "lm", init=-0.5).eval()
+    with torch.no_grad():
+        traced = torch.jit.trace(net, torch.randn(2, 3, 32, 32))
+        images = torch.randn(3, 3, 48, 64)
+        torch.testing.assert_close(traced(images), net(images))
+
+
 def test_deepcopy_and_pickle(net: Net, u: Tensor) -> None:
     for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
         assert torch.equal(other(u), net(u))
