@@ -31,8 +31,8 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is gone after it."""
     from stepnet.analysis.noise_laws import NOISES
     from stepnet.data.datasets import DATA_SETS
-    from stepnet.nets.registry import MODELS
-    from stepnet.schemes.registry import SCHEMES
+    from stepnet.nets.model_registry import MODELS
+    from stepnet.schemes.scheme_registry import SCHEMES
     from stepnet.training.recipes import RECIPES
 
     for registry in (SCHEMES, MODELS, DATA_SETS, NOISES, RECIPES):

@@ -7,7 +7,7 @@ from sympy import Rational, sqrt
 
 from stepnet.analysis.condition import Smallness, increment_moment, one_step_error, weak_condition
 from stepnet.analysis.noise_laws import get_noise, list_noises, p
-from stepnet.analysis.stochastic import stochastic_equation
+from stepnet.analysis.sde import stochastic_equation
 from stepnet.analysis.symbols import dt
 
 f, f1, f2 = sympy.symbols("f f1 f2")

@@ -9,7 +9,7 @@ import sympy
 
 from stepnet import UserError
 from stepnet.analysis.noise_laws import falling, get_noise
-from stepnet.analysis.stochastic import damped_step, xi
+from stepnet.analysis.sde import damped_step, xi
 from stepnet.analysis.weak import (
     Problem,
     exact_moment,

@@ -8,7 +8,7 @@ import pytest
 from data.photographs import write_photos
 from stepnet.cli import main
 from stepnet.data.folders import find_images
-from stepnet.nets.registry import MODELS
+from stepnet.nets.model_registry import MODELS
 from stepnet.report.results import read_measurements
 from stepnet.training import Run
 from training import tiny  # registers the model `tiny`

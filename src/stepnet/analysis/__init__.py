@@ -21,8 +21,8 @@ from stepnet.analysis.scheme_analysis import (
     stable,
     zero_stable,
 )
+from stepnet.analysis.sde import stochastic_equation
 from stepnet.analysis.stability import Region
-from stepnet.analysis.stochastic import stochastic_equation
 from stepnet.analysis.symbols import is_symbolic
 from stepnet.analysis.transport import LAX_FRIEDRICHS, LAX_WENDROFF, Stencil, modified_transport
 from stepnet.analysis.weak import Problem, WeakError, WeakOrder, weak_error, weak_order

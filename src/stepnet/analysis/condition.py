@@ -15,7 +15,7 @@ import sympy
 
 from stepnet.analysis.noise_laws import Noise, Parameter, get_noise, t
 from stepnet.analysis.notation import plain
-from stepnet.analysis.stochastic import (
+from stepnet.analysis.sde import (
     Function,
     X,
     Y,

@@ -1,6 +1,6 @@
 """The noises of stochastic training: what stands in front of `f` is a random eta (paper, section 3.1).
 
-Every noise states its law once; moments, condition and equation follow by symbols (`stochastic`, `condition`).
+Every noise states its law once; moments, condition and equation follow by symbols (`sde`, `condition`).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Noise:
         return self.name
 
 
-class StochasticDepth(Noise):
+class Bernoulli(Noise):
     """`P(eta = 1) = p`, `P(eta = 0) = 1 - p` (Huang et al. 2016). Without a number, p stays a symbol.
 
     p may depend on time: an expression in `t`, or a function such as `lambda t: 1 - t / 2`, the paper's p(t).
@@ -105,7 +105,7 @@ def falling(end: float, duration: float = 1.0) -> sympy.Expr:
     return 1 - (1 - sympy.nsimplify(exact(end))) * t / sympy.nsimplify(exact(duration))
 
 
-class ShakeShake(Noise):
+class Uniform(Noise):
     """`eta ~ U(0, 1)` in `eta f1 + (1 - eta) f2` (Gastaldi 2017)."""
 
     name: ClassVar[str] = "shake_shake"
@@ -174,7 +174,7 @@ class Gaussian(_Multiplicative):
 
 
 NOISES: Registry[type[Noise]] = Registry("noise")
-for _noise in (StochasticDepth, ShakeShake, Rademacher, Gaussian):
+for _noise in (Bernoulli, Uniform, Rademacher, Gaussian):
     NOISES.add(_noise.name, _noise)
 
 

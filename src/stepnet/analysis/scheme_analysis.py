@@ -16,7 +16,7 @@ import sympy
 from numpy.typing import ArrayLike
 
 from stepnet.analysis.accuracy import STEPS, Convergence, convergence, order_of_consistency
-from stepnet.analysis.description import describe_scheme, scheme_align, scheme_values
+from stepnet.analysis.fact_sheet import describe_scheme, scheme_align, scheme_values
 from stepnet.analysis.growth_factors import characteristic_polynomial, companion_matrix
 from stepnet.analysis.modified import Form, evaluates_between_states, modified
 from stepnet.analysis.notation import Line, amplification_line, modified_line, plain_equation, step_lines

@@ -21,7 +21,7 @@ import numpy as np
 import sympy
 
 from stepnet.analysis.noise_laws import Array, Noise, Parameter, Time, get_noise, number, t
-from stepnet.analysis.stochastic import (
+from stepnet.analysis.sde import (
     Function,
     X,
     Y,

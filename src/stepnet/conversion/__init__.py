@@ -2,7 +2,7 @@
 
 from stepnet.conversion.adapters import split_block
 from stepnet.conversion.foreign import list_foreign, load_foreign
-from stepnet.conversion.report import Conversion, ConvertedStage
+from stepnet.conversion.summary import Conversion, ConvertedStage
 from stepnet.conversion.transform import convert, describe, revert
 
 __all__ = [

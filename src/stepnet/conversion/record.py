@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from stepnet.conversion.report import Conversion
+from stepnet.conversion.summary import Conversion
 from stepnet.nets.bounds import Bound
 
 RECORD = "stepnet_conversion"  # the attribute of the network, and the key in transformers' config.json

@@ -24,7 +24,7 @@ from stepnet.conversion.statistics import at_evaluation, bring_together, keep_ap
 from stepnet.errors import UserError
 from stepnet.nets.bounds import Bound
 from stepnet.nets.replay import recomputed
-from stepnet.nets.reversible import Chain as Reversed
+from stepnet.nets.reversible import ReversibleMarch
 from stepnet.nets.stage import Memory
 from stepnet.schemes import Difference, Point, Scheme, advance
 from stepnet.schemes.arithmetic import is_traced
@@ -38,10 +38,14 @@ class CarriedPast:
     """The points before a state, newest first. A state that is copied or saved goes without them."""
 
     def __init__(
-        self, points: tuple[Point, ...], version: int | None, chain: Reversed | None = None, exact: Tensor | None = None
+        self,
+        points: tuple[Point, ...],
+        version: int | None,
+        march: ReversibleMarch | None = None,
+        exact: Tensor | None = None,
     ) -> None:
         self.points = points
-        self.chain, self.exact = chain, exact  # of a march that is taken back: the state as the march has it
+        self.march, self.exact = march, exact  # of a march that is taken back: the state as the march has it
         self.version = version  # of the state: another one tells that it was altered in place
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -96,22 +100,22 @@ class ConvertedStep(Graft):
 
         if split is not None and role.transition:
             past: tuple[Point, ...] = ()
-            chain, exact = None, u
+            march, exact = None, u
             f = rhs(u, 0, 0)
             point = Point(split.shortcut(self, u), lambda v, c, i: f)
             new = advance(EULER, (point,))
         else:
             past = _past(role, u)
             k = self._k if role.scheme.trainable else role.scheme.k
-            chain, exact = self._chain(u)
-            if chain is None:
+            march, exact = self._march(u)
+            if march is None:
                 point = Point(u, rhs)
                 new = advance(role.scheme, (point, *past), 1, k)
             else:
                 point = Point(exact, _Side(self, rhs))
-                exact = chain.advance(role.scheme, (point, *past), 1, k)
-                exact = chain.close(exact) if role.last else exact
-                new = chain.given(exact)
+                exact = march.advance(role.scheme, (point, *past), 1, k)
+                exact = march.close(exact) if role.last else exact
+                new = march.given(exact)
         done = True
         new = _laid_out_like(state_in(outputs[0]), new)
         if split is not None:
@@ -121,17 +125,17 @@ class ConvertedStep(Graft):
             output = with_state(outputs[0], new)
         if not role.last:
             points = (_remember(point, role.keeps_f), *past)[: role.scheme.steps - 1]
-            setattr(new, PAST, CarriedPast(points, _version(new), chain, exact))
+            setattr(new, PAST, CarriedPast(points, _version(new), march, exact))
         outputs.clear()  # a repetition holds on to this frame
         return output
 
-    def _chain(self, u: Tensor) -> tuple[Reversed | None, Tensor]:
+    def _march(self, u: Tensor) -> tuple[ReversibleMarch | None, Tensor]:
         """The march of which this is a step that can be taken back, and `u` as it has it."""
         role = self.step_role
         if role.memory != "reversible" or not torch.is_grad_enabled() or role.place < role.scheme.steps - 1:
             return None, u
         past = getattr(u, PAST)
-        return (Reversed(u.dtype), u) if past.chain is None else (past.chain, past.exact)
+        return (ReversibleMarch(u.dtype), u) if past.march is None else (past.march, past.exact)
 
     def _block(self, v: Tensor, i: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`B(v)` as the network calls it."""

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from stepnet.conversion.adapters import Split, likely_splits, split_of
+from stepnet.conversion.autograd_graph import Place, activation_of, is_residual, place_of
 from stepnet.conversion.example import Example, as_example, guesses
-from stepnet.conversion.residual import Place, activation_of, is_residual, place_of
 from stepnet.conversion.step import state_in
 from stepnet.errors import UserError, first_line
 

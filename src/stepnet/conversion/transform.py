@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from stepnet.arguments import checked
 from stepnet.conversion.chains import Chain, Selection, candidates, is_transition, select
 from stepnet.conversion.record import forget_conversion, record_of, remember_conversion
-from stepnet.conversion.report import Conversion
 from stepnet.conversion.step import ConvertedStep, Role, become_block, become_step
+from stepnet.conversion.summary import Conversion
 from stepnet.conversion.trace import trace
 from stepnet.errors import UserError, first_line, unknown
 from stepnet.nets.bounds import Bound, BoundOption, initial_k

@@ -13,8 +13,8 @@ from stepnet.nets import (  # noqa: F401  (each registers its family)
 from stepnet.nets.compiled import compile_blocks
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.learned import coefficients
+from stepnet.nets.model_registry import create_model, list_models, model_entry, register_model
 from stepnet.nets.pretrained import list_pretrained
-from stepnet.nets.registry import create_model, list_models, model_entry, register_model
 from stepnet.nets.residual import Backbone, Network, ResidualNetwork
 from stepnet.nets.stage import Stage, Transition
 from stepnet.nets.stochastic import StochasticDepth

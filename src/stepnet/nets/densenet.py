@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from stepnet.errors import check_count
 from stepnet.nets.blocks import PreActivation, conv, initialise
-from stepnet.nets.registry import register_model
+from stepnet.nets.model_registry import register_model
 from stepnet.nets.residual import Network
 from stepnet.nets.resnet import blocks_per_stage
 

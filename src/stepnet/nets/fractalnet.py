@@ -22,7 +22,7 @@ from stepnet.errors import UserError, check_count
 from stepnet.nets.blocks import OwnWeights, conv, initialise
 from stepnet.nets.bounds import is_real
 from stepnet.nets.draws import OwnDraws, untraced, zero_gradient
-from stepnet.nets.registry import register_model
+from stepnet.nets.model_registry import register_model
 from stepnet.nets.residual import FeatureInfo, Network
 from stepnet.nets.stage import Stage
 from stepnet.randomness import Stream, random_words, uniform

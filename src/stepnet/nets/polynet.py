@@ -18,8 +18,8 @@ from typing import Literal, Unpack
 from torch import nn
 
 from stepnet.nets.blocks import OwnWeights, Sum, basic
+from stepnet.nets.model_registry import register_model
 from stepnet.nets.options import ResidualOptions
-from stepnet.nets.registry import register_model
 from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.nets.resnet import blocks_per_stage
 from stepnet.nets.stage import scheme_of_family

@@ -16,7 +16,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from stepnet.nets.registry import create_model, model_entry
+from stepnet.nets.model_registry import create_model, model_entry
 from stepnet.nets.residual import Network
 
 BATCH = 128  # so many that what a batch saves once, such as its statistics, weighs little on an image

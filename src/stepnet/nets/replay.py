@@ -29,10 +29,10 @@ def recomputed(f: Callable[..., Result], module: nn.Module, *args: Any) -> Resul
     if not torch.is_grad_enabled():
         return f(*args)
     kept = tree_map(_detached, args)
-    return Evaluation(f, module, lambda: kept)(*args)  # type: ignore[no-any-return]
+    return RepeatedEvaluation(f, module, lambda: kept)(*args)  # type: ignore[no-any-return]
 
 
-class Evaluation:
+class RepeatedEvaluation:
     """`f(*args)` whose saved tensors are slots; `argument` gives the arguments again when one is asked for."""
 
     def __init__(

@@ -12,8 +12,8 @@ from typing import Unpack
 
 from stepnet.errors import UserError
 from stepnet.nets.blocks import Shortcut, basic, bottleneck
+from stepnet.nets.model_registry import register_model
 from stepnet.nets.options import ResidualOptions
-from stepnet.nets.registry import register_model
 from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.schemes import Scheme
 

@@ -15,8 +15,8 @@ from torch import nn
 
 from stepnet.errors import check_count
 from stepnet.nets.blocks import Shortcut, bottleneck
+from stepnet.nets.model_registry import register_model
 from stepnet.nets.options import ResidualOptions
-from stepnet.nets.registry import register_model
 from stepnet.nets.residual import Backbone, Convolutions, ResidualNetwork
 from stepnet.nets.resnet import blocks_per_stage, imagenet_depths
 from stepnet.schemes import Scheme

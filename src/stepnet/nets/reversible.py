@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from stepnet.nets.replay import Evaluation, storage
+from stepnet.nets.replay import RepeatedEvaluation, storage
 from stepnet.schemes import Point, Scheme, advance
 from stepnet.schemes.arithmetic import Coefficient, State
 from stepnet.schemes.core import Past
@@ -25,7 +25,7 @@ from stepnet.schemes.core import Past
 SPARE_BITS = 20.0  # of double over single precision, less what keeps a state on the same side of its rounding
 
 
-class Chain:
+class ReversibleMarch:
     """The states of one march. `advance` takes a step as `schemes.advance` does, and keeps no state of it."""
 
     def __init__(self, dtype: torch.dtype) -> None:
@@ -47,7 +47,7 @@ class Chain:
         for point in past:
             point.u = self._exact(scheme, point.u)
         window = tuple(point.u for point in past)
-        n = len(self.steps) + scheme.steps - 1  # the number of u_n: the chain's first states are 0 … steps - 1
+        n = len(self.steps) + scheme.steps - 1  # the number of u_n: the march's first states are 0 … steps - 1
         if not self.steps:
             self.names = _names(n, window)
         bits = scheme.lost_bits(k)
@@ -120,17 +120,17 @@ class _Last(torch.autograd.Function):
     """The newest states, as they are: the first of them go on, all are kept, and come back before their gradient."""
 
     @staticmethod
-    def forward(ctx: Any, chain: Chain, count: int, *parts: Tensor) -> tuple[Tensor, ...]:
-        ctx.chain, ctx.count = chain, count
+    def forward(ctx: Any, march: ReversibleMarch, count: int, *parts: Tensor) -> tuple[Tensor, ...]:
+        ctx.march, ctx.count = march, count
         ctx.save_for_backward(*parts)
         return tuple(part.view_as(part) for part in parts[:count])
 
     @staticmethod
     def backward(ctx: Any, *adjoint: Tensor) -> tuple[Any, ...]:
-        chain, parts = ctx.chain, [part.detach() for part in ctx.saved_tensors]
-        for j, n in enumerate(chain.newest_numbers):
+        march, parts = ctx.march, [part.detach() for part in ctx.saved_tensors]
+        for j, n in enumerate(march.newest_numbers):
             own = parts[j * ctx.count : (j + 1) * ctx.count]
-            chain.kept[n] = tuple(own) if ctx.count > 1 else own[0]
+            march.kept[n] = tuple(own) if ctx.count > 1 else own[0]
         return (None, None, *adjoint, *[None] * (len(parts) - ctx.count))
 
 
@@ -138,10 +138,10 @@ class _Step:
     """What it takes to repeat a step's evaluations, and to take it back."""
 
     def __init__(
-        self, chain: Chain, scheme: Scheme, n: int, dt: Coefficient, k: Coefficient, gate: Coefficient
+        self, march: ReversibleMarch, scheme: Scheme, n: int, dt: Coefficient, k: Coefficient, gate: Coefficient
     ) -> None:
-        self.chain, self.scheme, self.n, self.dt, self.k, self.gate = chain, scheme, n, dt, k, gate
-        self.evaluations: list[Evaluation] = []
+        self.march, self.scheme, self.n, self.dt, self.k, self.gate = march, scheme, n, dt, k, gate
+        self.evaluations: list[RepeatedEvaluation] = []
 
     def recorded(self, point: Point) -> Any:
         """The right-hand sides, each evaluated so that it keeps nothing: `f` at `u_n`, or at `Y_n` and `X_{n+1}`."""
@@ -160,15 +160,15 @@ class _Step:
 
     def _first(self, rhs: Any, n: int, part: int, u: Tensor, c: Coefficient, i: int) -> Tensor:
         def f(v: Tensor) -> Tensor:
-            value: Tensor = rhs(v.to(self.chain.dtype), c, i)
+            value: Tensor = rhs(v.to(self.march.dtype), c, i)
             return value.to(torch.promote_types(value.dtype, v.dtype))
 
-        evaluation = Evaluation(f, rhs.module, lambda: (_parts(self.chain.state(n))[part],), whole=True)
+        evaluation = RepeatedEvaluation(f, rhs.module, lambda: (_parts(self.march.state(n))[part],), whole=True)
         self.evaluations.append(evaluation)
         value: Tensor = evaluation(u)
         return value
 
-    def _again(self, evaluation: Evaluation, u: Tensor, c: Coefficient, i: int) -> Tensor:
+    def _again(self, evaluation: RepeatedEvaluation, u: Tensor, c: Coefficient, i: int) -> Tensor:
         value: Tensor = evaluation.again(u) if evaluation.value is None else evaluation.value
         evaluation.value = None
         return value

@@ -21,7 +21,7 @@ from stepnet.errors import UserError, check_count, unknown
 from stepnet.nets.blocks import basic, conv, norm, normalise
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.draws import Noise, untraced
-from stepnet.nets.registry import register_model
+from stepnet.nets.model_registry import register_model
 from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.nets.resnet import blocks_per_stage
 from stepnet.nets.stage import Gates, check_step_size

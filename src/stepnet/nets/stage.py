@@ -17,7 +17,7 @@ from stepnet.nets.bounds import Bound, BoundOption, is_real
 from stepnet.nets.bounds import initial_k as first_k
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.replay import recomputed
-from stepnet.nets.reversible import SPARE_BITS, Chain
+from stepnet.nets.reversible import SPARE_BITS, ReversibleMarch
 from stepnet.nets.trajectories import Visit, watch_calls
 from stepnet.schemes import LM, Point, Scheme, get_scheme, march
 from stepnet.schemes.arithmetic import Coefficient, State, is_traced
@@ -217,12 +217,12 @@ class Stage(nn.Module):
         yield x
         ks = owned if given is None else given
         if memory == "reversible":
-            chain = Chain(_dtype(x))
+            reversible = ReversibleMarch(_dtype(x))
             taken = march(
-                self.scheme, fs, x, self.dt, ks, gates, None, history, self.plan.transition, take=chain.advance
+                self.scheme, fs, x, self.dt, ks, gates, None, history, self.plan.transition, take=reversible.advance
             )
             for n, u in enumerate(taken, 1):
-                yield chain.given(chain.close(u) if n == self.depth else u)
+                yield reversible.given(reversible.close(u) if n == self.depth else u)
         else:
             yield from march(self.scheme, fs, x, self.dt, ks, gates, self.after, history, self.plan.transition)
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from stepnet.errors import check_count
 from stepnet.nets.blocks import OwnWeights, Sum, initialise
-from stepnet.nets.registry import register_model
+from stepnet.nets.model_registry import register_model
 from stepnet.nets.residual import Network
 from stepnet.nets.stage import Stage
 from stepnet.schemes import get_scheme

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from stepnet.errors import UserError
+from stepnet.nets.model_registry import model_entry
 from stepnet.nets.profile import Profile
-from stepnet.nets.registry import model_entry
 from stepnet.report.costs import cost
 from stepnet.report.paper import CIFAR, IMAGENET, STOCHASTIC
 from stepnet.training.config import INCIDENTAL, TrainConfig

@@ -8,8 +8,8 @@ from stepnet.schemes.implicit import BackwardEuler, fixed_point
 from stepnet.schemes.initial_value import Trajectory, solve
 from stepnet.schemes.multistep import AB2, AB3, LM, Leapfrog, LinearMultistep, TwoStepMidpoint
 from stepnet.schemes.polynomial import Neumann, Picard
-from stepnet.schemes.registry import aliases_of, get_scheme, list_schemes, register_family, register_scheme
 from stepnet.schemes.runge_kutta import RK4, Euler, Heun, Midpoint, RungeKutta, Tableau, ThreeEighths
+from stepnet.schemes.scheme_registry import aliases_of, get_scheme, list_schemes, register_family, register_scheme
 
 __all__ = [
     "AB2",

@@ -12,7 +12,7 @@ from typing import ClassVar, cast
 
 from stepnet.schemes.arithmetic import Coefficient, State, combine
 from stepnet.schemes.core import Equation, Past, RightHandSide, RightHandSides, Scheme
-from stepnet.schemes.registry import register_scheme
+from stepnet.schemes.scheme_registry import register_scheme
 
 
 @register_scheme("coupled", aliases=("symplectic_euler", "partitioned_euler", "rev"))

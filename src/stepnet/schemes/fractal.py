@@ -16,7 +16,7 @@ from typing import ClassVar
 from stepnet.errors import check_count
 from stepnet.schemes.arithmetic import Coefficient, Difference, State, combine, is_number, mix
 from stepnet.schemes.core import Equation, Past, Point, Scheme
-from stepnet.schemes.registry import register_family, register_scheme
+from stepnet.schemes.scheme_registry import register_family, register_scheme
 
 LARGEST = 8  # columns: a step of 255 evaluations
 

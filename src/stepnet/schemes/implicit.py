@@ -11,7 +11,7 @@ import numpy as np
 from stepnet.errors import UserError
 from stepnet.schemes.arithmetic import Coefficient, State, combine, is_tensor
 from stepnet.schemes.core import Past, Scheme
-from stepnet.schemes.registry import register_scheme
+from stepnet.schemes.scheme_registry import register_scheme
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,7 +14,7 @@ from stepnet.arguments import checked
 from stepnet.errors import UserError, check_count
 from stepnet.schemes.arithmetic import Coefficient, State, is_finite, is_tensor
 from stepnet.schemes.core import RightHandSide, Scheme, march
-from stepnet.schemes.registry import get_scheme
+from stepnet.schemes.scheme_registry import get_scheme
 
 Field = Callable[..., State]  # f(u), or f(t, u)
 

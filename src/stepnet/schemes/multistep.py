@@ -19,8 +19,8 @@ import numpy as np
 from stepnet.errors import UserError
 from stepnet.schemes.arithmetic import Coefficient, State, combine, is_finite, is_number, is_tensor, mix, scale
 from stepnet.schemes.core import Equation, Past, Point, RightHandSides, Scheme
-from stepnet.schemes.registry import get_scheme, register_scheme
 from stepnet.schemes.runge_kutta import RK4, Euler, Heun
+from stepnet.schemes.scheme_registry import get_scheme, register_scheme
 
 Coefficients = Sequence[Coefficient]
 

@@ -45,7 +45,7 @@ Terms: TypeAlias = "tuple[tuple[Quantity, sympy.Expr], ...]"  # a sum: what is r
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class PlannedEvaluation:
     """`result = f(argument)` at time `t_n + c dt`."""
 
     result: Quantity
@@ -59,7 +59,7 @@ class PlannedStep:
 
     taker: Taker
     owns_k: bool
-    evaluations: tuple[Evaluation, ...]
+    evaluations: tuple[PlannedEvaluation, ...]
     new: tuple[Terms, ...]
 
     @property
@@ -160,7 +160,7 @@ class _Recorder:
         """A new step is under way."""
         self.taker: Taker = "scheme"
         self.owns_k = False
-        self.evaluations: list[Evaluation] = []
+        self.evaluations: list[PlannedEvaluation] = []
 
     def state(self, n: int) -> State:
         states = tuple(_Sum({Quantity(part, n): 1}) for part in self.parts)
@@ -180,7 +180,7 @@ class _Recorder:
     def function(self, name: str, n: int, read: _Sum | None = None) -> RightHandSide:
         def rhs(u: State, c: Coefficient, i: int) -> _Sum:
             result = Quantity(name, n, i)
-            self.evaluations.append(Evaluation(result, _terms(u if read is None else read), c))
+            self.evaluations.append(PlannedEvaluation(result, _terms(u if read is None else read), c))
             return _Sum({result: 1})
 
         return rhs

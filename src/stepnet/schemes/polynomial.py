@@ -14,7 +14,7 @@ from typing import ClassVar
 from stepnet.errors import check_count
 from stepnet.schemes.arithmetic import Coefficient, State, combine
 from stepnet.schemes.core import Equation, Past, Scheme
-from stepnet.schemes.registry import register_family, register_scheme
+from stepnet.schemes.scheme_registry import register_family, register_scheme
 
 LARGEST = 64  # evaluations in a step
 

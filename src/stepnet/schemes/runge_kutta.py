@@ -13,7 +13,7 @@ from typing import ClassVar
 from stepnet.errors import UserError
 from stepnet.schemes.arithmetic import Coefficient, State, combine, is_finite, scale
 from stepnet.schemes.core import Past, Scheme
-from stepnet.schemes.registry import register_scheme
+from stepnet.schemes.scheme_registry import register_scheme
 
 Row = tuple[Coefficient, ...]
 

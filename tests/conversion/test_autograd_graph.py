@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stepnet.conversion.residual import is_residual, place_of
+from stepnet.conversion.autograd_graph import is_residual, place_of
 
 WEIGHT = torch.randn(6, 6)
 

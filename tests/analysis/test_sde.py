@@ -4,7 +4,7 @@ import sympy
 from sympy import sqrt
 
 from stepnet.analysis.noise_laws import falling, get_noise, p, t
-from stepnet.analysis.stochastic import X, Y, damped_step, stochastic_equation, xi
+from stepnet.analysis.sde import X, Y, damped_step, stochastic_equation, xi
 from stepnet.analysis.symbols import dt
 
 f, f1, f2 = sympy.symbols("f f1 f2")

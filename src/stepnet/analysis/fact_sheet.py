@@ -26,7 +26,7 @@ Said = Line | str  # an equation, or words
 
 
 @dataclass(frozen=True)
-class Description:
+class FactSheet:
     """A heading, what it is, and the facts: a label with one line or more to each."""
 
     heading: str
@@ -56,7 +56,7 @@ class Description:
         return f"<p><b>{html.escape(self.heading)}</b>{about}</p><table>{rows}</table>"
 
 
-def describe_scheme(found: SchemeAnalysis) -> Description:
+def describe_scheme(found: SchemeAnalysis) -> FactSheet:
     """What `stepnet scheme` prints."""
     scheme, equation = found.scheme, found.equation
     places = sum(line.function != "" for line in found.step_lines)  # where f is evaluated, in lines of their own
@@ -78,7 +78,7 @@ def describe_scheme(found: SchemeAnalysis) -> Description:
     about += [f"reference: {scheme.reference}"] if scheme.reference else []
     aliases = aliases_of(scheme.name)
     about += [f"aliases: {', '.join(aliases)}"] if aliases else []
-    return Description(f"{scheme.name}, k = {scheme.k}" if number else scheme.name, about, facts)
+    return FactSheet(f"{scheme.name}, k = {scheme.k}" if number else scheme.name, about, facts)
 
 
 def scheme_align(found: SchemeAnalysis) -> str:
