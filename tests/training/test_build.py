@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+import stepnet
 from stepnet.data import get_data
 from stepnet.training.build import build_network
 from training.tiny import tiny_config
@@ -42,3 +43,16 @@ def test_a_scheme_changes_no_weight_of_those_that_a_comparison_shares(tmp_path):
         network = build_network(config, data).state_dict()
         assert all(torch.equal(network[name], like[name]) for name in like if name in network)
         assert len(set(like) & set(network)) > 40
+
+
+def test_weights_that_are_given_are_those_of_every_network_of_a_comparison(tmp_path):
+    """A trained network against the same one converted: both begin with the trained weights, and k with 0."""
+    data = get_data("digits", None)
+    trained = build_network(tiny_config(tmp_path, model="preact_resnet20", seed=5), data)
+    stepnet.save(trained, tmp_path / "trained.safetensors")
+    given = {"weights": str(tmp_path / "trained.safetensors"), "start_like": "preact_resnet20"}
+    weights = trained.state_dict()
+    for model in ("preact_resnet20", "lm_resnet20"):
+        network = build_network(tiny_config(tmp_path, model=model, **given), data).state_dict()
+        assert all(torch.equal(network[name], weights[name]) for name in weights)
+        assert all(not network[name].any() for name in network.keys() - weights.keys())

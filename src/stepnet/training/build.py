@@ -21,7 +21,7 @@ from stepnet.training.recipes import Recipe
 def build_network(config: TrainConfig, data: Data) -> nn.Module:
     """The network with the weights that (model, seed) fix, or with those that it is to begin with.
 
-    With `start_like`, they are that model's where they agree.
+    With `start_like`, they are those that the other model would begin with, where they agree.
     """
     network = _seeded(config, data)
     if config.weights is not None:
@@ -30,9 +30,9 @@ def build_network(config: TrainConfig, data: Data) -> nn.Module:
     if config.start_like is None:
         return network
     name, scheme, kwargs = read_label(config.start_like)
-    first = dataclasses.replace(config, model=name, scheme=scheme, model_kwargs=kwargs)
+    first = dataclasses.replace(config, model=name, scheme=scheme, model_kwargs=kwargs, start_like=None)
     if (first.model, first.scheme, first.model_kwargs) != (config.model, config.scheme, config.model_kwargs):
-        reference, own = _seeded(first, data).state_dict(), network.state_dict()
+        reference, own = build_network(first, data).state_dict(), network.state_dict()
         shared = {n: t for n, t in reference.items() if n in own and own[n].shape == t.shape}
         network.load_state_dict(own | shared)
     return network
