@@ -19,7 +19,7 @@ from tyro.conf import Positional
 
 import stepnet
 from stepnet.exchange.card import model_card
-from stepnet.exchange.files import attach, description_of
+from stepnet.exchange.model_files import attach, description_of
 from stepnet.files import whole_file
 from stepnet.nets.pretrained import WEIGHTS
 from stepnet.training import Run, evaluate

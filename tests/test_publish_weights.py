@@ -27,7 +27,7 @@ def test_a_finished_run_is_published_with_its_card(tmp_path, monkeypatch):
     changed = load_file(run.model)
     changed["head.bias"] += torch.linspace(-9, 9, 10)  # not the weights that had the recorded error
     description = stepnet.load(run.model).description
-    stepnet.exchange.files.write_model(run.model, changed, description)
+    stepnet.exchange.model_files.write_model(run.model, changed, description)
     with pytest.raises(stepnet.UserError, match="records an error of"):
         publish_weights.publish(run, folder=tmp_path / "other")
     assert not (tmp_path / "other").exists()

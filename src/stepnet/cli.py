@@ -54,12 +54,16 @@ COMMANDS = {
         "report:Report", "Write one self-contained HTML page of runs", ("report runs/compare/* -o report.html",)
     ),
     "figure": Command(
-        "figure:Figure",
+        "figure:DrawFigure",
         "Draw a figure of the paper",
         ("figure networks -o networks.svg", "figure k runs/compare/* --columns 2"),
     ),
-    "scheme": Command("scheme:Scheme", "Show a scheme", ("scheme", "scheme lm --k -0.5", "scheme rk4 --plot rk4.png")),
-    "noise": Command("noise:Noise", "Show a noise of stochastic training", ("noise", "noise stochastic_depth --p 0.5")),
+    "scheme": Command(
+        "scheme:ShowScheme", "Show a scheme", ("scheme", "scheme lm --k -0.5", "scheme rk4 --plot rk4.png")
+    ),
+    "noise": Command(
+        "noise:ShowNoise", "Show a noise of stochastic training", ("noise", "noise stochastic_depth --p 0.5")
+    ),
     "inspect": Command(
         "inspect:Inspect",
         "Show a network stage by stage",
@@ -67,7 +71,7 @@ COMMANDS = {
     ),
     "models": Command("models:Models", "List the networks", ("models", "models 'lm_*' --json")),
     "table": Command("table:Table", "Print a table of the paper", ("table schemes", "table cifar --json")),
-    "data": Command("data:Data", "Fetch a data set, or list what is there", ("data list", "data fetch cifar10")),
+    "data": Command("data:DataSets", "Fetch a data set, or list what is there", ("data list", "data fetch cifar10")),
     "bench": Command("bench:Bench", "Time training steps side by side", ("bench", "bench --profile lm_resnet20")),
 }
 EXAMPLES = ("scheme lm --k -0.5", "train lm_resnet20", "compare preact_resnet20 lm_resnet20 --data digits --seeds 3")

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import tyro
 
-from stepnet.commands.data import Data
+from stepnet.commands.data import DataSets
 from stepnet.data import fetch
 
 
 def run(*arguments: str) -> None:
-    tyro.cli(Data, args=arguments)()
+    tyro.cli(DataSets, args=arguments)()
 
 
 def test_fetch_takes_a_name_and_a_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,9 @@ import torch
 import stepnet
 from stepnet import UserError
 from stepnet.exchange import exporting
-from stepnet.exchange.description import Description, Preprocessing, decode, describe_network
 from stepnet.exchange.exporting import export_onnx, export_pt2
-from stepnet.exchange.files import DESCRIPTION, attach
+from stepnet.exchange.model_description import Preprocessing, decode, describe_network
+from stepnet.exchange.model_files import DESCRIPTION, attach
 
 GREY = Preprocessing(channels=1, image_size=8, resize=8, mean=(0.5,), std=(0.25,))
 
@@ -31,7 +31,7 @@ def test_onnx_gives_the_same_outputs_and_says_what_it_is(tmp_path, network):
     with torch.no_grad():
         np.testing.assert_allclose(found, network(x).numpy(), rtol=1e-4, atol=1e-5)
     written = session.get_modelmeta().custom_metadata_map[DESCRIPTION]
-    assert decode(written, Description, path) == network.description
+    assert decode(written, path) == network.description
     assert [each.name for each in tmp_path.iterdir()] == ["m.onnx"]
 
 

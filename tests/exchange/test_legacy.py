@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 import stepnet
 from stepnet import UserError
 from stepnet.exchange import legacy
-from stepnet.exchange.files import RESUME
+from stepnet.exchange.model_files import RESUME
 from stepnet.tensors import checksum
 
 CONFIG = """

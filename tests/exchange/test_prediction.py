@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from stepnet import UserError, create_model
-from stepnet.exchange.description import Preprocessing, describe_network
-from stepnet.exchange.files import attach
+from stepnet.exchange.model_description import Preprocessing, describe_network
+from stepnet.exchange.model_files import attach
 from stepnet.exchange.prediction import predict
 
 GREY = Preprocessing(channels=1, image_size=8, resize=8, mean=(0.5,), std=(0.25,))

@@ -7,7 +7,7 @@ from PIL import Image
 
 from stepnet import UserError
 from stepnet.data import evaluation_batches, get_data
-from stepnet.exchange.description import Preprocessing
+from stepnet.exchange.model_description import Preprocessing
 from stepnet.exchange.preprocess import prepared_like, preprocess
 
 COLOUR = Preprocessing(channels=3, image_size=8, resize=10, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))

@@ -6,7 +6,7 @@ from torch import nn
 
 import stepnet
 from stepnet import UserError
-from stepnet.exchange.description import describe_network
+from stepnet.exchange.model_description import describe_network
 from stepnet.exchange.rebuild import fill, fitted_options, rebuild
 from stepnet.nets import list_models
 

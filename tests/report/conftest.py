@@ -12,8 +12,8 @@ import torch
 import yaml
 
 from stepnet import create_model
-from stepnet.exchange.description import Training, describe_network
-from stepnet.exchange.files import write_model
+from stepnet.exchange.model_description import TrainingRecord, describe_network
+from stepnet.exchange.model_files import write_model
 from stepnet.training.config import TrainConfig
 from stepnet.training.recipes import Recipe
 from stepnet.training.run import environment as environment_here
@@ -73,6 +73,6 @@ def trained_on_digits(folder: Path, name: str = "tiny", k: float = -0.3) -> Path
     assert tiny.RECIPE
     network = create_model(name, in_channels=1, **({"k": k} if name.startswith("tin") else {}))
     folder.mkdir(parents=True)
-    described = describe_network(network, training=Training(data="digits", epochs=1))
+    described = describe_network(network, training=TrainingRecord(data="digits", epochs=1))
     write_model(folder / "model.safetensors", network.state_dict(), described)
     return folder

@@ -8,7 +8,7 @@ import torch
 from stepnet.nets.blocks import bottleneck
 from stepnet.nets.profile import on_meta
 from stepnet.nets.residual import Backbone, ResidualNetwork
-from stepnet.report.counts import Count, count
+from stepnet.report.counts import ParameterCount, count
 from stepnet.report.paper import CIFAR
 
 # ResNet-164 and -1001 as described have fewer parameters than printed, FractalNet-40 other columns: docs/errata.md.
@@ -21,11 +21,11 @@ def test_every_row_has_the_papers_count_or_is_an_erratum(row) -> None:
 
 
 def test_a_count_fits_by_rounding_or_by_cutting_off() -> None:
-    assert Count(269_722, 10).fits("0.27M")
-    assert Count(1_727_962, 10).fits("1.7M")
-    assert Count(35_170_732, 100).fits("35.1M")  # cut off
-    assert not Count(35_200_000, 100).fits("35.1M")
-    assert not Count(1_703_258, 10).fits("2.55M")
+    assert ParameterCount(269_722, 10).fits("0.27M")
+    assert ParameterCount(1_727_962, 10).fits("1.7M")
+    assert ParameterCount(35_170_732, 100).fits("35.1M")  # cut off
+    assert not ParameterCount(35_200_000, 100).fits("35.1M")
+    assert not ParameterCount(1_703_258, 10).fits("2.55M")
 
 
 def test_lm_resnext_is_counted_with_the_classes_of_resnext() -> None:
@@ -70,4 +70,4 @@ def test_the_printed_block_of_lm_resnet164_would_have_27_million() -> None:
     with torch.device("meta"):
         backbone = Backbone(bottleneck, (256, 512, 1024), (18, 18, 18), 16, pre_activation=True, shortcut="projection")
         network = ResidualNetwork(backbone, "lm", num_classes=100)
-    assert Count(sum(p.numel() for p in network.parameters()), 100).fits("27.0M")
+    assert ParameterCount(sum(p.numel() for p in network.parameters()), 100).fits("27.0M")

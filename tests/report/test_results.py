@@ -8,7 +8,7 @@ import yaml
 from stepnet.errors import UserError
 from stepnet.report.paper import CIFAR
 from stepnet.report.results import Measurement, measured, read_measurements, record
-from stepnet.training import Evaluation, Run, TrainConfig
+from stepnet.training import EvaluationResult, Run, TrainConfig
 
 LM20 = next(row for row in CIFAR if row.name == "lm_resnet20")
 
@@ -61,7 +61,7 @@ def test_a_run_is_recorded_once_and_leaves_the_rest_of_the_file_as_it_is(tmp_pat
     path.write_text(json.dumps({"command": "…", "runs": [run("cifar10", 1, 9.0)]}))
     here = finished_run(tmp_path / "run")
     for error in (8.5, 8.25):
-        record(here, Evaluation(0.4, error, 10_000, 1), path)
+        record(here, EvaluationResult(0.4, error, 10_000, 1), path)
     content = json.loads(path.read_text())
     assert content["command"] == "…"
     assert [(one["seed"], one["test_error"]) for one in content["runs"]] == [(1, 9.0), (0, 8.25)]
@@ -72,7 +72,7 @@ def test_a_recorded_command_names_no_folder_of_this_machine(tmp_path) -> None:
     told = {**here.recorded_environment(), "command": "stepnet train a/b --out /home/me/runs/x --data=/d/e"}
     here.environment_file.write_text(yaml.safe_dump(told))
     path = tmp_path / "results.json"
-    record(here, Evaluation(0.4, 8.0, 10_000, 1), path)
+    record(here, EvaluationResult(0.4, 8.0, 10_000, 1), path)
     assert json.loads(path.read_text())["runs"][0]["command"] == "stepnet train a/b --out x --data=e"
 
 
@@ -84,5 +84,5 @@ def test_a_file_of_another_kind_is_not_written_over(tmp_path, content: str, mess
     path = tmp_path / "results.json"
     path.write_text(content)
     with pytest.raises(UserError, match=message):
-        record(finished_run(tmp_path / "run"), Evaluation(0.4, 8.0, 10_000, 1), path)
+        record(finished_run(tmp_path / "run"), EvaluationResult(0.4, 8.0, 10_000, 1), path)
     assert path.read_text() == content

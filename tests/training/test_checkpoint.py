@@ -6,8 +6,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from stepnet import UserError, create_model
-from stepnet.exchange.description import describe_network
-from stepnet.exchange.files import RESUME
+from stepnet.exchange.model_description import describe_network
+from stepnet.exchange.model_files import RESUME
 from stepnet.tensors import checksum
 from stepnet.training import checkpoint
 from stepnet.training.checkpoint import Progress

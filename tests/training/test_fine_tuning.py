@@ -9,7 +9,7 @@ import stepnet
 from stepnet import UserError
 from stepnet.cli import main
 from stepnet.data import Data, get_data
-from stepnet.exchange.files import read_model
+from stepnet.exchange.model_files import read_model
 from stepnet.training import Recipe, TrainConfig
 from stepnet.training.build import build_network, build_optimizer
 from training.tiny import tiny_config

@@ -15,7 +15,7 @@ import tyro
 from tyro.conf import Positional
 
 from stepnet.commands.columns import RIGHT, print_table
-from stepnet.commands.train import Training, print_coefficients, shown
+from stepnet.commands.train import TrainingFlags, print_coefficients, shown
 from stepnet.errors import UserError
 from stepnet.files import whole_file
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True)
-class Compare(Training):
+class Compare(TrainingFlags):
     """Train several networks on the same data order, from the same initial weights where shapes agree."""
 
     models: Annotated[Positional[list[str]], tyro.conf.arg(metavar="MODEL [MODEL ...]")]

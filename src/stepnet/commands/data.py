@@ -55,7 +55,7 @@ class List:
 
 
 @dataclass
-class Data:
+class DataSets:
     """Fetch a data set, or list what is there."""
 
     action: OmitSubcommandPrefixes[

@@ -28,7 +28,7 @@ class Export:
 
     def __call__(self) -> None:
         from stepnet.exchange.exporting import export_onnx, export_pt2
-        from stepnet.exchange.files import load, save
+        from stepnet.exchange.model_files import load, save
 
         if self.onnx is self.pt2 is self.safetensors is None:
             raise UserError("nothing to write: give --onnx FILE, --pt2 FILE or --safetensors FILE")

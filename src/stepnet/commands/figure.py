@@ -10,7 +10,7 @@ from tyro.conf import Positional, arg
 
 
 @dataclass
-class Figure:
+class DrawFigure:
     """Draw a figure of the paper, or one like it, from your runs: PNG, SVG or PDF, in the size of a paper's columns.
 
     networks: schematics (figures 1, 2 left); k: learned coefficients (4); curves: training and test (3, 5);

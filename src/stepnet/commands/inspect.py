@@ -84,7 +84,7 @@ class Inspect:
         from stepnet.report.specimens import is_trained
 
         if is_trained(self.model):
-            from stepnet.exchange.files import description_of, load
+            from stepnet.exchange.model_files import description_of, load
             from stepnet.training.imports import import_modules_of
 
             if self.scheme is not None:

@@ -14,7 +14,7 @@ from stepnet.errors import UserError
 
 
 @dataclass
-class Noise:
+class ShowNoise:
     """Show a noise of stochastic training: its equation, moments and weak orders. Without a name, list all noises."""
 
     name: Annotated[Positional[str | None], arg(metavar="NAME")] = None

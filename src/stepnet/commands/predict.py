@@ -28,7 +28,7 @@ class Predict:
 
     def __call__(self) -> None:
         from stepnet.data.images import UnreadableImage
-        from stepnet.exchange.files import load
+        from stepnet.exchange.model_files import load
         from stepnet.exchange.prediction import predict
 
         check_count("top", self.top)

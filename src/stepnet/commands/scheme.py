@@ -14,7 +14,7 @@ from stepnet.errors import UserError
 
 
 @dataclass
-class Scheme:
+class ShowScheme:
     """Show a scheme: its step, order, stability and modified equation. Without a name, list all schemes."""
 
     name: Annotated[Positional[str | None], arg(metavar="NAME")] = None

@@ -12,8 +12,8 @@ from tyro.conf import Positional
 from stepnet.commands.columns import RIGHT, print_table
 
 if TYPE_CHECKING:
-    from stepnet.report.counts import Count
-    from stepnet.report.paper import Row
+    from stepnet.report.counts import ParameterCount
+    from stepnet.report.paper import PaperRow
     from stepnet.report.results import Measurement
 
 TITLES = {
@@ -64,7 +64,7 @@ def print_schemes(as_json: bool) -> None:
         print_table(headings, rows, TITLES["schemes"])
 
 
-def print_errors(rows: tuple[Row, ...], table: Table) -> None:
+def print_errors(rows: tuple[PaperRow, ...], table: Table) -> None:
     """Tables 2 to 4: the paper's parameters and error, ours counted and measured."""
     from stepnet.report.counts import count
     from stepnet.report.results import measured, read_measurements
@@ -99,11 +99,11 @@ def print_errors(rows: tuple[Row, ...], table: Table) -> None:
         print(note)
 
 
-def _error(row: Row) -> str:
+def _error(row: PaperRow) -> str:
     return f"{row.error:.2f}" if row.top5 is None else f"{row.error:.1f} / {row.top5:.1f}"
 
 
-def _mark(row: Row, own: Count) -> str:
+def _mark(row: PaperRow, own: ParameterCount) -> str:
     """One character behind the count, so that digits stay aligned."""
     from stepnet.report.counts import CLASSES
 
@@ -112,7 +112,7 @@ def _mark(row: Row, own: Count) -> str:
     return "*" if own.classes != CLASSES[row.dataset] else " "
 
 
-def _notes(rows: tuple[Row, ...], counts: list[Count], measurements: list[Measurement]) -> list[str]:
+def _notes(rows: tuple[PaperRow, ...], counts: list[ParameterCount], measurements: list[Measurement]) -> list[str]:
     from stepnet.report.results import measured
 
     marks = {_mark(row, own) for row, own in zip(rows, counts, strict=True)}

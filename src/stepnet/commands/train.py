@@ -42,7 +42,7 @@ TRAINING_IMAGES = {"cifar10": 50_000, "cifar100": 50_000, "imagenet": 1_281_167}
 
 
 @dataclass(kw_only=True)
-class Training:
+class TrainingFlags:
     """What `train` and `compare` share."""
 
     data: str = "digits"
@@ -126,7 +126,7 @@ class Training:
         changes = {k: v for k, v in dataclasses.asdict(self.overrides).items() if v is not None}
         usual = get_recipe(self.recipe or default_recipe(label.model, self.data))
         recipe = (usual if self.given is None or self.recipe else self.given.recipe).override(changes)
-        shared = {f.name for f in dataclasses.fields(TrainConfig)} & {f.name for f in dataclasses.fields(Training)}
+        shared = {f.name for f in dataclasses.fields(TrainConfig)} & {f.name for f in dataclasses.fields(TrainingFlags)}
         options = {name: getattr(self, name) for name in shared}
         images = TRAINING_IMAGES.get(self.data, 0) * recipe.epochs
         config = dataclasses.replace(
@@ -147,7 +147,7 @@ class Training:
 
 
 @dataclass(kw_only=True)
-class Train(Training):
+class Train(TrainingFlags):
     """Train one network; the same command goes on where it stopped.
 
     Under `torchrun` or `accelerate launch` the same command trains on many processes or machines.

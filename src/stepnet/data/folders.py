@@ -38,15 +38,15 @@ DECODED_SIDE = 128  # up to this size images are decoded once, if all of them fi
 DECODED_BYTES = 2**32
 SAMPLE = 64  # images whose size is looked at
 
-Labelled = list[tuple[Path, str]]  # each image with its class
+LabelledPaths = list[tuple[Path, str]]  # each image with its class
 
 
 @dataclass(frozen=True)
 class Found:
     """The images of a folder by their class, and the classes in the order of their names."""
 
-    train: Labelled
-    validation: Labelled
+    train: LabelledPaths
+    validation: LabelledPaths
     classes: tuple[str, ...]
 
 
@@ -111,14 +111,14 @@ def common_side(paths: list[Path]) -> int:
     return side if side <= SMALL else DEFAULT_SIDE
 
 
-def photos(images: Labelled, classes: tuple[str, ...], side: int) -> Photos:
+def photos(images: LabelledPaths, classes: tuple[str, ...], side: int) -> Photos:
     """The files as a source of images."""
     label_of = {name: label for label, name in enumerate(classes)}
     labels = np.asarray([label_of[name] for _, name in images], np.int64)
     return Photos(tuple(path for path, _ in images), labels, classes, side)
 
 
-def _class_folders(folder: Path) -> Labelled:
+def _class_folders(folder: Path) -> LabelledPaths:
     """The images below each folder in `folder`, in the order of their names."""
     try:
         with os.scandir(folder) as entries:
@@ -150,7 +150,7 @@ def _images_below(folder: Path) -> Iterable[Path]:
     return map(Path, sorted(found))
 
 
-def _annotated(folder: Path) -> Labelled:
+def _annotated(folder: Path) -> LabelledPaths:
     """Tiny ImageNet's validation set: lines of NAME, CLASS and a box, separated by tabs."""
     path = folder / ANNOTATIONS
     lines = read_file(path, LARGEST_ANNOTATIONS).decode("utf-8", "replace").splitlines()
@@ -161,7 +161,7 @@ def _annotated(folder: Path) -> Labelled:
     return sorted((folder / "images" / line[0], line[1]) for line in fields)
 
 
-def _check(folder: Path, train: Labelled, validation: Labelled, classes: tuple[str, ...]) -> None:
+def _check(folder: Path, train: LabelledPaths, validation: LabelledPaths, classes: tuple[str, ...]) -> None:
     counted = Counter(name for _, name in validation)
     strange = sorted(set(counted) - set(classes))
     where = printable(folder)

@@ -7,11 +7,11 @@ from typing import Any
 
 import yaml
 
-from stepnet.exchange.description import Description, Preprocessing, Training
+from stepnet.exchange.model_description import ModelDescription, Preprocessing, TrainingRecord
 from stepnet.nets import list_models, model_entry
 
 
-def model_card(description: Description, where: str) -> str:
+def model_card(description: ModelDescription, where: str) -> str:
     """Markdown with the header that the Hugging Face Hub reads; `where` is what `stepnet.load` takes."""
     parts = [
         f"# {title(description)}",
@@ -26,14 +26,14 @@ def model_card(description: Description, where: str) -> str:
     return f"---\n{yaml.safe_dump(header(description), sort_keys=False)}---\n\n" + "\n\n".join(parts) + "\n"
 
 
-def title(description: Description) -> str:
+def title(description: ModelDescription) -> str:
     """The network, its scheme where it is not its own, and its data."""
     scheme = f", scheme {description.scheme}" if description.scheme else ""
     data = f" trained on {description.training.data}" if description.training else ""
     return f"{description.model}{scheme}{data}"
 
 
-def header(description: Description) -> dict[str, Any]:
+def header(description: ModelDescription) -> dict[str, Any]:
     """What the hub knows how to read: license, library, tags, data and the measured errors."""
     values: dict[str, Any] = {"library_name": "stepnet", "pipeline_tag": "image-classification", "tags": ["stepnet"]}
     if description.license:
@@ -51,7 +51,7 @@ def header(description: Description) -> dict[str, Any]:
     return values
 
 
-def _what(description: Description) -> str:
+def _what(description: ModelDescription) -> str:
     entry = model_entry(description.model) if description.model in list_models() else None
     family = f"a network of the family {entry.family}" if entry else "a network"
     scheme = description.scheme or (entry.scheme if entry else None)
@@ -60,14 +60,14 @@ def _what(description: Description) -> str:
     return f"`{description.model}`, {family}{march if scheme else ''}. Options: `{json.dumps(options)}`."
 
 
-def _use(where: str, description: Description) -> str:
+def _use(where: str, description: ModelDescription) -> str:
     lines = ["import stepnet", "", f'network = stepnet.load("{where}")']
     if description.preprocessing is not None:
         lines.append('logits = network(network.preprocess("photo.jpg"))')
     return "```python\n" + "\n".join(lines) + "\n```"
 
 
-def _training(training: Training) -> str:
+def _training(training: TrainingRecord) -> str:
     error = "not recorded" if training.test_error is None else f"{training.test_error:.2f} % on the test set"
     if training.top5_error is not None:
         error += f" (top-5: {training.top5_error:.2f} %)"
@@ -82,7 +82,7 @@ def _training(training: Training) -> str:
     return "## Training\n\n" + "\n".join(lines)
 
 
-def _coefficients(description: Description) -> str:
+def _coefficients(description: ModelDescription) -> str:
     rows = [f"| {layer} | {_shown(k)} |" for layer, k in description.k.items()]
     return "## Learned coefficients k_n\n\n| layer | k |\n| --- | --- |\n" + "\n".join(rows)
 

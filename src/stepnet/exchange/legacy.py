@@ -16,7 +16,7 @@ import msgspec
 
 from stepnet.data import Data, get_data
 from stepnet.errors import UserError, first_line
-from stepnet.exchange.description import Conversion, Description, Training
+from stepnet.exchange.model_description import ConversionRecord, ModelDescription, TrainingRecord
 from stepnet.exchange.preprocess import prepared_like
 from stepnet.exchange.rebuild import fitted_options
 from stepnet.files import read_file
@@ -35,7 +35,7 @@ class OldConfig(msgspec.Struct):
     data_root: str | None = None
 
 
-def describe_old_run(path: Path, weights: Tensors, header: Mapping[str, str]) -> Description:
+def describe_old_run(path: Path, weights: Tensors, header: Mapping[str, str]) -> ModelDescription:
     """The description of a checkpoint of a run, whose header has none."""
     folder, config = path.parent, _config(path.parent / "config.yaml")
     epochs = _epochs(header, best=path.name == "best.safetensors")
@@ -44,19 +44,19 @@ def describe_old_run(path: Path, weights: Tensors, header: Mapping[str, str]) ->
     options = fitted_options(config.model, weights)
     conversion = None
     if "/" in config.model:
-        conversion = None if config.scheme is None else Conversion(scheme=config.scheme, stages=())
+        conversion = None if config.scheme is None else ConversionRecord(scheme=config.scheme, stages=())
     elif config.scheme is not None:
         options["scheme"] = config.scheme
     if config.recipe.get("stochastic_depth") is not None:
         mode = config.recipe.get("stochastic_mode", "batch")
         options["stochastic_depth"] = {"survival": config.recipe["stochastic_depth"], "mode": mode}
-    return Description(
+    return ModelDescription(
         model=config.model,
         options=options,
         conversion=conversion,
         classes=() if data is None else data.train.classes,
         preprocessing=None if data is None else prepared_like(data),
-        training=Training(
+        training=TrainingRecord(
             data=config.data,
             epochs=epochs,
             recipe=config.recipe,

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from stepnet.errors import UserError
-from stepnet.exchange.files import description_of
+from stepnet.exchange.model_files import description_of
 from stepnet.exchange.preprocess import Picture, preprocess
 
 

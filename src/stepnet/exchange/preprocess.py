@@ -18,7 +18,7 @@ from stepnet.data.images import MARGIN, centre_view, read_view, view_of
 from stepnet.data.normalise import Normalisation
 from stepnet.data.photos import Photos
 from stepnet.errors import UserError
-from stepnet.exchange.description import Preprocessing
+from stepnet.exchange.model_description import Preprocessing
 
 Picture: TypeAlias = "str | os.PathLike[str] | Image.Image | NDArray[np.uint8]"
 

@@ -12,12 +12,12 @@ from stepnet.conversion import convert, load_foreign
 from stepnet.conversion.foreign import is_foreign
 from stepnet.conversion.record import RECORD
 from stepnet.errors import UserError, first_line
-from stepnet.exchange.description import Conversion, Description
+from stepnet.exchange.model_description import ConversionRecord, ModelDescription
 from stepnet.nets import create_model
 from stepnet.tensors import Tensors, first_difference
 
 
-def rebuild(description: Description, weights: Tensors, where: object) -> nn.Module:
+def rebuild(description: ModelDescription, weights: Tensors, where: object) -> nn.Module:
     """The network with these weights, in evaluation mode; a description that does not fit them is refused.
 
     It is laid out without memory first, so that what a stranger's description asks for is compared with what the file
@@ -43,7 +43,7 @@ def rebuild(description: Description, weights: Tensors, where: object) -> nn.Mod
 
 
 def fill(
-    network: nn.Module, description: Description, weights: Tensors, where: object, example: Any = None
+    network: nn.Module, description: ModelDescription, weights: Tensors, where: object, example: Any = None
 ) -> nn.Module:
     """Put the weights, and before them the scheme that was there when they were saved, into someone's network."""
     _check_finite(weights, where)
@@ -56,21 +56,21 @@ def fill(
 
 def fitted_options(model: str, weights: Tensors) -> dict[str, Any]:
     """Classes and channels of these weights: the shapes of the model's last linear and first convolution in them."""
-    modules = list(_laid_out(Description(model=model), model).named_modules())
+    modules = list(_laid_out(ModelDescription(model=model), model).named_modules())
     last = [f"{name}.weight" for name, module in modules if isinstance(module, nn.Linear)][-1:]
     first = [f"{name}.weight" for name, module in modules if isinstance(module, nn.Conv2d)][:1]
     places = {"num_classes": (last, 0), "in_channels": (first, 1)}
     return {key: weights[at[0]].shape[side] for key, (at, side) in places.items() if at and at[0] in weights}
 
 
-def _converted(description: Description, where: object) -> nn.Module:
+def _converted(description: ModelDescription, where: object) -> nn.Module:
     try:
         return _built(description)
     except UserError as error:
         raise UserError(f"{where} cannot be built again: {error}") from None
 
 
-def _laid_out(description: Description, where: object) -> nn.Module:
+def _laid_out(description: ModelDescription, where: object) -> nn.Module:
     try:
         with torch.device("meta"):
             return _built(description)
@@ -86,13 +86,13 @@ def _check_finite(weights: Tensors, where: object) -> None:
             raise UserError(f"{where}: {name!r} holds values that are not finite, and the network would give NaN")
 
 
-def _check_same(network: nn.Module, description: Description, weights: Tensors, where: object) -> None:
+def _check_same(network: nn.Module, description: ModelDescription, weights: Tensors, where: object) -> None:
     difference = first_difference(network.state_dict(), weights)
     if difference is not None:
         raise UserError(f"{where} holds weights of another network than {description.model!r}: {difference}")
 
 
-def _built(description: Description) -> nn.Module:
+def _built(description: ModelDescription) -> nn.Module:
     name, options = description.model, dict(description.options)
     network: nn.Module
     if not is_foreign(name):
@@ -104,15 +104,15 @@ def _built(description: Description) -> nn.Module:
     return network
 
 
-def convert_again(network: nn.Module, done: Conversion, example: Any = None) -> None:
+def convert_again(network: nn.Module, done: ConversionRecord, example: Any = None) -> None:
     """Put the scheme into a network as it was in another of its kind."""
     blocks = None if done.blocks is None else list(done.blocks)
     convert(network, done.scheme, example, inplace=True, blocks=blocks, k_bound=done.k_bound)
-    now = msgspec.convert(getattr(network, RECORD), Conversion)
+    now = msgspec.convert(getattr(network, RECORD), ConversionRecord)
     if done.stages and (now.stages, now.split) != (done.stages, done.split if done.split is not None else now.split):
         raise UserError(f"its blocks became other steps than when it was saved: {now} where {done} was")
 
 
-def _image(description: Description) -> torch.Tensor | None:
+def _image(description: ModelDescription) -> torch.Tensor | None:
     how = description.preprocessing
     return None if how is None else torch.zeros(2, how.channels, how.image_size, how.image_size)

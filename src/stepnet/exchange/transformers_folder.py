@@ -15,7 +15,7 @@ from torch import nn
 
 from stepnet.conversion.record import RECORD
 from stepnet.errors import UserError, first_line
-from stepnet.exchange.description import Conversion
+from stepnet.exchange.model_description import ConversionRecord
 from stepnet.exchange.rebuild import convert_again
 from stepnet.extras import import_extra
 from stepnet.files import read_file
@@ -50,10 +50,10 @@ def load_converted(folder: Path, model: nn.Module | None = None, example: Any = 
     return network.eval()
 
 
-def _config(path: Path) -> tuple[dict[str, Any], Conversion]:
+def _config(path: Path) -> tuple[dict[str, Any], ConversionRecord]:
     try:
         config = json.loads(read_file(path, LARGEST_CONFIG))
-        return config, msgspec.convert(config[RECORD], Conversion)
+        return config, msgspec.convert(config[RECORD], ConversionRecord)
     except (ValueError, TypeError, LookupError, RecursionError, msgspec.ValidationError) as error:
         raise UserError(f"{path} does not say how the network was converted ({first_line(error)})") from None
 

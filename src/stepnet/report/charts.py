@@ -10,7 +10,7 @@ from typing import Any
 from stepnet.nets.profile import Profile
 from stepnet.report.counts import count
 from stepnet.report.histories import NetworkRuns, RunHistory
-from stepnet.report.paper import CIFAR, IMAGENET, Row
+from stepnet.report.paper import CIFAR, IMAGENET, PaperRow
 from stepnet.schemes import get_scheme
 
 FRAMES = 60  # so many epochs at most on the slider of k_n: a hundred long runs stay a small page
@@ -116,7 +116,7 @@ def _our_point(network: NetworkRuns) -> Json:
     }
 
 
-def _printed_point(row: Row) -> dict[str, Json]:
+def _printed_point(row: PaperRow) -> dict[str, Json]:
     parameters = count(row).parameters if row.params is None else float(row.params.removesuffix("M")) * 1e6
     return {"family": row.model, "label": f"{row.model} {row.layers}", "parameters": parameters, "error": row.error}
 

@@ -7,13 +7,13 @@ from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
 from functools import cache
 
 from stepnet.nets.profile import on_meta
-from stepnet.report.paper import CIFAR, Row
+from stepnet.report.paper import CIFAR, PaperRow
 
 CLASSES = {"cifar10": 10, "cifar100": 100, "imagenet": 1000}
 
 
 @dataclass(frozen=True)
-class Count:
+class ParameterCount:
     """The parameters of our network with so many classes."""
 
     parameters: int
@@ -26,7 +26,7 @@ class Count:
         return any(exact.quantize(figure, rounding=rule) == figure for rule in (ROUND_HALF_UP, ROUND_DOWN))
 
 
-def count(row: Row) -> Count:
+def count(row: PaperRow) -> ParameterCount:
     """The count for the row's data set; for 10 classes where only that fits what the paper prints.
 
     A network and its LM version are counted with the same number of classes, where there is one that fits them all.
@@ -40,12 +40,12 @@ def count(row: Row) -> Count:
     return choices[0]
 
 
-def _plain(row: Row) -> str:
+def _plain(row: PaperRow) -> str:
     return row.model.removeprefix("LM-")
 
 
-def _counted(row: Row, classes: int) -> Count:
-    return Count(_parameters(row.name, classes), classes)
+def _counted(row: PaperRow, classes: int) -> ParameterCount:
+    return ParameterCount(_parameters(row.name, classes), classes)
 
 
 def _parameters(name: str, classes: int) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Row:
+class PaperRow:
     """One row of tables 2 to 4, as printed; errors in per cent."""
 
     model: str
@@ -41,14 +41,14 @@ HE15, HE16, HUANG = "He et al. 2015", "He et al. 2016", "Huang, Sun et al. 2016"
 FRACTAL, DENSE, XIE, OURS = "Larsson et al. 2016", "Huang, Liu et al. 2016", "Xie et al. 2017", "the paper"
 
 
-def _cifar10(model: str, source: str, layers: str, error: float, params: str, name: str) -> Row:
-    return Row(model, source, layers, error, "cifar10", name, "cifar10", params)
+def _cifar10(model: str, source: str, layers: str, error: float, params: str, name: str) -> PaperRow:
+    return PaperRow(model, source, layers, error, "cifar10", name, "cifar10", params)
 
 
 def _cifar100(
     model: str, source: str, layers: str, error: float, params: str, name: str, recipe: str = "cifar100"
-) -> Row:
-    return Row(model, source, layers, error, "cifar100", name, recipe, params)
+) -> PaperRow:
+    return PaperRow(model, source, layers, error, "cifar100", name, recipe, params)
 
 
 CIFAR = (
@@ -78,8 +78,8 @@ CIFAR = (
 )
 
 
-def _imagenet(model: str, source: str, layers: str, error: float, top5: float, name: str) -> Row:
-    return Row(model, source, layers, error, "imagenet", name, "imagenet", top5=top5)
+def _imagenet(model: str, source: str, layers: str, error: float, top5: float, name: str) -> PaperRow:
+    return PaperRow(model, source, layers, error, "imagenet", name, "imagenet", top5=top5)
 
 
 IMAGENET = (
@@ -91,9 +91,9 @@ IMAGENET = (
 )
 
 
-def _stochastic(model: str, source: str, layers: str, error: float, name: str, recipe: str) -> Row:
+def _stochastic(model: str, source: str, layers: str, error: float, name: str, recipe: str) -> PaperRow:
     strategy = "Original" if recipe == "cifar10" else "Stochastic depth"
-    return Row(model, source, layers, error, "cifar10", name, recipe, strategy=strategy)
+    return PaperRow(model, source, layers, error, "cifar10", name, recipe, strategy=strategy)
 
 
 STOCHASTIC = (

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from stepnet.errors import UserError
 from stepnet.files import read_file, whole_file
-from stepnet.report.paper import Row
+from stepnet.report.paper import PaperRow
 from stepnet.schema import LARGEST
 from stepnet.training.recipes import recipe_name
 
 if TYPE_CHECKING:
-    from stepnet.training import Evaluation, Run
+    from stepnet.training import EvaluationResult, Run
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def read_measurements(folder: Path) -> list[Measurement]:
     return found
 
 
-def record(run: Run, found: Evaluation, path: Path) -> None:
+def record(run: Run, found: EvaluationResult, path: Path) -> None:
     """Write a run's figures into a results file, in the place of an earlier one of the same run."""
     content = _read(path) if path.exists() else {"runs": []}
     if not isinstance(content, dict) or not isinstance(content.get("runs"), list):
@@ -89,7 +89,7 @@ def record(run: Run, found: Evaluation, path: Path) -> None:
         partial.write_text(text.replace('"RUNS"', lines) + "\n")
 
 
-def measured(row: Row, measurements: Sequence[Measurement]) -> str:
+def measured(row: PaperRow, measurements: Sequence[Measurement]) -> str:
     """The mean error of the runs of a row's network on its data; under another recipe, that is said. '' if none.
 
     A run in which another scheme marched the blocks, or another option held, is of another network.

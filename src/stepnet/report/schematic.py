@@ -17,7 +17,7 @@ from torch import nn
 from stepnet.arguments import checked
 from stepnet.report.figures import ACCENT, QUIET, Picture, write_figure
 from stepnet.report.inside import COLUMN, draw_inside, headroom
-from stepnet.report.sketch import NetworkSketch, StageSketch, Step, sketch, weight_text
+from stepnet.report.sketch import NetworkSketch, SketchedStep, StageSketch, sketch, weight_text
 from stepnet.report.strokes import (
     BOX,
     JOIN,
@@ -233,7 +233,7 @@ def _draw_pair(axes: Axes, row: _Row) -> None:
                 draw_text(axes, at, "project", QUIET, 7.5)
 
 
-def _places(step: Step, n: int) -> set[int]:
+def _places(step: SketchedStep, n: int) -> set[int]:
     """The states that the inside of a step reads."""
     sums = [box.argument for box in step.wiring.boxes]
     return {n} | {source[1] for argument in sums for source in argument if not isinstance(source, int)}

@@ -26,7 +26,7 @@ Weights = tuple[tuple[int, Any], ...]  # (how many steps back, weight)
 
 
 @dataclass(frozen=True)
-class Step:
+class SketchedStep:
     """`u_{n+1}` as a sum: past states, and right-hand sides of past states. Weights are numbers or contain `k_n`."""
 
     states: Weights
@@ -42,7 +42,7 @@ class StageSketch:
 
     scheme: str
     equation: str
-    steps: tuple[Step, ...]
+    steps: tuple[SketchedStep, ...]
     shape: str = ""  # of the state
     transition: bool = False  # the first step projects its input, and f reads it unprojected
     projected_past: bool = False  # the state before the input is projected too
@@ -108,13 +108,13 @@ def sketch_stage(
     return StageSketch(scheme.name, equation, steps, shape, moved, past, pair, step_size, after)
 
 
-def _step(step: PlannedStep, n: int, block: Anatomy, k: float | None, step_size: float) -> Step:
+def _step(step: PlannedStep, n: int, block: Anatomy, k: float | None, step_size: float) -> SketchedStep:
     found = wiring(step, n, step_size, block)
     states, slopes = (
         tuple((n - place, weight) for place, weight in sorted(terms, reverse=True))
         for terms in states_and_slopes(found.result)
     )
-    return Step(states, slopes, found, k, _g_reads(step, n))
+    return SketchedStep(states, slopes, found, k, _g_reads(step, n))
 
 
 def _g_reads(step: PlannedStep, n: int) -> GReads:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from stepnet.data import Data, evaluation_batches, get_data
 from stepnet.errors import UserError
 from stepnet.exchange import load
-from stepnet.exchange.files import description_of
+from stepnet.exchange.model_files import description_of
 from stepnet.nets import create_model
 from stepnet.nets.pretrained import split_tag
 

@@ -2,7 +2,7 @@ from .comparison import Comparison as Comparison
 from .comparison import compare as compare
 from .config import TrainConfig as TrainConfig
 from .entry import train as train
-from .evaluation import Evaluation as Evaluation
+from .evaluation import EvaluationResult as EvaluationResult
 from .evaluation import evaluate as evaluate
 from .loop import Watcher as Watcher
 from .loop import train_config as train_config

@@ -10,7 +10,7 @@ from torch import nn
 
 from stepnet.data import Data
 from stepnet.errors import UserError
-from stepnet.exchange.files import read_model
+from stepnet.exchange.model_files import read_model
 from stepnet.nets import create_model, load_weights
 from stepnet.nets.residual import vectors
 from stepnet.nets.weights import classifier_names, is_coefficient

@@ -18,8 +18,8 @@ from msgspec import Meta
 from torch import nn
 
 from stepnet.errors import UserError, first_line
-from stepnet.exchange.description import Description, encode
-from stepnet.exchange.files import DESCRIPTION, PREFIX, RESUME
+from stepnet.exchange.model_description import ModelDescription, encode
+from stepnet.exchange.model_files import DESCRIPTION, PREFIX, RESUME
 from stepnet.tensors import Tensors, alike, first_difference, read_tensors, write_tensors
 
 MOMENTUM = "momentum_buffer"  # what SGD keeps for each parameter
@@ -48,7 +48,7 @@ class Progress:
 
 
 def save(
-    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, description: Description
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, description: ModelDescription
 ) -> None:
     """Write the resume state; the description says what the network is."""
     tensors = {PREFIX + name: value for name, value in model.state_dict().items()}

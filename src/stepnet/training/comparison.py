@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stepnet.exchange.files import description_of, load
+from stepnet.exchange.model_files import description_of, load
 from stepnet.nets.profile import profile
 from stepnet.training.config import Label, TrainConfig, file_name, read_label, write_label
 from stepnet.training.loop import Watcher, train_config

@@ -5,17 +5,17 @@ from __future__ import annotations
 from torch import nn
 
 from stepnet.data import Data
-from stepnet.exchange.description import Description, Training, describe_network, plain
+from stepnet.exchange.model_description import ModelDescription, TrainingRecord, describe_network, plain
 from stepnet.exchange.preprocess import prepared_like
 from stepnet.nets import coefficients
 from stepnet.training.config import TrainConfig
 from stepnet.training.run import environment
 
 
-def describe_run(config: TrainConfig, data: Data, network: nn.Module) -> Description:
+def describe_run(config: TrainConfig, data: Data, network: nn.Module) -> ModelDescription:
     """The description of a run's network at its beginning."""
     here = environment()
-    training = Training(
+    training = TrainingRecord(
         data=config.data,
         val_share=config.val_share,
         epochs=0,
@@ -28,12 +28,12 @@ def describe_run(config: TrainConfig, data: Data, network: nn.Module) -> Descrip
 
 
 def describe_progress(
-    start: Description,
+    start: ModelDescription,
     network: nn.Module,
     epochs: int,
     test_error: float | None = None,
     top5_error: float | None = None,
-) -> Description:
+) -> ModelDescription:
     """The description after so many epochs, with the errors on the test set if these are the weights that had it."""
     assert start.training is not None
     training = start.training.changed(epochs=epochs, test_error=test_error, top5_error=top5_error)

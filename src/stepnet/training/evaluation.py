@@ -14,13 +14,13 @@ from stepnet.data import Data, get_data, list_data
 from stepnet.data.batches import Batches
 from stepnet.data.normalise import Normalisation
 from stepnet.errors import UserError
-from stepnet.exchange.description import Description
-from stepnet.exchange.files import description_of, load
+from stepnet.exchange.model_description import ModelDescription
+from stepnet.exchange.model_files import description_of, load
 from stepnet.training.run import Run
 from stepnet.training.scores import TOP, evaluate_batch
 
 
-class Evaluation(NamedTuple):
+class EvaluationResult(NamedTuple):
     """Mean loss and error in per cent on the test set, of the weights after so many epochs."""
 
     loss: float
@@ -37,7 +37,7 @@ def evaluate(
     data_root: str | None = None,
     data: str | Data | None = None,
     batch_size: int = 128,
-) -> Evaluation:
+) -> EvaluationResult:
     """Evaluate a network, or what `stepnet.load` opens, on the whole of the test set that it was trained for.
 
     `data` names another one. Its images are prepared as the network's description says.
@@ -57,7 +57,7 @@ def evaluate(
     loss, wrong, count, missed = sums.tolist()
     epochs = 0 if description.training is None else description.training.epochs
     top5 = 100 * missed / count if len(tests.test.classes) > TOP else None
-    return Evaluation(loss / count, 100 * wrong / count, int(count), epochs, top5)
+    return EvaluationResult(loss / count, 100 * wrong / count, int(count), epochs, top5)
 
 
 def _chosen(model: Run | str | os.PathLike[str], which: Literal["best", "last"]) -> Path | str:
@@ -68,7 +68,7 @@ def _chosen(model: Run | str | os.PathLike[str], which: Literal["best", "last"])
     return where if isinstance(where, str) else Path(where)
 
 
-def _test_set(description: Description, data: str | None, root: str | None) -> Data:
+def _test_set(description: ModelDescription, data: str | None, root: str | None) -> Data:
     name = data or (description.training.data if description.training else None)
     if name is None:
         raise UserError(f"{description.model} does not say on what it was trained: name the data to evaluate it on")
@@ -79,7 +79,7 @@ def _test_set(description: Description, data: str | None, root: str | None) -> D
     return get_data(name, root, image_size=size, val_share=share)
 
 
-def _check_classes(description: Description, tests: Data) -> None:
+def _check_classes(description: ModelDescription, tests: Data) -> None:
     if description.classes and description.classes != tests.test.classes:
         raise UserError(
             f"{tests.name} has other classes than {description.model} was trained for: "

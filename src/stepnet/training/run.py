@@ -23,7 +23,7 @@ import yaml
 
 import stepnet
 from stepnet.errors import UserError
-from stepnet.exchange.files import LAST, MODEL
+from stepnet.exchange.model_files import LAST, MODEL
 from stepnet.files import LOCK, hold, read_file, sweep, whole_file
 from stepnet.schema import LARGEST, at_least, read_as, read_yaml
 from stepnet.training.checkpoint import Progress

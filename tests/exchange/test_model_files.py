@@ -12,8 +12,8 @@ from torch import nn
 import stepnet
 from stepnet import UserError
 from stepnet.exchange import Preprocessing
-from stepnet.exchange.description import Training, describe_network
-from stepnet.exchange.files import description_of, write_model
+from stepnet.exchange.model_description import TrainingRecord, describe_network
+from stepnet.exchange.model_files import description_of, write_model
 from training.tiny import tiny_config
 
 GREY = Preprocessing(channels=1, image_size=8, resize=8, mean=(0.5,), std=(0.25,))
@@ -88,7 +88,7 @@ def test_no_data_set_and_no_training_are_needed(tmp_path, run):
 
 
 def test_weights_that_were_trained_on_have_no_known_error(tmp_path, network):
-    known = Training(data="digits", epochs=1, test_error=2.0)
+    known = TrainingRecord(data="digits", epochs=1, test_error=2.0)
     write_model(tmp_path / "a", network.state_dict(), describe_network(network, "abc", GREY, known))
     loaded = stepnet.load(tmp_path / "a")
     stepnet.save(loaded, tmp_path / "b")

@@ -14,8 +14,8 @@ from torch import nn
 
 from stepnet.arguments import checked
 from stepnet.errors import UserError
-from stepnet.exchange.description import Description, Preprocessing, decode, describe_network, encode
 from stepnet.exchange.legacy import describe_old_run
+from stepnet.exchange.model_description import ModelDescription, Preprocessing, decode, describe_network, encode
 from stepnet.exchange.preprocess import preprocess
 from stepnet.exchange.rebuild import fill, fitted_options, rebuild
 from stepnet.exchange.transformers_folder import is_converted, load_converted
@@ -36,7 +36,7 @@ class Opened(NamedTuple):
     """What a file holds: the weights under the network's own names, and what is said of them."""
 
     weights: Tensors
-    description: Description
+    description: ModelDescription
 
 
 @checked
@@ -87,7 +87,7 @@ def save(
     write_model(target, weights, made)
 
 
-def write_model(path: Path, weights: Tensors, description: Description) -> None:
+def write_model(path: Path, weights: Tensors, description: ModelDescription) -> None:
     """Write weights and their description."""
     write_tensors(path, weights, {"format": "pt", DESCRIPTION: encode(description)})
 
@@ -100,9 +100,9 @@ def read_model(where: Location, model: str | nn.Module | None = None, options: d
     if header.get("format") != RESUME:  # a run's resume state, with the optimiser's beside it
         weights = tensors
     if isinstance(model, str):
-        return Opened(weights, Description(model=model, options=fitted_options(model, weights) | (options or {})))
+        return Opened(weights, ModelDescription(model=model, options=fitted_options(model, weights) | (options or {})))
     if DESCRIPTION in header:
-        return Opened(weights, decode(header[DESCRIPTION], Description, path))
+        return Opened(weights, decode(header[DESCRIPTION], path))
     if (path.parent / "config.yaml").exists():
         return Opened(weights, describe_old_run(path, weights, header))
     if model is not None:
@@ -112,7 +112,7 @@ def read_model(where: Location, model: str | nn.Module | None = None, options: d
     )
 
 
-def attach(network: nn.Module, description: Description) -> nn.Module:
+def attach(network: nn.Module, description: ModelDescription) -> nn.Module:
     """Give a network its description, and what makes its input of a picture."""
     description = description.changed(k=coefficients(network))
     network.description = description  # type: ignore[assignment]
@@ -122,10 +122,10 @@ def attach(network: nn.Module, description: Description) -> nn.Module:
     return network
 
 
-def description_of(network: nn.Module) -> Description:
+def description_of(network: nn.Module) -> ModelDescription:
     """What was said of a network when it was loaded; of another, what can be told by itself."""
     description = getattr(network, "description", None)
-    return description if isinstance(description, Description) else describe_network(network)
+    return description if isinstance(description, ModelDescription) else describe_network(network)
 
 
 def file_of(place: Location) -> Path:

@@ -6,16 +6,16 @@ from torch import nn
 
 import stepnet
 from stepnet import UserError
-from stepnet.exchange.description import Description, Preprocessing, Training, decode, describe_network, encode
+from stepnet.exchange.model_description import Preprocessing, TrainingRecord, decode, describe_network, encode
 
 GREY = Preprocessing(channels=1, image_size=8, resize=8, mean=(0.1 + 0.2,), std=(1 / 3,))
 
 
 def test_every_bit_comes_back():
     network = stepnet.create_model("lm_resnet20", in_channels=1, k_bound=(-0.5, 0.5))
-    training = Training(data="digits", epochs=1, recipe={"lr": 0.1}, test_error=1 / 3)
+    training = TrainingRecord(data="digits", epochs=1, recipe={"lr": 0.1}, test_error=1 / 3)
     description = describe_network(network, ["ä", "b"], GREY, training, "MIT")
-    assert decode(encode(description), Description, "here") == description
+    assert decode(encode(description), "here") == description
     assert description.options == {"in_channels": 1, "k_bound": [-0.5, 0.5], "num_classes": 10}
 
 
@@ -31,7 +31,7 @@ def test_a_preprocessing_that_makes_no_sense_is_refused(field, value):
     fields = {"channels": "1", "image_size": "8", "resize": "8", "mean": "[0.5]", "std": "[0.5]"} | {field: value}
     inner = ", ".join(f'"{name}": {text}' for name, text in fields.items())
     with pytest.raises(UserError, match="here is damaged: its description is none"):
-        decode(f'{{"model": "x", "preprocessing": {{{inner}}}}}', Description, "here")
+        decode(f'{{"model": "x", "preprocessing": {{{inner}}}}}', "here")
 
 
 def test_options_that_no_file_can_hold_are_refused():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import platform
 from collections.abc import Sequence
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Self
 
 import msgspec
 import torch
@@ -22,7 +22,6 @@ from stepnet.schemes import Scheme, get_scheme
 Count = Annotated[int, Meta(ge=0, le=1_000_000)]
 Side = Annotated[int, Meta(ge=1, le=65_536)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
-T = TypeVar("T")
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +32,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, **fields)
 
 
-class Conversion(Record, frozen=True, kw_only=True):
+class ConversionRecord(Record, frozen=True, kw_only=True):
     """The scheme that `convert` put into a network of another library, and where."""
 
     scheme: str
@@ -59,7 +58,7 @@ class Preprocessing(Record, frozen=True, kw_only=True):
             raise ValueError(f"resize = {self.resize}: expected at least the {self.image_size} pixels that are cut out")
 
 
-class Training(Record, frozen=True, kw_only=True):
+class TrainingRecord(Record, frozen=True, kw_only=True):
     """How the weights came about."""
 
     data: str
@@ -73,16 +72,16 @@ class Training(Record, frozen=True, kw_only=True):
     revision: str = ""
 
 
-class Description(Record, frozen=True, kw_only=True):
+class ModelDescription(Record, frozen=True, kw_only=True):
     """The description in the header of a model file."""
 
     model: str  # a name of `create_model`, or timm/NAME, torchvision/NAME; a class, if `built_elsewhere`
     built_elsewhere: bool = False  # by a program that stepnet does not know: `load` must be given the network
     options: dict[str, Any] = {}  # with which it was created
-    conversion: Conversion | None = None
+    conversion: ConversionRecord | None = None
     classes: tuple[str, ...] = ()
     preprocessing: Preprocessing | None = None
-    training: Training | None = None
+    training: TrainingRecord | None = None
     k: dict[str, float | list[float]] = {}
     license: str = ""
     versions: dict[str, str] = {}
@@ -97,9 +96,9 @@ def describe_network(
     network: nn.Module,
     classes: Sequence[str] = (),
     preprocessing: Preprocessing | None = None,
-    training: Training | None = None,
+    training: TrainingRecord | None = None,
     license: str = "",
-) -> Description:
+) -> ModelDescription:
     """The description of a network; `load` builds it again if `create_model` or `load_foreign` built it."""
     origin = origin_of(network)
     if origin is None:
@@ -107,7 +106,7 @@ def describe_network(
         model, options = f"{cls.__module__}.{cls.__qualname__}", {}
     else:
         model, options = origin.name, plain_options(origin.name, origin.options_now(network))
-    return Description(
+    return ModelDescription(
         model=model,
         built_elsewhere=origin is None,
         options=options,
@@ -121,9 +120,9 @@ def describe_network(
     )
 
 
-def _conversion(network: nn.Module) -> Conversion | None:
+def _conversion(network: nn.Module) -> ConversionRecord | None:
     record = getattr(network, RECORD, None)
-    return None if record is None else msgspec.convert(record, Conversion)
+    return None if record is None else msgspec.convert(record, ConversionRecord)
 
 
 def plain_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -142,17 +141,17 @@ def plain_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
         raise UserError(f"{name}: its options cannot be written into a file ({first_line(error)})") from None
 
 
-def encode(description: Description) -> str:
+def encode(description: ModelDescription) -> str:
     """As JSON."""
     return msgspec.json.encode(description).decode()
 
 
-def decode(text: str | bytes, kind: type[T], where: object) -> T:
-    """A value of the schema `kind` from JSON that anyone may have written."""
+def decode(text: str | bytes, where: object) -> ModelDescription:
+    """From JSON that anyone may have written."""
     try:
-        return msgspec.json.decode(text, type=kind)
+        return msgspec.json.decode(text, type=ModelDescription)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{where} is damaged: its {kind.__name__.lower()} is none ({first_line(error)})") from None
+        raise UserError(f"{where} is damaged: its description is none ({first_line(error)})") from None
 
 
 def versions() -> dict[str, str]:
