@@ -64,6 +64,32 @@ def test_options_of_the_model_are_trained_recorded_and_resumed(tmp_path, capsys)
     assert "model_kwargs = {'dt': 0.5" in capsys.readouterr().err
 
 
+def test_the_memory_mode_is_a_flag_that_is_recorded_and_told(tmp_path, capsys):
+    out = tmp_path / "run"
+    command = ["train", "tiny,k=0.0", "--memory", "auto", *SMALL, "--out", str(out)]
+    assert main(command) == 0
+    assert Run(out).config.memory == "auto"
+    assert "memory  auto: recompute in every stage\n" in capsys.readouterr().out  # nothing divides by 0
+    assert main(command) == 0 and "done already" in capsys.readouterr().out
+    assert main([*command[:2], "--memory", "recompute", *command[4:]]) == 2
+    assert "memory = 'auto' there, 'recompute' here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["tiny", "--memory", "reversible", "--model-kwargs", "memory=stored"], "leave one of them"),
+        (["tiny:heun", "--memory", "reversible"], "scheme 'heun' has no inverse"),
+        (["tiny_fractal", "--memory", "recompute"], "memory"),
+        (["torchvision/resnet18", "--memory", "recompute"], "add --scheme euler"),
+    ],
+)
+def test_a_memory_mode_that_cannot_be_is_told(tmp_path, capsys, words, told):
+    assert main(["train", *words, *SMALL, "--out", str(tmp_path / "run")]) == 2
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_config_file_is_where_flags_begin(tmp_path, capsys):
     first, second = tmp_path / "first", tmp_path / "second"
     assert main(["train", "tiny", "--model-kwargs", "dt=0.5", *SMALL, "--seed", "3", "--out", str(first)]) == 0

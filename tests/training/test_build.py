@@ -56,3 +56,10 @@ def test_weights_that_are_given_are_those_of_every_network_of_a_comparison(tmp_p
         network = build_network(tiny_config(tmp_path, model=model, **given), data).state_dict()
         assert all(torch.equal(network[name], weights[name]) for name in weights)
         assert all(not network[name].any() for name in network.keys() - weights.keys())
+
+
+def test_a_converted_network_takes_the_memory_mode_of_the_run(tmp_path):
+    config = tiny_config(tmp_path, model="timm/resnet18", scheme="lm", memory="auto")
+    steps = [module for module in build_network(config, get_data("digits")).modules() if hasattr(module, "step_role")]
+    assert {step.step_role.memory for step in steps} == {"recompute"}  # a ReLU after each sum cannot be undone
+    assert [step.memory_in_use for step in steps if step.memory_in_use] == ["recompute"] * 4

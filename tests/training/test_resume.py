@@ -61,6 +61,16 @@ def test_every_noisy_family_goes_on_to_the_same_bits(tmp_path, family):
     assert_same_run(train(stopped), train(whole))
 
 
+def test_blocks_that_are_evaluated_again_train_and_go_on_to_the_bits_of_stored_ones(tmp_path):
+    """Stochastic depth and batch norm among them: what is drawn and what is counted comes once."""
+    recipe = {"stochastic_depth": 0.5}
+    stored = train(tiny_config(tmp_path / "stored", model="tiniest", recipe=recipe))
+    again = tiny_config(tmp_path / "again", model="tiniest", recipe=recipe, memory="recompute")
+    with pytest.raises(Interrupted):
+        train(again, watcher=StopAt(1, 2))
+    assert_same_run(train(again), stored)
+
+
 def test_bounded_coefficients_stay_inside_also_after_a_stop(tmp_path):
     """At a learning rate that drives k out of its interval otherwise."""
     recipe = {"lr": 2.0, "milestones": (), "momentum": 0.0}

@@ -65,6 +65,8 @@ class TrainingFlags:
     """Of initial weights, data order, augmentation, gates."""
     data_root: str | None = None
     """The folder of all data sets; $STEPNET_DATA or ~/.cache/stepnet unless given."""
+    memory: Literal["stored", "recompute", "reversible", "auto"] | None = None
+    """What a training step keeps for its backward pass; less of it takes time. As the model has it unless given."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """bf16 and fp16 by autocast, where the machine can."""
     compile: bool | None = None
@@ -241,7 +243,8 @@ def shown(display: Display) -> Iterator[Display]:
         if not isinstance(error, MemoryError) and not any(sign in str(error) for sign in OUT_OF_MEMORY):
             raise
         told = first_line(error)[:80]
-        raise UserError(f"no memory left ({told}): lower --batch-size or --eval-batch-size") from None
+        advice = "lower --batch-size or --eval-batch-size, or take --memory auto"
+        raise UserError(f"no memory left ({told}): {advice}") from None
     finally:
         display.close()
 

@@ -172,6 +172,11 @@ class ConvertedStep(Graft):
         return f(*args) if kept else recomputed(f, self, *args)
 
     @property
+    def memory_in_use(self) -> Memory | None:
+        """The mode of a training step, told by the last step of each stage."""
+        return self.step_role.memory if self.step_role.last else None
+
+    @property
     def _k(self) -> Tensor | None:
         bound = self.step_role.bound
         if bound is None or not self.step_role.owns_k:

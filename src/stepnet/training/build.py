@@ -30,7 +30,7 @@ def build_network(config: TrainConfig, data: Data) -> nn.Module:
     if config.start_like is None:
         return network
     name, scheme, kwargs = read_label(config.start_like)
-    first = dataclasses.replace(config, model=name, scheme=scheme, model_kwargs=kwargs, start_like=None)
+    first = dataclasses.replace(config, model=name, scheme=scheme, model_kwargs=kwargs, start_like=None, memory=None)
     if (first.model, first.scheme, first.model_kwargs) != (config.model, config.scheme, config.model_kwargs):
         reference, own = build_network(first, data).state_dict(), network.state_dict()
         shared = {n: t for n, t in reference.items() if n in own and own[n].shape == t.shape}
@@ -63,6 +63,8 @@ def _own(config: TrainConfig, data: Data) -> nn.Module:
     recipe = config.recipe
     if config.scheme is not None:
         options["scheme"] = config.scheme
+    if config.memory is not None:
+        options["memory"] = config.memory
     if recipe.stochastic_depth is not None:
         options["stochastic_depth"] = {"survival": recipe.stochastic_depth, "mode": recipe.stochastic_mode}
     options |= {name: tuple(v) if isinstance(v, list) else v for name, v in config.model_kwargs.items()}
@@ -76,6 +78,11 @@ def _foreign(config: TrainConfig, data: Data) -> nn.Module:
         )
     if config.model_kwargs:
         raise UserError(f"model_kwargs are for stepnet's own networks, not {config.model!r}: leave them out")
+    if config.memory is not None and config.scheme is None:
+        raise UserError(
+            f"memory = {config.memory!r}: the blocks of {config.model!r} are evaluated again by a scheme; "
+            "add --scheme euler, which leaves the network as it is"
+        )
     from stepnet.conversion import convert, load_foreign
 
     # Layers are replaced before the scheme comes in, which gives them statistics for each of its evaluations.
@@ -87,7 +94,8 @@ def _foreign(config: TrainConfig, data: Data) -> nn.Module:
         return network
     example = torch.zeros(2, data.in_channels, data.image_size, data.image_size)
     trained = config.pretrained or config.weights is not None
-    return convert(network, config.scheme, example, inplace=True, init="identity" if trained else "paper")
+    init, memory = "identity" if trained else "paper", config.memory or "stored"
+    return convert(network, config.scheme, example, inplace=True, init=init, memory=memory)
 
 
 def _synchronised(network: nn.Module, config: TrainConfig) -> nn.Module:

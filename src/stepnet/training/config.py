@@ -16,11 +16,12 @@ import yaml
 from stepnet.data import Data, get_data
 from stepnet.errors import UserError
 from stepnet.files import whole_file
+from stepnet.nets.stage import Memory
 from stepnet.schema import check_fields, read_as, read_yaml
 from stepnet.training.recipes import Recipe, default_recipe, get_recipe, recipe_name
 
 # In the name of a run's folder, where they are not as usual.
-TOLD_APART = ("precision", "freeze_bn", "sync_bn", "image_size", "val_share", "pretrained", "weights")
+TOLD_APART = ("precision", "freeze_bn", "sync_bn", "image_size", "val_share", "pretrained", "weights", "memory")
 MOST_SEEDS = 1 << 63  # torch's generators take no larger one
 # Fields that do not change what is computed: a run may be resumed with others.
 INCIDENTAL = {"out", "data_root", "checkpoint_steps", "checkpoint_minutes", "log", "imports"}
@@ -62,6 +63,7 @@ class TrainConfig:
     weights: str | None = None  # begin with these: whatever `stepnet.load` opens
     image_size: int | None = None  # of a folder's images; their own where they are small, else 224
     val_share: float | None = None  # of a folder without images for validation
+    memory: Memory | None = None  # what a training step keeps for its backward pass; as the model is made unless given
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     compile: bool = False
     channels_last: bool = True
@@ -89,6 +91,8 @@ class TrainConfig:
             raise UserError(f"model_kwargs {name} = {self.model_kwargs[name]!r}: {FIXED_OPTIONS[name]}")
         if "stochastic_depth" in self.model_kwargs and self.recipe.stochastic_depth is not None:
             raise UserError("stochastic_depth stands in the recipe and in model_kwargs: leave it in one of them")
+        if self.memory is not None and "memory" in self.model_kwargs:
+            raise UserError(f"memory = {self.memory!r}, and memory in model_kwargs: leave one of them")
 
     @property
     def evaluation_batch(self) -> int:

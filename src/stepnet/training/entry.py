@@ -64,6 +64,8 @@ def train(
             raise UserError(
                 "scheme and model_kwargs are for a model by name: use stepnet.convert(network, scheme) first"
             )
+        if options.get("memory"):
+            raise UserError("memory is for a model by name: build or convert the network with memory=… instead")
         label, network = Label(f"{type(model).__module__}.{type(model).__qualname__}", None, {}), model
     chosen = recipe if isinstance(recipe, Recipe) else get_recipe(recipe or default_recipe(label.model, named))
     config = TrainConfig(label.model, named, label.scheme, label.kwargs, chosen, **options)

@@ -135,11 +135,14 @@ class Job:
         device = torch.cuda.get_device_name() if p.device.type == "cuda" else "cpu"
         threads = f"{p.count} process(es), {torch.get_num_threads()} thread(s)"
         compiled = ", compiled" if config.compile else ""
+        modes = [m for module in self.net.modules() if (m := getattr(module, "memory_in_use", None))]
+        same = f"{modes[0]} in every stage" if len(set(modes)) == 1 else ", ".join(modes)
         return [
             f"model   {config.model}{scheme}{options}: {parameters:,} parameters",
             f"data    {config.data}: {images}",
             f"recipe  {recipe_name(recipe)}: {pace}, lr {recipe.lr:g} {recipe.schedule}",
             f"device  {device}, {threads}, {config.precision}{compiled}",
+            *([f"memory  {config.memory}: {same}"] if config.memory else []),
             f"folder  {self.run.folder}",
         ]
 
