@@ -107,4 +107,5 @@ def test_mistakes_in_one_line(scheme: str, k: float | None, bound: object, messa
 
 def test_a_k_far_outside_is_told() -> None:
     with pytest.warns(UserWarning, match=r"k = 50 is outside \[-1, 1\], where lm is zero-stable: .* 50\^n"):
-        create_model("lm_resnet20", k=50.0)
+        model = create_model("lm_resnet20", k=50.0)
+    assert set(stepnet.coefficients(model).values()) == {50.0}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stepnet.errors import UserError
-from stepnet.nets import Network, create_model, list_models, model_entry, register_model
+from stepnet.nets import Network, coefficients, create_model, list_models, model_entry, register_model
 from stepnet.nets.origin import origin_of
 from stepnet.nets.resnet import cifar_resnet
 from stepnet.registry import option_names
@@ -93,4 +93,5 @@ def test_in_chans_is_in_channels() -> None:
 
 def test_an_integer_k_will_do() -> None:
     with pytest.warns(UserWarning, match="k = 2 is outside"):
-        create_model("lm_resnet20", k=2)
+        model = create_model("lm_resnet20", k=2)
+    assert set(coefficients(model).values()) == {2.0}
