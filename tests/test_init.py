@@ -40,6 +40,12 @@ def test_import_costs_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_networks_cost_no_compiler() -> None:
+    """`torch.compiler.disable` would import torch's compiler with the file that asks for it, and triple the wait."""
+    code = "import stepnet.nets, stepnet.conversion, sys; sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_no_public_name_is_that_of_a_submodule() -> None:
     """A name that is also a file means two things, depending on what was imported before."""
     rooms = ("analysis", "conversion", "data", "nets", "schemes", "training")

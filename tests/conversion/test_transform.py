@@ -310,3 +310,8 @@ def test_a_bound_keeps_k_inside_and_reverts() -> None:
     assert len(found) == len(free) and all(-1 < k < -0.999 for k in found.values())
     bounded(IMAGE).sum().backward()
     assert set(stepnet.revert(bounded).state_dict()) == set(network.state_dict())
+
+
+def test_a_number_for_k_is_rounded_to_the_network_s_own_precision() -> None:
+    converted = stepnet.convert(resnet18().double(), "lm", IMAGE.double(), init=-0.3)
+    assert set(stepnet.coefficients(converted).values()) == {-0.3}

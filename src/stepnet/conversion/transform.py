@@ -197,7 +197,7 @@ def _roles(chain: Chain, scheme: Scheme, memory: Memory, bound: Bound | None) ->
 def _initial_k(scheme: Scheme, init: str | float, block: nn.Module, bound: Bound | None) -> Tensor:
     given = None if init == "paper" else 0.0 if init == "identity" else float(init)
     like = next((p for p in block.parameters() if p.is_floating_point()), torch.zeros(()))
-    return initial_k(scheme, (1,), given, bound).to(like)
+    return initial_k(scheme, (1,), given, bound, like.dtype).to(like)
 
 
 def _check(model: nn.Module, scheme: Scheme, init: str | float) -> None:

@@ -68,7 +68,9 @@ class Bound:
         return f"{self.low:g} < k < {self.high:g}"
 
 
-def initial_k(scheme: Scheme, shape: Sequence[int], k: float | None, bound: Bound | None) -> Tensor:
+def initial_k(
+    scheme: Scheme, shape: Sequence[int], k: float | None, bound: Bound | None, dtype: torch.dtype | None = None
+) -> Tensor:
     """`k ~ U[low, high]` of the scheme's own law, or all equal to the given one; told where that leads nowhere good."""
     if k is not None and not is_real(k):
         raise UserError(f"k = {k!r}: expected a finite number, from which all coefficients start")
@@ -82,7 +84,9 @@ def initial_k(scheme: Scheme, shape: Sequence[int], k: float | None, bound: Boun
             f"zero-stable: states grow like {max(abs(low), abs(high)):g}^n with depth",
             stacklevel=2,
         )
-    return torch.empty(*shape).uniform_(low, high) if low < high else torch.full(tuple(shape), low)
+    if low == high:
+        return torch.full(tuple(shape), low, dtype=dtype)
+    return torch.empty(*shape).uniform_(low, high).to(dtype)  # drawn alike in every precision
 
 
 def is_real(value: object) -> bool:

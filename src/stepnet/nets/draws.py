@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 
 from stepnet.errors import UserError
 from stepnet.schemes.arithmetic import is_traced
@@ -52,7 +53,7 @@ class OwnDraws(ABC):
     def draw(self, seed: int, step: int, places: range) -> Noise:
         """See `Noisy`."""
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # the counter would be a constant of a compiled graph
+    @_disable_dynamo  # the counter would be a constant of a compiled graph
     def next_draw(self, x: Tensor) -> Noise:
         """The next draw, for a batch that is the global one."""
         if is_traced(x):

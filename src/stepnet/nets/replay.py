@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_map
 
@@ -23,7 +24,7 @@ Result = TypeVar("Result")
 RandomState = tuple[Tensor, ...]  # of the CPU's generator, and of the device's where that is another
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@_disable_dynamo  # torch.compiler.disable, which imports the compiler when first called, not with this file
 def recomputed(f: Callable[..., Result], module: nn.Module, *args: Any) -> Result:
     """`f(*args)`, a function of the module's parameters, of which only the arguments are kept."""
     if not torch.is_grad_enabled():

@@ -9,6 +9,7 @@ from typing import Literal, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 from torch.utils.hooks import RemovableHandle
 
 from stepnet.errors import UserError, unknown
@@ -264,7 +265,7 @@ def _last(states: Iterator[StateT], visit: Visit | None) -> StateT:
     return u
 
 
-_last_eagerly = torch.compiler.disable(_last)  # type: ignore[no-untyped-call]
+_last_eagerly = _disable_dynamo(_last)
 
 
 @dataclass(frozen=True)
