@@ -52,12 +52,9 @@ def _torchvision(model: str, classes: int, channels: int, pretrained: bool, opti
     if channels != 3:
         raise UserError(f"torchvision/{model}: its pretrained weights are for 3 channels, not {channels}")
     built = get_model(model, weights="DEFAULT", **options)
-    linears = [name for name, module in built.named_modules() if isinstance(module, nn.Linear)]
-    parent, _, child = linears[-1].rpartition(".")
-    last = built.get_submodule(linears[-1])
-    assert isinstance(last, nn.Linear)
+    path, last = [(path, module) for path, module in built.named_modules() if isinstance(module, nn.Linear)][-1]
     if last.out_features != classes:
-        setattr(built.get_submodule(parent), child, nn.Linear(last.in_features, classes, bias=last.bias is not None))
+        built.set_submodule(path, nn.Linear(last.in_features, classes, bias=last.bias is not None))
     return built
 
 
@@ -83,7 +80,6 @@ def _with_channels(model: nn.Module, in_channels: int, name: str) -> nn.Module:
                 **{option: getattr(module, option) for option in _GEOMETRY},
                 bias=module.bias is not None,
             )
-            parent, _, child = path.rpartition(".")
-            setattr(model.get_submodule(parent), child, first)
+            model.set_submodule(path, first)
             return model
     raise UserError(f"{name} with {in_channels} channels: it has no first convolution to adapt; use 3 channels")

@@ -146,15 +146,11 @@ class ConvertedStep(Graft):
             )
         v = v.clone() if self.step_role.overwrites else v
         version = _version(v)
-        if getattr(self, "gradient_checkpointing", False) and self.training:  # transformers' own recomputation
+        own = getattr(self, "gradient_checkpointing", False) and self.training  # transformers' own recomputation
+        again: Callable[..., Any] = self.__dict__["_gradient_checkpointing_func"] if own else self._recomputed
+        if own or (self.step_role.memory != "stored" and torch.is_grad_enabled()):  # a cache would be written to twice
             args = tuple(None if _is_cache(value) else value for value in args)
             kwargs = {key: None if _is_cache(value) else value for key, value in kwargs.items()}
-            again: Callable[..., Any] = self.__dict__["_gradient_checkpointing_func"]
-        else:
-            again = self._recomputed
-            if self.step_role.memory != "stored" and torch.is_grad_enabled():  # a cache would be written to twice
-                args = tuple(None if _is_cache(value) else value for value in args)
-                kwargs = {key: None if _is_cache(value) else value for key, value in kwargs.items()}
         output = again(self._evaluation(i, partial(self.original.forward, self, **kwargs)), v, *args)
         if not self.step_role.overwrites and _rewritten(v, version):
             raise UserError(

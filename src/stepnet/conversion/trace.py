@@ -68,7 +68,7 @@ def trace(model: nn.Module, example: Any, blocks: Mapping[str, nn.Module]) -> li
 
 def _trace(model: nn.Module, example: Example, blocks: Mapping[str, nn.Module]) -> list[Call]:
     watch = _Watch()
-    with _evaluating(model), torch.random.fork_rng(devices=[]), torch.enable_grad():
+    with _in_mode(model, training=False), torch.random.fork_rng(devices=[]), torch.enable_grad():
         for name, block in blocks.items():
             watch.add(name, block)
         try:
@@ -150,24 +150,19 @@ def _agrees(split: Split, call: Call) -> bool:
 
 def _agrees_in_training(split: Split, call: Call) -> bool:
     """Whether it does so in training too, where a block may do more (dropout): for a split that nobody stated."""
-    block, flags = call.block, [(module, module.training) for module in call.block.modules()]
-    u = torch.cat([call.before, call.before]).detach()
-    block.train()
+    block, u = call.block, torch.cat([call.before, call.before]).detach()
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with _in_mode(block, training=True), torch.no_grad(), torch.random.fork_rng(devices=[]):
             return torch.equal(split.whole(block, u), state_in(block(u)))
     except (AttributeError, RuntimeError, TypeError, ValueError):
         return False
-    finally:
-        for module, flag in flags:
-            module.training = flag
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; each module gets its own flag back."""
+def _in_mode(model: nn.Module, training: bool) -> Iterator[None]:
+    """Training or evaluation mode for a while; each module gets its own flag back."""
     flags = [(module, module.training) for module in model.modules()]
-    model.eval()
+    model.train(training)
     try:
         yield
     finally:

@@ -7,6 +7,7 @@ between its three blocks.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from functools import partial
 
 import torch
@@ -33,17 +34,6 @@ class DenseLayer(nn.Module):
         return torch.cat((u, self.f(u)), 1)
 
 
-class DenseTransition(nn.Module):
-    """Between two blocks: a 1x1 convolution and 2x2 average pooling."""
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        self.mix = PreActivation([conv(inputs, outputs, 1)])
-
-    def forward(self, u: Tensor) -> Tensor:
-        return F.avg_pool2d(self.mix(u), 2)
-
-
 class DenseNet(Network):
     """Three dense blocks of equal depth."""
 
@@ -61,7 +51,8 @@ class DenseNet(Network):
         for block in range(3):
             if block:
                 outputs = channels // 2 if bottleneck else channels
-                parts.append(DenseTransition(channels, outputs))
+                mix = PreActivation([conv(channels, outputs, 1)])
+                parts.append(nn.Sequential(OrderedDict({"mix": mix, "pool": nn.AvgPool2d(2)})))
                 channels = outputs
             for _ in range(layers):
                 parts.append(DenseLayer(channels, growth, bottleneck))

@@ -5,9 +5,8 @@ The network runs once in training mode on the meta device, where tensors have a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from stepnet.nets.model_registry import create_model, model_entry
+from stepnet.nets.replay import storage
 from stepnet.nets.residual import Network
 
 BATCH = 128  # so many that what a batch saves once, such as its statistics, weighs little on an image
@@ -29,34 +29,6 @@ class Profile:
     parameters: int
     multiply_adds: int  # of convolutions and matrix products, in the forward pass
     activation_bytes: int  # what the forward pass keeps for the backward pass
-
-
-class SavedTensors:
-    """Counts what autograd saves within a `with` block: each storage once, without those `given` (the parameters)."""
-
-    def __init__(self, given: Iterable[Tensor] = ()) -> None:
-        self._given = {_identity(tensor) for tensor in given}
-        self._saved: dict[int, Tensor] = {}  # kept alive, since a freed storage's identity may be used again
-        self._hooks = saved_tensors_hooks(self._note, lambda tensor: tensor)
-
-    def __enter__(self) -> SavedTensors:
-        self._hooks.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._hooks.__exit__(kind, error, trace)
-
-    @property
-    def bytes(self) -> int:
-        """The bytes of all storages saved so far."""
-        return sum(tensor.untyped_storage().nbytes() for tensor in self._saved.values())
-
-    def _note(self, tensor: Tensor) -> Tensor:
-        if _identity(tensor) not in self._given:
-            self._saved[_identity(tensor)] = tensor
-        return tensor
 
 
 class Flops(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -99,9 +71,16 @@ _SHAPES: dict[Any, Callable[[Tensor], Any]] = {
 
 def saved_bytes(model: nn.Module, *inputs: object) -> int:
     """The bytes that one call of the model keeps for its backward pass, parameters and buffers not counted."""
-    with SavedTensors([*model.parameters(), *model.buffers()]) as saved:
+    given = {storage(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    saved: dict[int, Tensor] = {}  # kept alive, since the identity of a freed storage may be used again
+
+    def note(tensor: Tensor) -> Tensor:
+        saved[storage(tensor)] = tensor
+        return tensor
+
+    with saved_tensors_hooks(note, lambda tensor: tensor):
         model(*inputs)
-    return saved.bytes
+    return sum(tensor.untyped_storage().nbytes() for address, tensor in saved.items() if address not in given)
 
 
 def profile(model: nn.Module, in_channels: int = 3, image_size: int = 32) -> Profile:
@@ -123,9 +102,3 @@ def on_meta(name: str, **options: Any) -> Network:
     with torch.device("meta"), Flops():
         network: Network = create_model(name, **options)
     return network
-
-
-def _identity(tensor: Tensor) -> int:
-    """What tensors that share memory have in common, also where there is no memory."""
-    address: int = tensor.untyped_storage()._cdata
-    return address

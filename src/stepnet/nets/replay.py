@@ -187,6 +187,6 @@ def _leaf(value: Any, wanted: bool) -> Any:
 
 
 def storage(tensor: Tensor) -> int:
-    """What tensors that share memory have in common."""
+    """What tensors that share memory have in common, also on the meta device, where there is none."""
     address: int = tensor.untyped_storage()._cdata
     return address

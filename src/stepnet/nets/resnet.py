@@ -80,26 +80,22 @@ def blocks_per_stage(depth: int, layers: int, outside: int = 2) -> int:
     return n
 
 
-for _depth in (20, 32, 44, 56, 110, 1202):
-    register_model(f"resnet{_depth}", family="resnet")(partial(cifar_resnet, _depth))
+def register_with_lm(name: str, family: str, build: partial[ResidualNetwork], **about: int) -> None:
+    """A network by its name, the same in pre-activation order as `preact_…`, and that marched by LM as `lm_…`."""
+    pre, lm = partial(build, pre_activation=True), partial(build, pre_activation=True, scheme="lm")
+    register_model(name, family=family, scheme="euler", **about)(build)
+    register_model(f"preact_{name}", family=family, scheme="euler", **about)(pre)
+    register_model(f"lm_{name}", family=f"lm_{family}", scheme="lm", **about)(lm)
+
+
 for _depth in (20, 32, 44, 56, 110):
-    register_model(f"preact_resnet{_depth}", family="resnet")(partial(cifar_resnet, _depth, pre_activation=True))
-    register_model(f"lm_resnet{_depth}", family="lm_resnet", scheme="lm")(
-        partial(cifar_resnet, _depth, pre_activation=True, scheme="lm")
-    )
+    register_with_lm(f"resnet{_depth}", "resnet", partial(cifar_resnet, _depth))
+register_model("resnet1202", family="resnet")(partial(cifar_resnet, 1202))
 for _depth in (164, 1001):
     register_model(f"preact_resnet{_depth}", family="resnet")(partial(cifar_bottleneck_resnet, _depth))
 register_model("lm_resnet164", family="lm_resnet", scheme="lm")(partial(cifar_bottleneck_resnet, 164, scheme="lm"))
 for _depth in IMAGENET_DEPTHS:
-    register_model(f"resnet{_depth}", family="resnet", image_size=224, num_classes=1000)(
-        partial(imagenet_resnet, _depth)
-    )
-    register_model(f"preact_resnet{_depth}", family="resnet", image_size=224, num_classes=1000)(
-        partial(imagenet_resnet, _depth, pre_activation=True)
-    )
-    register_model(f"lm_resnet{_depth}", family="lm_resnet", scheme="lm", image_size=224, num_classes=1000)(
-        partial(imagenet_resnet, _depth, pre_activation=True, scheme="lm")
-    )
+    register_with_lm(f"resnet{_depth}", "resnet", partial(imagenet_resnet, _depth), num_classes=1000, image_size=224)
 # Haber and Ruthotto's networks, the special cases k = -1 and k = 1 of LM: in its equation 2 u' = f the two-step
 # midpoint takes the step 1/2, so that u_{n+1} = u_{n-1} + f(u_n).
 register_model("leapfrog_resnet20", family="lm_resnet", scheme="leapfrog")(

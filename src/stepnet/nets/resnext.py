@@ -15,17 +15,18 @@ from torch import nn
 
 from stepnet.errors import check_count
 from stepnet.nets.blocks import Shortcut, bottleneck
-from stepnet.nets.model_registry import register_model
 from stepnet.nets.options import ResidualOptions
-from stepnet.nets.residual import Backbone, Convolutions, ResidualNetwork
-from stepnet.nets.resnet import blocks_per_stage, imagenet_depths
+from stepnet.nets.residual import Backbone, ResidualNetwork
+from stepnet.nets.resnet import blocks_per_stage, imagenet_depths, register_with_lm
 from stepnet.schemes import Scheme
 
 WIDTHS = (256, 512, 1024, 2048)
 
 
-def grouped_bottleneck(cardinality: int, group_width: int) -> Convolutions:
-    """The block with `cardinality` groups of `group_width` channels at the first stage's width."""
+def _backbone(
+    depths: tuple[int, ...], cardinality: int, group_width: int, pre_activation: bool, shortcut: Shortcut
+) -> Backbone:
+    """Blocks of `cardinality` groups, of `group_width` channels at the first stage's width; four stages: ImageNet's."""
     check_count("cardinality", cardinality)
     check_count("group_width", group_width)
 
@@ -33,7 +34,16 @@ def grouped_bottleneck(cardinality: int, group_width: int) -> Convolutions:
         width = cardinality * group_width * outputs // WIDTHS[0]
         return bottleneck(inputs, outputs, stride, width, cardinality)
 
-    return convolutions
+    return Backbone(
+        convolutions,
+        WIDTHS[: len(depths)],
+        depths,
+        stem_width=64,
+        pre_activation=pre_activation,
+        shortcut=shortcut,
+        project_past=True,
+        large_images=len(depths) == len(WIDTHS),
+    )
 
 
 def cifar_resnext(
@@ -46,16 +56,8 @@ def cifar_resnext(
     **options: Unpack[ResidualOptions],
 ) -> ResidualNetwork:
     """A CIFAR ResNeXt of `9n + 2` layers, marched by any scheme."""
-    n = blocks_per_stage(depth, 9)
-    backbone = Backbone(
-        grouped_bottleneck(cardinality, group_width),
-        WIDTHS[:3],
-        (n, n, n),
-        stem_width=64,
-        pre_activation=pre_activation,
-        shortcut=shortcut,
-        project_past=True,
-    )
+    depths = (blocks_per_stage(depth, 9),) * 3
+    backbone = _backbone(depths, cardinality, group_width, pre_activation, shortcut)
     return ResidualNetwork(backbone, scheme, **options)
 
 
@@ -69,31 +71,15 @@ def imagenet_resnext(
     **options: Unpack[ResidualOptions],
 ) -> ResidualNetwork:
     """An ImageNet ResNeXt: ResNet's stages with grouped bottlenecks."""
-    backbone = Backbone(
-        grouped_bottleneck(cardinality, group_width),
-        WIDTHS,
-        imagenet_depths(depth),
-        stem_width=64,
-        pre_activation=pre_activation,
-        shortcut=shortcut,
-        project_past=True,
-        large_images=True,
-    )
+    backbone = _backbone(imagenet_depths(depth), cardinality, group_width, pre_activation, shortcut)
     return ResidualNetwork(backbone, scheme, **options)
 
 
-def _register(name: str, build: partial[ResidualNetwork], num_classes: int, image_size: int = 32) -> None:
-    """The network of Xie et al., the same in pre-activation order, and that marched by LM."""
-    pre, lm = partial(build, pre_activation=True), partial(build, pre_activation=True, scheme="lm")
-    for known, family, scheme, made in (
-        (name, "resnext", "euler", build),
-        (f"preact_{name}", "resnext", "euler", pre),
-        (f"lm_{name}", "lm_resnext", "lm", lm),
-    ):
-        register_model(known, family=family, scheme=scheme, image_size=image_size, num_classes=num_classes)(made)
-
-
 for _cardinality in (8, 16):
-    _register(f"resnext29_{_cardinality}x64d", partial(cifar_resnext, 29, _cardinality), num_classes=100)
+    register_with_lm(
+        f"resnext29_{_cardinality}x64d", "resnext", partial(cifar_resnext, 29, _cardinality), num_classes=100
+    )
 for _depth in (50, 101):
-    _register(f"resnext{_depth}_32x4d", partial(imagenet_resnext, _depth), num_classes=1000, image_size=224)
+    register_with_lm(
+        f"resnext{_depth}_32x4d", "resnext", partial(imagenet_resnext, _depth), num_classes=1000, image_size=224
+    )

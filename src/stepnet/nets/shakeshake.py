@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -147,18 +148,6 @@ class ShiftedShortcut(nn.Module):
         return cast(Tensor, self.norm(torch.cat(parts, 1)))
 
 
-class Projection(nn.Module):
-    """relu, 1x1 convolution, bn: the shortcut where channels grow without a stride."""
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        self.conv = conv(inputs, outputs, 1)
-        self.norm = nn.BatchNorm2d(outputs)
-
-    def forward(self, u: Tensor) -> Tensor:
-        return cast(Tensor, self.norm(self.conv(F.relu(u))))
-
-
 @dataclass(frozen=True)
 class ShakeBackbone(Backbone):
     """A backbone whose blocks shake. The ReLU opens each branch, so that none stands after the sum."""
@@ -169,7 +158,10 @@ class ShakeBackbone(Backbone):
         return ShakeBlock(inputs, outputs, stride, evaluations, self.shake)
 
     def make_shortcut(self, inputs: int, outputs: int, stride: int) -> nn.Module:
-        return ShiftedShortcut(inputs, outputs) if stride == 2 else Projection(inputs, outputs)
+        if stride == 2:
+            return ShiftedShortcut(inputs, outputs)
+        layers = {"relu": nn.ReLU(), "conv": conv(inputs, outputs, 1), "norm": nn.BatchNorm2d(outputs)}
+        return nn.Sequential(OrderedDict(layers))  # where channels grow without a stride
 
     def make_stem(self, in_channels: int) -> nn.Module:
         return nn.Sequential(conv(in_channels, self.stem_width, 3), nn.BatchNorm2d(self.stem_width))
