@@ -52,5 +52,5 @@ def test_no_public_name_is_that_of_a_submodule() -> None:
     for package in ("stepnet", *(f"stepnet.{room}" for room in rooms)):
         module = importlib.import_module(package)
         files = {found.name for found in pkgutil.iter_modules(module.__path__)}
-        same = {name for name in module.__all__ if name in files and not isinstance(getattr(module, name), ModuleType)}
+        same = {name for name in dir(module) if name in files and not isinstance(getattr(module, name), ModuleType)}
         assert not same

@@ -1,73 +1,44 @@
 """What theory says of a scheme, found by running the scheme itself on symbols, trees and test equations."""
 
-from stepnet.analysis.acceleration import Descent, best_euler, best_lm, convergence_rate, descend
-from stepnet.analysis.accuracy import Convergence, convergence, empirical_order
-from stepnet.analysis.condition import one_step_error, weak_condition
-from stepnet.analysis.linear_flow import LinearFlow, march_and_modified
-from stepnet.analysis.noise_analysis import NoiseAnalysis, analyse_noise
-from stepnet.analysis.noise_laws import falling, get_noise, list_noises
-from stepnet.analysis.scheme_analysis import (
-    SchemeAnalysis,
-    amplification,
-    analyse,
-    between_states,
-    companion,
-    growth,
-    imaginary_limit,
-    modified_equation,
-    order,
-    stability_interval,
-    stability_region,
-    stable,
-    zero_stable,
-)
-from stepnet.analysis.sde import stochastic_equation
-from stepnet.analysis.stability import Region
-from stepnet.analysis.symbols import is_symbolic
-from stepnet.analysis.transport import LAX_FRIEDRICHS, LAX_WENDROFF, Stencil, modified_transport
-from stepnet.analysis.weak import Problem, WeakError, WeakOrder, weak_error, weak_order
-
-__all__ = [
-    "LAX_FRIEDRICHS",
-    "LAX_WENDROFF",
-    "Convergence",
-    "Descent",
-    "LinearFlow",
-    "NoiseAnalysis",
-    "Problem",
-    "Region",
-    "SchemeAnalysis",
-    "Stencil",
-    "WeakError",
-    "WeakOrder",
-    "amplification",
-    "analyse",
-    "analyse_noise",
-    "best_euler",
-    "best_lm",
-    "between_states",
-    "companion",
-    "convergence",
-    "convergence_rate",
-    "descend",
-    "empirical_order",
-    "falling",
-    "get_noise",
-    "growth",
-    "imaginary_limit",
-    "is_symbolic",
-    "list_noises",
-    "march_and_modified",
-    "modified_equation",
-    "modified_transport",
-    "one_step_error",
-    "order",
-    "stability_interval",
-    "stability_region",
-    "stable",
-    "stochastic_equation",
-    "weak_condition",
-    "weak_error",
-    "weak_order",
-    "zero_stable",
-]
+from stepnet.analysis.acceleration import Descent as Descent
+from stepnet.analysis.acceleration import best_euler as best_euler
+from stepnet.analysis.acceleration import best_lm as best_lm
+from stepnet.analysis.acceleration import convergence_rate as convergence_rate
+from stepnet.analysis.acceleration import descend as descend
+from stepnet.analysis.accuracy import Convergence as Convergence
+from stepnet.analysis.accuracy import convergence as convergence
+from stepnet.analysis.accuracy import empirical_order as empirical_order
+from stepnet.analysis.condition import one_step_error as one_step_error
+from stepnet.analysis.condition import weak_condition as weak_condition
+from stepnet.analysis.linear_flow import LinearFlow as LinearFlow
+from stepnet.analysis.linear_flow import march_and_modified as march_and_modified
+from stepnet.analysis.noise_analysis import NoiseAnalysis as NoiseAnalysis
+from stepnet.analysis.noise_analysis import analyse_noise as analyse_noise
+from stepnet.analysis.noise_laws import falling as falling
+from stepnet.analysis.noise_laws import get_noise as get_noise
+from stepnet.analysis.noise_laws import list_noises as list_noises
+from stepnet.analysis.scheme_analysis import SchemeAnalysis as SchemeAnalysis
+from stepnet.analysis.scheme_analysis import amplification as amplification
+from stepnet.analysis.scheme_analysis import analyse as analyse
+from stepnet.analysis.scheme_analysis import between_states as between_states
+from stepnet.analysis.scheme_analysis import companion as companion
+from stepnet.analysis.scheme_analysis import growth as growth
+from stepnet.analysis.scheme_analysis import imaginary_limit as imaginary_limit
+from stepnet.analysis.scheme_analysis import modified_equation as modified_equation
+from stepnet.analysis.scheme_analysis import order as order
+from stepnet.analysis.scheme_analysis import stability_interval as stability_interval
+from stepnet.analysis.scheme_analysis import stability_region as stability_region
+from stepnet.analysis.scheme_analysis import stable as stable
+from stepnet.analysis.scheme_analysis import zero_stable as zero_stable
+from stepnet.analysis.sde import stochastic_equation as stochastic_equation
+from stepnet.analysis.stability import Region as Region
+from stepnet.analysis.symbols import is_symbolic as is_symbolic
+from stepnet.analysis.transport import LAX_FRIEDRICHS as LAX_FRIEDRICHS
+from stepnet.analysis.transport import LAX_WENDROFF as LAX_WENDROFF
+from stepnet.analysis.transport import Stencil as Stencil
+from stepnet.analysis.transport import modified_transport as modified_transport
+from stepnet.analysis.weak import Problem as Problem
+from stepnet.analysis.weak import WeakError as WeakError
+from stepnet.analysis.weak import WeakOrder as WeakOrder
+from stepnet.analysis.weak import weak_error as weak_error
+from stepnet.analysis.weak import weak_order as weak_order

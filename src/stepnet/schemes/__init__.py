@@ -1,49 +1,36 @@
 """The numerical methods: every scheme written once, for networks, `solve` and analysis alike."""
 
-from stepnet.schemes.arithmetic import Difference, combine, mix
-from stepnet.schemes.core import Equation, Point, Scheme, advance, march
-from stepnet.schemes.coupled import Coupled
-from stepnet.schemes.fractal import Fractal
-from stepnet.schemes.implicit import BackwardEuler, fixed_point
-from stepnet.schemes.initial_value import Trajectory, solve
-from stepnet.schemes.multistep import AB2, AB3, LM, Leapfrog, LinearMultistep, TwoStepMidpoint
-from stepnet.schemes.polynomial import Neumann, Picard
-from stepnet.schemes.runge_kutta import RK4, Euler, Heun, Midpoint, RungeKutta, Tableau, ThreeEighths
-from stepnet.schemes.scheme_registry import aliases_of, get_scheme, list_schemes, register_family, register_scheme
-
-__all__ = [
-    "AB2",
-    "AB3",
-    "LM",
-    "RK4",
-    "BackwardEuler",
-    "Coupled",
-    "Difference",
-    "Equation",
-    "Euler",
-    "Fractal",
-    "Heun",
-    "Leapfrog",
-    "LinearMultistep",
-    "Midpoint",
-    "Neumann",
-    "Picard",
-    "Point",
-    "RungeKutta",
-    "Scheme",
-    "Tableau",
-    "ThreeEighths",
-    "Trajectory",
-    "TwoStepMidpoint",
-    "advance",
-    "aliases_of",
-    "combine",
-    "fixed_point",
-    "get_scheme",
-    "list_schemes",
-    "march",
-    "mix",
-    "register_family",
-    "register_scheme",
-    "solve",
-]
+from stepnet.schemes.arithmetic import Difference as Difference
+from stepnet.schemes.arithmetic import combine as combine
+from stepnet.schemes.arithmetic import mix as mix
+from stepnet.schemes.core import Equation as Equation
+from stepnet.schemes.core import Point as Point
+from stepnet.schemes.core import Scheme as Scheme
+from stepnet.schemes.core import advance as advance
+from stepnet.schemes.core import march as march
+from stepnet.schemes.coupled import Coupled as Coupled
+from stepnet.schemes.fractal import Fractal as Fractal
+from stepnet.schemes.implicit import BackwardEuler as BackwardEuler
+from stepnet.schemes.implicit import fixed_point as fixed_point
+from stepnet.schemes.initial_value import Trajectory as Trajectory
+from stepnet.schemes.initial_value import solve as solve
+from stepnet.schemes.multistep import AB2 as AB2
+from stepnet.schemes.multistep import AB3 as AB3
+from stepnet.schemes.multistep import LM as LM
+from stepnet.schemes.multistep import Leapfrog as Leapfrog
+from stepnet.schemes.multistep import LinearMultistep as LinearMultistep
+from stepnet.schemes.multistep import TwoStepMidpoint as TwoStepMidpoint
+from stepnet.schemes.polynomial import Neumann as Neumann
+from stepnet.schemes.polynomial import Picard as Picard
+from stepnet.schemes.runge_kutta import RK4 as RK4
+from stepnet.schemes.runge_kutta import Euler as Euler
+from stepnet.schemes.runge_kutta import Heun as Heun
+from stepnet.schemes.runge_kutta import Midpoint as Midpoint
+from stepnet.schemes.runge_kutta import RungeKutta as RungeKutta
+from stepnet.schemes.runge_kutta import Tableau as Tableau
+from stepnet.schemes.runge_kutta import ThreeEighths as ThreeEighths
+from stepnet.schemes.scheme_registry import aliases_of as aliases_of
+from stepnet.schemes.scheme_registry import get_scheme as get_scheme
+from stepnet.schemes.scheme_registry import list_schemes as list_schemes
+from stepnet.schemes.scheme_registry import register_family as register_family
+from stepnet.schemes.scheme_registry import register_scheme as register_scheme
