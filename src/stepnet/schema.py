@@ -77,14 +77,10 @@ def _check_names(kind: Any, values: object) -> None:
     hints = typing.get_type_hints(kind)
     for name, value in values.items():
         if name not in hints:
-            raise UserError(f"unknown field {name!r}{_hint(str(name), list(hints))}")
+            near = nearest(str(name), list(hints))
+            raise UserError(f"unknown field {name!r}" + (f": {near}" if near else ""))
         if dataclasses.is_dataclass(hints[name]):
             _check_names(hints[name], value)
-
-
-def _hint(name: str, known: list[str]) -> str:
-    near = nearest(name, known)
-    return f": {near}" if near else ""
 
 
 def _plain(message: str) -> str:

@@ -7,7 +7,9 @@ equation, derived from the weights and nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -54,32 +56,14 @@ class Behaviour(NamedTuple):
     excess_speed: float
 
 
-def predicted(stencil: Stencil, ratio: float, n: int, wave: int = 1, speed: float = 1.0) -> Behaviour:
-    """What the first two terms of the modified equation say of `cos(2 pi wave x)` on n points of [0, 1)."""
-    width = 1 / n
-    step = ratio * width / speed
-    number = 2j * np.pi * wave
-    rate = sum(
-        complex(_in_steps(a, m).subs({c: speed, dx: width, dt: step, r: ratio})) * number**m
-        for m, a in corrections(stencil, 2)
-    )
-    return Behaviour(float(-rate.real), float(rate.imag / (2 * np.pi * wave)))
+def predicted(stencil: Stencil, ratio: float, n: int, wave: int = 1) -> Behaviour:
+    """What the first two terms of the modified equation say of `cos(2 pi wave x)` on n points of [0, 1), c = 1."""
+    return _behaviour(partial(modified_solution, terms=2), stencil, ratio, n, wave)
 
 
-def measured(
-    stencil: Stencil, ratio: float, n: int, wave: int = 1, speed: float = 1.0, steps: int | None = None
-) -> Behaviour:
-    """The same two numbers from a run: the wave's amplitude and phase after the steps, against the exact solution."""
-    steps = steps or n
-    step = ratio / n / speed
-    grid = np.arange(n) / n
-    start = np.cos(2 * np.pi * wave * grid)
-    before, after = (np.fft.fft(values)[wave] for values in (start, run(stencil, start, ratio, steps)))
-    duration = steps * step
-    exact = np.exp(2j * np.pi * wave * speed * duration)  # u(t, x) = u_0(x + c t)
-    factor = after / before / exact
-    decay = -np.log(np.abs(factor)) / duration
-    return Behaviour(float(decay), float(np.angle(factor) / (2 * np.pi * wave * duration)))
+def measured(stencil: Stencil, ratio: float, n: int, wave: int = 1) -> Behaviour:
+    """The same two numbers from a run of n steps."""
+    return _behaviour(run, stencil, ratio, n, wave)
 
 
 def run(stencil: Stencil, values: Array, ratio: float, steps: int) -> Array:
@@ -108,6 +92,14 @@ def corrections(stencil: Stencil, terms: int) -> list[tuple[int, sympy.Expr]]:
     series = log(of_shifts(stencil.weights, terms + 4))
     series[1] = sympy.cancel(series[1] - r)
     return [(n, sympy.factor(a)) for n, a in enumerate(series) if a != 0][:terms]
+
+
+def _behaviour(solve: Callable[..., Array], stencil: Stencil, ratio: float, n: int, wave: int) -> Behaviour:
+    """From the wave's amplitude and phase after n steps, which take the time r, against the exact solution."""
+    start = np.cos(2 * np.pi * wave * np.arange(n) / n)
+    exact = modified_solution(stencil, start, ratio, n, terms=0)
+    factor = np.fft.fft(solve(stencil, start, ratio, n))[wave] / np.fft.fft(exact)[wave]
+    return Behaviour(float(-np.log(np.abs(factor)) / ratio), float(np.angle(factor) / (2 * np.pi * wave * ratio)))
 
 
 def _in_steps(a: sympy.Expr, n: int) -> sympy.Expr:

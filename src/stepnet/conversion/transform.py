@@ -97,6 +97,7 @@ def revert(model: Model) -> Model:
     return model
 
 
+@checked
 def describe(model: nn.Module, scheme: str | Scheme = "lm", example: Any = None) -> Conversion:
     """What `convert` did to a network, or would do: stage by stage what is a step, what stays, and why."""
     done = getattr(model, REPORT, None)
@@ -201,8 +202,6 @@ def _initial_k(scheme: Scheme, init: str | float, block: nn.Module, bound: Bound
 
 
 def _check(model: nn.Module, scheme: Scheme, init: str | float) -> None:
-    if not isinstance(model, nn.Module):
-        raise UserError(f"convert got a {type(model).__name__}: expected a torch.nn.Module")
     if any(isinstance(module, ConvertedStep) for module in model.modules()):
         raise UserError(f"{type(model).__name__} is converted already: call stepnet.revert first")
     if any(isinstance(module, Stage) for module in model.modules()):

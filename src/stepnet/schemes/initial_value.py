@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from stepnet.arguments import checked
 from stepnet.errors import UserError, check_count
 from stepnet.schemes.arithmetic import Coefficient, State, is_finite, is_tensor
-from stepnet.schemes.core import RightHandSide, Scheme, march
+from stepnet.schemes.core import RightHandSide, RightHandSides, Scheme, march
 from stepnet.schemes.scheme_registry import get_scheme
 
 Field = Callable[..., State]  # f(u), or f(t, u)
@@ -43,35 +42,32 @@ def solve(
     `get_scheme("lm", k=-0.5).equation`.
     """
     method = get_scheme(scheme, **parameters)
-    start, end = _check_span(t_span)
+    start, end = map(float, t_span)
+    if not math.isfinite(end - start) or start == end:
+        raise UserError(f"t_span = {t_span!r}: expected two different finite numbers, a finite time apart")
     check_count("steps", steps)
     u0 = _as_state(u0)
     _check_equation(method, f, u0)
     _check_kinds(method, u0)
     dt = (end - start) / int(steps)
-    clock = _Clock(start, dt)
-    rhs = tuple(_right_hand_side(part, clock) for part in f) if isinstance(f, tuple) else _right_hand_side(f, clock)
+    timed = [(part, _takes_time(part)) for part in (f if isinstance(f, tuple) else (f,))]
+
+    def right_hand_sides(n: int) -> RightHandSides:
+        sides = tuple(_right_hand_side(part, takes_time, start + n * dt, dt) for part, takes_time in timed)
+        return sides if isinstance(f, tuple) else sides[0]
+
     states = [u0]
-    for n, u in enumerate(march(method, repeat(rhs, int(steps)), u0, dt)):
-        _check_finite(u, method, n + 1, clock.t + dt, dt)
+    for n, u in enumerate(march(method, map(right_hand_sides, range(int(steps))), u0, dt)):
+        _check_finite(u, method, n + 1, start + n * dt + dt, dt)
         states.append(u)
-        clock.t = start + (n + 1) * dt
     return Trajectory(_times(start, end, int(steps), u0), _stack(states))
 
 
-class _Clock:
-    """The time of the step under way, which the right-hand side reads."""
-
-    def __init__(self, t: float, dt: float) -> None:
-        self.t = t
-        self.dt = dt
-
-
-def _right_hand_side(f: Field, clock: _Clock) -> RightHandSide:
-    timed = _takes_time(f)
+def _right_hand_side(f: Field, takes_time: bool, t: float, dt: float) -> RightHandSide:
+    """`f` as the step from `t` calls it."""
 
     def rhs(u: State, c: Coefficient, i: int) -> State:
-        value = f(clock.t + float(c) * clock.dt, u) if timed else f(u)
+        value = f(t + float(c) * dt, u) if takes_time else f(u)
         value = value if is_tensor(value) else np.asarray(value)
         if is_tensor(value) != is_tensor(u):
             raise UserError(
@@ -96,16 +92,6 @@ def _takes_time(f: Field) -> bool:
         return False
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return sum(p.kind in positional and p.default is p.empty for p in parameters) >= 2
-
-
-def _check_span(t_span: tuple[float, float]) -> tuple[float, float]:
-    try:
-        start, end = (float(t) for t in t_span)
-    except (TypeError, ValueError):
-        raise UserError(f"t_span = {t_span!r}: expected two numbers (start, end)") from None
-    if not math.isfinite(end - start) or start == end:
-        raise UserError(f"t_span = {t_span!r}: expected two different finite numbers, a finite time apart")
-    return start, end
 
 
 def _check_equation(scheme: Scheme, f: Field | tuple[Field, ...], u0: State) -> None:
