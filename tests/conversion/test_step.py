@@ -17,10 +17,13 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 from torch import Tensor, nn
+from torch.ao.quantization import get_default_qconfig_mapping
+from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
 from torch.utils.checkpoint import checkpoint
 
 import stepnet
 from stepnet.conversion.step import PAST, ConvertedStep
+from stepnet.extras import import_extra
 
 
 class Block(nn.Module):
@@ -97,9 +100,48 @@ def test_export(net: Net, u: Tensor, strict: bool) -> None:
     torch.testing.assert_close(program.module()(u), net(u))
 
 
-def test_symbolic_tracing_is_refused_in_one_line(net: Net) -> None:
-    with pytest.raises(stepnet.UserError, match=r"use torch\.export$"):
-        torch.fx.symbolic_trace(net)
+@pytest.mark.parametrize("scheme", ["lm", "ab2", "heun", "lm+heun"])
+@pytest.mark.parametrize("memory", ["stored", "recompute"])
+def test_a_symbolic_graph_computes_the_same(u: Tensor, scheme: str, memory: Any) -> None:
+    torch.manual_seed(0)
+    net = stepnet.convert(Net(), scheme, u, memory=memory)
+    graph = torch.fx.symbolic_trace(net)
+    for _ in range(2):
+        assert torch.equal(graph(u), net(u))
+        found, expected = (torch.autograd.grad(f(u).sum(), list(net.parameters())) for f in (graph, net))
+        torch.testing.assert_close(found, expected)
+        with torch.no_grad():  # every k stays a parameter of the graph
+            for parameter in net.parameters():
+                parameter.mul_(-1.5)
+
+
+def test_a_graph_of_layers_cannot_tell_their_evaluations_apart() -> None:
+    torchvision = pytest.importorskip("torchvision")
+    block = torchvision.models.resnet.BasicBlock
+    net = nn.Sequential(*(block(4, 4) for _ in range(2)))
+    heun = stepnet.convert(net, "heun", torch.randn(2, 4, 8, 8))
+    with pytest.raises(stepnet.UserError, match=r"^torch.fx cannot record scheme 'heun' in '0', .*: use torch.export$"):
+        torch.fx.symbolic_trace(heun)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch moves its quantisation to another package
+def test_features_and_quantisation_of_a_converted_network() -> None:
+    torchvision = pytest.importorskip("torchvision")
+    torch.manual_seed(0)
+    resnet = torchvision.models.ResNet(torchvision.models.resnet.BasicBlock, [2, 2, 1, 1], num_classes=3)
+    images = torch.randn(2, 3, 32, 32)
+    net = stepnet.convert(resnet, "lm", images, init=-0.5).eval()
+    extract = import_extra("torchvision.models.feature_extraction").create_feature_extractor
+    features = extract(net, ["layer1.1", "layer2"])(images)
+    states = net.trajectory(images)
+    assert torch.equal(features["layer1.1"], states[0][2]) and torch.equal(features["layer2"], states[1][-1])
+
+    quantised = prepare_fx(net, get_default_qconfig_mapping(), (images,))
+    quantised(images)
+    quantised = convert_fx(quantised)
+    assert "quantized" in type(quantised.get_submodule("layer2.1.conv1")).__module__
+    own = net(images)
+    assert (quantised(images) - own).norm() < 0.2 * own.norm()
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "error::torch.jit.TracerWarning")

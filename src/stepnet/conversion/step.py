@@ -4,7 +4,8 @@
 
 The past travels with the state: `u_n` carries `u_{n-1}` as an attribute of the tensor. Nothing is kept in modules or
 in global variables, so threads, re-entrant calls and forwards that raised half-way cannot meet each other's past;
-whatever loop the network has around its blocks may stay, and `torch.compile` and `torch.export` trace it whole.
+whatever loop the network has around its blocks may stay, and `torch.compile`, `torch.export` and torch.fx trace it
+whole.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,14 +21,14 @@ from torch.utils.hooks import RemovableHandle
 
 from stepnet.conversion.adapters import Split
 from stepnet.conversion.graft import Graft, graft, ungraft
-from stepnet.conversion.statistics import at_evaluation, bring_together, keep_apart
+from stepnet.conversion.statistics import Statistics, at_evaluation, bring_together, keep_apart
 from stepnet.errors import UserError
 from stepnet.nets.bounds import Bound
 from stepnet.nets.replay import recomputed
 from stepnet.nets.reversible import ReversibleMarch
 from stepnet.nets.stage import Memory
 from stepnet.schemes import Difference, Point, Scheme, advance
-from stepnet.schemes.arithmetic import is_traced
+from stepnet.schemes.arithmetic import is_tensor, is_traced
 from stepnet.schemes.plan import EULER
 
 K, K_FREE = "step_k", "step_k_free"  # the parameter's name in the block, without and with a bound: no library uses it
@@ -84,7 +85,7 @@ class ConvertedStep(Graft):
         else:
             u = kwargs.pop(role.keyword)
         if is_traced(u):
-            raise UserError("torch.fx cannot record a converted step, whose state carries its past: use torch.export")
+            _check_recordable(self)
         outputs: list[Any] = []  # of the block, or of its branch
         done = False  # what is evaluated later is evaluated again, and its outputs are not wanted
 
@@ -132,7 +133,8 @@ class ConvertedStep(Graft):
     def _march(self, u: Tensor) -> tuple[ReversibleMarch | None, Tensor]:
         """The march of which this is a step that can be taken back, and `u` as it has it."""
         role = self.step_role
-        if role.memory != "reversible" or not torch.is_grad_enabled() or role.place < role.scheme.steps - 1:
+        stored = role.memory != "reversible" or not torch.is_grad_enabled() or role.place < role.scheme.steps - 1
+        if stored or is_traced(u):  # a graph says what is computed; what to keep of it is for whoever runs it
             return None, u
         past = getattr(u, PAST)
         return (ReversibleMarch(u.dtype), u) if past.march is None else (past.march, past.exact)
@@ -165,7 +167,7 @@ class ConvertedStep(Graft):
     def _recomputed(self, f: Callable[..., Any], *args: Any) -> Any:
         role = self.step_role
         kept = role.memory == "stored" or (role.memory == "reversible" and role.place >= role.scheme.steps - 1)
-        return f(*args) if kept else recomputed(f, self, *args)
+        return f(*args) if kept or is_traced(args[0]) else recomputed(f, self, *args)
 
     @property
     def memory_in_use(self) -> Memory | None:
@@ -257,10 +259,19 @@ def state_in(output: Any) -> Any:
 
 def with_state(output: Any, state: Tensor) -> Any:
     """The block's outputs with another state."""
-    if isinstance(output, Tensor):
+    if is_tensor(output):
         return state
     rest = (state, *output[1:])
     return type(output)(*rest) if hasattr(output, "_fields") else type(output)(rest)
+
+
+def _check_recordable(step: ConvertedStep) -> None:
+    """torch.fx records which layers are called, not which evaluation of the step they are in."""
+    if any(isinstance(layer, Statistics) for layer in step.modules()):
+        raise UserError(
+            f"torch.fx cannot record scheme {step.step_role.scheme.name!r} in {step.step_role.name!r}, whose batch "
+            "norm has statistics for each of its evaluations: use torch.export"
+        )
 
 
 def _past(role: Role, u: Tensor) -> tuple[Point, ...]:
@@ -283,6 +294,8 @@ def _laid_out_like(own: Tensor, new: Tensor) -> Tensor:
 
     The next block may compute in another order, and so round differently, where the layout differs.
     """
+    if is_traced(new):  # told apart when there are strides to see
+        return cast(Tensor, new.tracer.create_proxy("call_function", _laid_out_like, (own, new), {}))
     if (new.dtype, new.stride()) == (own.dtype, own.stride()):
         return new
     return torch.empty_like(own).copy_(new)
@@ -290,7 +303,8 @@ def _laid_out_like(own: Tensor, new: Tensor) -> Tensor:
 
 def _remember(point: Point, with_f: bool) -> Point:
     """What later steps read of a point. Without gradients the state is an alias, so that its own past can go."""
-    u = point.u if torch.is_grad_enabled() and point.u.requires_grad else point.u.detach()
+    kept = is_traced(point.u) or (torch.is_grad_enabled() and point.u.requires_grad)
+    u = point.u if kept else point.u.detach()
     if not with_f:
         return Point(u)
     f = point.f.value if isinstance(point.f, Difference) else point.f
@@ -299,7 +313,7 @@ def _remember(point: Point, with_f: bool) -> Point:
 
 def _version(u: Tensor) -> int | None:
     """How often a tensor was written to, where torch counts it."""
-    return None if torch.compiler.is_compiling() or u.is_inference() else u._version
+    return None if is_traced(u) or torch.compiler.is_compiling() or u.is_inference() else u._version
 
 
 def _rewritten(u: Tensor, version: int | None) -> bool:
