@@ -25,9 +25,6 @@ BELOW = {  # what each room may import besides itself and the modules that lie b
     "cli": {"commands"},
 }
 
-# names that two rooms still share: a command and what it is about, a record in a file and what it records
-NOT_YET = {"Conversion", "Data", "Noise", "Row", "Scheme", "Training", "files.py"}
-
 
 def public_homes() -> dict[str, str]:
     """The room of every name that `from stepnet import name` gives."""
@@ -110,5 +107,4 @@ def rooms_of_files() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("rooms_of_names", [rooms_of_classes, rooms_of_files])
 def test_a_name_means_one_thing_across_rooms(rooms_of_names: Callable[[], dict[str, set[str]]]) -> None:
-    shared = {name: sorted(rooms) for name, rooms in rooms_of_names().items() if len(rooms) > 1}
-    assert {name: rooms for name, rooms in shared.items() if name not in NOT_YET} == {}
+    assert {name: sorted(rooms) for name, rooms in rooms_of_names().items() if len(rooms) > 1} == {}

@@ -5,6 +5,7 @@ Every noise states its law once; moments, condition and equation follow by symbo
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar, TypeAlias
 
@@ -25,7 +26,7 @@ p = sympy.Symbol("p", real=True)
 sigma = sympy.Symbol("sigma", positive=True)
 
 
-class Noise:
+class Noise(ABC):
     """A law of eta, told by that of `xi = (eta - mean) / deviation`, which has mean 0 and variance 1."""
 
     name: ClassVar[str]
@@ -46,20 +47,20 @@ class Noise:
         """Whether its law is another at another time."""
         return t in self.mean.free_symbols | self.deviation.free_symbols
 
+    @abstractmethod
     def moment(self, m: int) -> sympy.Expr:
         """`E xi^m`."""
-        raise TypeError(f"{type(self).__name__} defines no moment")
 
+    @abstractmethod
     def quantile(self, u: Array, time: float = 0.0) -> Array:
         """xi from a uniform u in (0, 1)."""
-        raise TypeError(f"{type(self).__name__} defines no quantile")
 
+    @abstractmethod
     def quadrature(self, n: int, time: Time = 0.0) -> tuple[Array, Array]:
         """Points and weights: `E g(xi) = sum_j w_j g(x_j)`, exact for polynomials of degree 2n - 1 at least.
 
         Where the law depends on time, there is a second dimension with one column for each of several times.
         """
-        raise TypeError(f"{type(self).__name__} defines no quadrature")
 
     def __repr__(self) -> str:
         return self.name

@@ -104,7 +104,7 @@ class Stage(nn.Module):
         blocks: Sequence[nn.Module],
         transition: Transition | CoupledTransition | None = None,
         dt: float = 1,
-        after: Callable[[Tensor], Tensor] | None = None,
+        after: Callable[[State], State] | None = None,
         initial_k: float | None = None,
         k_channels: int | None = None,
         k_bound: BoundOption = None,

@@ -12,9 +12,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeAlias, cast
+from typing import ClassVar, Protocol, TypeAlias, TypeVar, cast
 
 from stepnet.schemes.arithmetic import Coefficient, State, combine, is_number
+
+S = TypeVar("S")  # the kind of state that a march is given and gives back
 
 
 class RightHandSide(Protocol):
@@ -155,15 +157,15 @@ Take: TypeAlias = Callable[[Scheme, Past, Coefficient, Coefficient, Coefficient]
 def march(
     scheme: Scheme,
     fs: Iterable[RightHandSides],
-    u0: State,
+    u0: S,
     dt: Coefficient = 1,
     ks: Iterable[Coefficient] | None = None,
     gates: Sequence[Coefficient] | None = None,
-    after: Callable[[State], State] | None = None,
+    after: Callable[[S], S] | None = None,
     past: Sequence[Point] = (),
     transition: Scheme | None = None,
     take: Take = advance,
-) -> Iterator[State]:
+) -> Iterator[S]:
     """Yield `u_1, u_2, …`: one step of the scheme for each right-hand side in `fs`.
 
     `ks` holds one coefficient for each step with a full past; a starting step owns none. Without `ks` every
