@@ -72,8 +72,8 @@ class ReversibleMarch:
             scheme = self.steps[-1].scheme
             after = tuple(self.state(n + scheme.steps - j) for j in range(scheme.steps))
             taken_back = self.steps[n]  # the steps count from 0 as the states that they forget do
-            self.found = {m: u for m, u in self.found.items() if m <= n + scheme.steps}
-            self.found[n] = taken_back.inverse(after)
+            found = taken_back.inverse(after)
+            self.found = {n: found, **{m: u for m, u in self.found.items() if m == n + 1}}  # newer ones have been used
         return self.found[n]
 
     def given(self, u: State) -> State:
@@ -128,9 +128,10 @@ class _Last(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *adjoint: Tensor) -> tuple[Any, ...]:
         march, parts = ctx.march, [part.detach() for part in ctx.saved_tensors]
+        march.found = {}
         for j, n in enumerate(march.newest_numbers):
             own = parts[j * ctx.count : (j + 1) * ctx.count]
-            march.kept[n] = tuple(own) if ctx.count > 1 else own[0]
+            march.found[n] = tuple(own) if ctx.count > 1 else own[0]
         return (None, None, *adjoint, *[None] * (len(parts) - ctx.count))
 
 

@@ -211,8 +211,13 @@ class Stage(nn.Module):
                 if past is None:
                     raise UserError("this stage also projects the state before x: call it with (x, past)")
                 history = (Point(self.transition.project_past(past)),)
-        if memory == "recompute" or (memory == "reversible" and cost is not None):  # a cost reads every f
-            memory, fs = "recompute", [_recomputing(f, block) for f, block in zip(fs, self.steps, strict=True)]
+        if memory == "reversible" and cost is not None:
+            memory = "recompute"  # a cost reads every f
+        if memory != "stored":
+            # A transition, and a step that has not its whole past, cannot be taken back.
+            first = max(int(self.transition is not None), self.scheme.steps - 1 - len(history))
+            again = self.depth if memory == "recompute" else first
+            fs[:again] = [_recomputing(f, block) for f, block in zip(fs, self.steps[:again], strict=False)]
         if cost is not None:
             fs = [cost.watch(cast(RightHandSide, f), self.dt) for f in fs]
         yield x
