@@ -86,3 +86,21 @@ def test_auto_and_what_cannot_be() -> None:
     with pytest.raises(stepnet.UserError, match="'euler' has no inverse"):
         stepnet.convert(vit(), "euler", image, memory="reversible")
     assert copy.deepcopy(converted)(image).shape == (1, 4)
+
+
+@pytest.mark.parametrize("memory", ["stored", "reversible"])
+def test_a_momentum_network_is_a_conversion_with_a_step_size(memory: str) -> None:
+    """`u_{n+1} = u_n + v_{n+1}`, `v_{n+1} = 0.9 v_n + 0.1 f(u_n)` from rest (Sander et al. 2021), by hand."""
+    image, model = torch.randn(2, 3, 16, 16, dtype=torch.float64), vit().double().eval()
+    converted = stepnet.convert(model, "lm", image, init=-0.9, dt=0.1, memory=memory).train()
+    for module in converted.modules():
+        module.training = memory == "reversible" and not isinstance(module, nn.Dropout)  # no dropout
+    seen: list[Tensor] = []
+    layers = model.encoder.layers
+    layers[0].register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    model(image)
+    u, v = seen[0], torch.zeros_like(seen[0])
+    for layer in layers:
+        v = 0.9 * v + 0.1 * (layer(u) - u)
+        u = u + v
+    torch.testing.assert_close(converted(image), model.heads(model.encoder.ln(u)[:, 0]), rtol=1e-12, atol=1e-12)

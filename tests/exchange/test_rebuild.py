@@ -43,7 +43,7 @@ def test_a_converted_network_is_converted_again_the_same_way():
 
     torch.manual_seed(0)
     plain = load_foreign("timm/resnet18", num_classes=3)
-    network = stepnet.convert(plain, "lm", torch.zeros(1, 3, 32, 32), init=-0.3, k_bound="stable").eval()
+    network = stepnet.convert(plain, "lm", torch.zeros(1, 3, 32, 32), init=-0.3, dt=0.5, k_bound="stable").eval()
     description = describe_network(network)
     assert description.conversion.scheme == "lm" and len(description.conversion.stages) == 4
     assert description.conversion.k_bound == (-1.0, 1.0)

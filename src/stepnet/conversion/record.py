@@ -13,12 +13,13 @@ from stepnet.nets.bounds import Bound
 RECORD = "stepnet_conversion"  # the attribute of the network, and the key in transformers' config.json
 
 
-def record_of(done: Conversion, bound: Bound | None, blocks: object) -> dict[str, Any]:
+def record_of(done: Conversion, dt: float, bound: Bound | None, blocks: object) -> dict[str, Any]:
     """The conversion as JSON holds it."""
     several = blocks if isinstance(blocks, Sequence) and not isinstance(blocks, str) else [blocks]
     names = [each.__name__ if isinstance(each, type) else str(each) for each in several]
     return {
         "scheme": done.scheme,
+        "dt": dt,
         "stages": [list(stage.blocks) for stage in done.stages],
         "split": [name for stage in done.stages for name in stage.split],
         "blocks": None if blocks is None else names,

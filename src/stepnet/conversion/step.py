@@ -1,6 +1,6 @@
 """A foreign block as one step of a scheme, by a subclass of its own class.
 
-    u_{n+1} = after( carry(u_n, u_{n-1}, …) + increment(f, …) ),    f = branch of B,  or  B(u) - u
+    u_{n+1} = after( carry(u_n, u_{n-1}, …) + increment(dt, f, …) ),    f = branch of B,  or  B(u) - u
 
 The past travels with the state: `u_n` carries `u_{n-1}` as an attribute of the tensor. Nothing is kept in modules or
 in global variables, so threads, re-entrant calls and forwards that raised half-way cannot meet each other's past;
@@ -60,6 +60,7 @@ class Role:
     name: str  # its path in the network
     scheme: Scheme
     place: int  # how many steps of the chain come before it
+    dt: float = 1  # the weight of f
     last: bool = False  # the chain ends here: nobody needs a past any more
     split: Split | None = None  # branch, shortcut and activation, where they are known
     transition: bool = False  # changes the shape: hands over the projected input
@@ -104,17 +105,17 @@ class ConvertedStep(Graft):
             march, exact = None, u
             f = rhs(u, 0, 0)
             point = Point(split.shortcut(self, u), lambda v, c, i: f)
-            new = advance(EULER, (point,))
+            new = advance(EULER, (point,), role.dt)
         else:
             past = _past(role, u)
             k = self._k if role.scheme.trainable else role.scheme.k
             march, exact = self._march(u)
             if march is None:
                 point = Point(u, rhs)
-                new = advance(role.scheme, (point, *past), 1, k)
+                new = advance(role.scheme, (point, *past), role.dt, k)
             else:
                 point = Point(exact, _Side(self, rhs))
-                exact = march.advance(role.scheme, (point, *past), 1, k)
+                exact = march.advance(role.scheme, (point, *past), role.dt, k)
                 exact = march.close(exact) if role.last else exact
                 new = march.given(exact)
         done = True

@@ -21,7 +21,7 @@ from stepnet.conversion.trace import trace
 from stepnet.errors import UserError, first_line, unknown
 from stepnet.nets.bounds import Bound, BoundOption, initial_k
 from stepnet.nets.reversible import SPARE_BITS
-from stepnet.nets.stage import Memory, Stage, check_makes_network
+from stepnet.nets.stage import Memory, Stage, check_makes_network, check_step_size
 from stepnet.nets.trajectories import trajectory
 from stepnet.schemes import Scheme, get_scheme
 
@@ -39,6 +39,7 @@ def convert(
     *,
     inplace: bool = False,
     init: str | float = "paper",
+    dt: float = 1,
     k_bound: BoundOption = None,
     blocks: Blocks | None = None,
     memory: Memory = "stored",
@@ -52,8 +53,8 @@ def convert(
 
     `init` is how trainable coefficients start: "paper" draws them from the scheme's own law (`lm`: U[-0.1, 0], or the
     `k` that it was made with), "identity" sets them to 0, which leaves the network's outputs as they were, a number
-    sets them all to it. `k_bound` keeps them in an interval while they are trained: "stable" for the one where the
-    scheme is zero-stable, or two numbers.
+    sets them all to it. `dt` multiplies every f: with `init=-0.9, dt=0.1` the network is a momentum network. `k_bound`
+    keeps k in an interval while it is trained: "stable" for the one where the scheme is zero-stable, or two numbers.
     `blocks` names the blocks instead of finding them: a class, a pattern for module or class names, or several.
     `memory` says what a gradient keeps: "stored" all that autograd saves, "recompute" the states (the blocks, not the
     scheme's own terms, are evaluated again), "reversible" the last states of each stage (for blocks without an
@@ -62,6 +63,7 @@ def convert(
     """
     method = get_scheme(scheme)
     _check(model, method, init)
+    check_step_size(dt)
     selection = _select(model, method, example, blocks)
     if not inplace:
         model = _copy(model)
@@ -69,11 +71,12 @@ def convert(
     conversion = Conversion.of(method, selection)
     modules = dict(model.named_modules())
     for chain in selection.chains:
-        for role in _roles(chain, method, _memory(chain, method, init, "recompute" if checkpoint else memory), bound):
+        mode = _memory(chain, method, init, "recompute" if checkpoint else memory)
+        for role in _roles(chain, method, dt, mode, bound):
             block = modules[role.name]
             become_step(block, role, _initial_k(method, init, block, bound) if role.owns_k else None)
     setattr(model, REPORT, conversion)
-    remember_conversion(model, record_of(conversion, bound, blocks))
+    remember_conversion(model, record_of(conversion, dt, bound, blocks))
     if not hasattr(model, TRAJECTORY):
         setattr(model, TRAJECTORY, partial(trajectory, model))
     if verbose:
@@ -173,13 +176,14 @@ def _memory(chain: Chain, scheme: Scheme, init: str | float, memory: Memory) -> 
     return "reversible" if lost <= SPARE_BITS else "recompute"
 
 
-def _roles(chain: Chain, scheme: Scheme, memory: Memory, bound: Bound | None) -> list[Role]:
+def _roles(chain: Chain, scheme: Scheme, dt: float, memory: Memory, bound: Bound | None) -> list[Role]:
     plan = chain.plan(scheme)
     return [
         Role(
             name=call.name,
             scheme=scheme,
             place=place,
+            dt=dt,
             last=place == len(chain.calls) - 1,
             split=call.split,
             transition=is_transition(call),

@@ -40,6 +40,7 @@ class ConversionRecord(Record, frozen=True, kw_only=True):
     split: tuple[str, ...] | None = None  # those of which branch, shortcut and activation were known
     blocks: tuple[str, ...] | None = None  # the patterns that named them, if any did
     k_bound: tuple[float, float] | None = None
+    dt: float = 1  # the weight of f
 
 
 class Preprocessing(Record, frozen=True, kw_only=True):

@@ -107,7 +107,7 @@ def _built(description: ModelDescription) -> nn.Module:
 def convert_again(network: nn.Module, done: ConversionRecord, example: Any = None) -> None:
     """Put the scheme into a network as it was in another of its kind."""
     blocks = None if done.blocks is None else list(done.blocks)
-    convert(network, done.scheme, example, inplace=True, blocks=blocks, k_bound=done.k_bound)
+    convert(network, done.scheme, example, inplace=True, blocks=blocks, dt=done.dt, k_bound=done.k_bound)
     now = msgspec.convert(getattr(network, RECORD), ConversionRecord)
     if done.stages and (now.stages, now.split) != (done.stages, done.split if done.split is not None else now.split):
         raise UserError(f"its blocks became other steps than when it was saved: {now} where {done} was")

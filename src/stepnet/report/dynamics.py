@@ -56,7 +56,7 @@ def network_steps(model: nn.Module) -> list[list[NetworkStep]]:
             ks = [float(k.detach().mean()) for _, k in module.named_coefficients()]
             starts = role.place < role.scheme.steps - 1
             scheme = EULER if role.transition else role.scheme.starter() if starts else role.scheme
-            step = NetworkStep(path, scheme, 1.0, ks[0] if ks else None, module, role.transition)
+            step = NetworkStep(path, scheme, role.dt, ks[0] if ks else None, module, role.transition)
             if role.place == 0:
                 stages.append([])
             stages[-1].append(step)

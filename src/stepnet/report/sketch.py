@@ -149,7 +149,8 @@ def _converted(steps: list[ConvertedStep]) -> StageSketch:
     """A run of blocks that `convert` made steps."""
     ks = [_value(k) for step in steps for _, k in step.named_coefficients()]
     role = steps[0].step_role
-    return sketch_stage(role.scheme, len(steps), ks, shape=role.name, entry="projected" if role.transition else "given")
+    entry: Entry = "projected" if role.transition else "given"
+    return sketch_stage(role.scheme, len(steps), ks, role.dt, shape=role.name, entry=entry)
 
 
 def _channels(stage: nn.Module) -> int:
