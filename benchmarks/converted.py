@@ -13,8 +13,8 @@ from stepnet.timing.rows import converted_over_original
 NAMES = ("timm/resnet18", "timm/resnet50", "timm/vit_tiny_patch16_224")
 
 
-def rows(repeats: int) -> Iterator[Row]:
-    yield from converted_over_original(NAMES, repeats, size=4)
+def rows(repeats: int, quick: bool) -> Iterator[Row]:
+    yield from converted_over_original(NAMES[:1] if quick else NAMES, repeats, size=4)
 
 
 if __name__ == "__main__":

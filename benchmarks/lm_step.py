@@ -13,10 +13,11 @@ from stepnet.timing.rows import lm_over_plain, saved_by_lm
 DEPTHS = (20, 56, 110)
 
 
-def rows(repeats: int) -> Iterator[Row]:
-    yield from saved_by_lm(DEPTHS)
-    yield from lm_over_plain(DEPTHS, repeats)
-    yield from lm_over_plain(DEPTHS, repeats, compiled=True)
+def rows(repeats: int, quick: bool) -> Iterator[Row]:
+    depths = DEPTHS[:1] if quick else DEPTHS
+    yield from saved_by_lm(depths)
+    yield from lm_over_plain(depths, repeats)
+    yield from lm_over_plain(depths, repeats, compiled=True)
 
 
 if __name__ == "__main__":

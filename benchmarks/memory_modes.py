@@ -1,48 +1,158 @@
-"""Peak of live memory of a training step against depth, mode by mode.
+"""Peak of live memory of a training step against depth: our modes beside other libraries; and what the modes cost.
 
-    python benchmarks/memory_modes.py [--repeats 1]
+    python benchmarks/memory_modes.py [--repeats 7]
 
-Pre-activation ResNets under LM with k = -0.9 and dt = 0.1 (a momentum network), and RevNets, batch 8, forward and
-backward pass. Counted from torch's allocations: the same in every run, whatever else the machine does. The time over
-"stored" is measured at depth 20 with as many repetitions as asked for.
+CIFAR ResNets of depth 20 to 1202 (n = (depth - 2) / 6 pre-activation blocks at each of 16, 32 and 64 channels), batch
+4, forward and backward pass. LM and momentumnet: k = -0.9, dt = 0.1. RevNet and memcnn: n couplings of two blocks, each
+on half of the channels. torch: `checkpoint_sequential` in sqrt(n) segments. Counted from torch's allocations, without
+the parameters and their gradients, which grow with depth in every mode: the same in every run, whatever else the
+machine does. Gradients are compared at depth 110: the norm of the difference over the norm.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+import math
+from collections.abc import Callable, Iterator
 
+import torch
+import torch.nn.functional as F
+from reversible import coupled_stage, memcnn_stage, momentumnet_stage
 from script import measure
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint_sequential
 
-from stepnet import create_model
+from stepnet import create_model, get_scheme
+from stepnet.nets import reversible
+from stepnet.nets.blocks import PreActivation, basic
+from stepnet.nets.stage import Memory, Stage
 from stepnet.timing.harness import Row, Spread, compare
 from stepnet.timing.memory import peak_bytes
 from stepnet.timing.steps import batch, gradient
 
 MIB = 2**20
+DEPTHS, WIDTHS, SIZE = (20, 56, 110, 1202), (16, 32, 64), 4
+OPTIONS = {"k": -0.9, "dt": 0.1}
 
 
-def rows(repeats: int) -> Iterator[Row]:
+def rows(repeats: int, quick: bool) -> Iterator[Row]:
+    for depth in DEPTHS[:1] if quick else DEPTHS:
+        for name, make in CONTESTANTS.items():
+            yield Row(f"peak memory, {name}, depth {depth}", Spread.exact(peak(Staged(make, depth))), "MiB")
+    yield from gradients(20 if quick else 110)
     images, _ = batch(8)
-    for depth in (20, 56, 110):
-        for memory in ("stored", "recompute", "reversible"):
-            model = create_model(f"preact_resnet{depth}", scheme="lm", k=-0.9, dt=0.1, memory=memory)
-            step = gradient(model, images)
-            step()
-            yield Row(f"peak memory, {memory}, LM ResNet-{depth}", Spread.exact(peak_bytes(step) / MIB), "MiB")
-    for depth in (38, 110):
-        for memory in ("stored", "reversible"):
-            step = gradient(create_model(f"revnet{depth}", memory=memory), images)
-            step()
-            yield Row(f"peak memory, {memory}, RevNet-{depth}", Spread.exact(peak_bytes(step) / MIB), "MiB")
-    models = {
-        m: create_model("preact_resnet20", scheme="lm", k=-0.9, dt=0.1, memory=m) for m in ("recompute", "reversible")
-    }
-    stored = create_model("preact_resnet20", scheme="lm", k=-0.9, dt=0.1)
-    variants = {memory: gradient(model, images) for memory, model in models.items()}
-    ratios, null = compare(variants, gradient(stored, images), repeats)
-    for memory, ratio in ratios.items():
-        yield Row(f"time over stored, {memory}, LM ResNet-20", ratio, null=null, reach="≤ 1.4")
+    models = {mode: create_model("preact_resnet20", scheme="lm", **OPTIONS) for mode in ("recompute", "reversible")}
+    for mode, model in models.items():
+        model.set_memory(mode)
+    steps = {mode: gradient(model, images) for mode, model in models.items()}
+    stored = create_model("preact_resnet20", scheme="lm", **OPTIONS)
+    ratios, null = compare(steps, gradient(stored, images), repeats)
+    for mode, ratio in ratios.items():
+        yield Row(f"time over stored, {mode}, LM ResNet-20", ratio, null=null, reach="≤ 1.4")
+
+
+class Staged(nn.Module):
+    """A CIFAR ResNet whose three stages are made by `stage(blocks, width)`."""
+
+    def __init__(self, stage: Callable[[int, int], nn.Module], depth: int) -> None:
+        super().__init__()
+        blocks, inputs = (depth - 2) // 6, (3, *WIDTHS[:-1])
+        self.entries = nn.ModuleList(nn.Conv2d(a, b, 3, 1 + (a > 3), 1) for a, b in zip(inputs, WIDTHS, strict=True))
+        self.stages = nn.ModuleList(stage(blocks, width) for width in WIDTHS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for entry, stage in zip(self.entries, self.stages, strict=True):
+            x = stage(entry(x))
+        return x
+
+
+def peak(model: nn.Module) -> float:
+    """MiB beyond the parameters and their gradients, which are there before the step."""
+    images, _ = batch(SIZE)
+
+    def passes() -> None:
+        model(images).sum().backward()
+
+    passes()
+    return peak_bytes(passes) / MIB
+
+
+def lm_stage(memory: Memory) -> Callable[[int, int], nn.Module]:
+    def stage(blocks: int, width: int) -> nn.Module:
+        fs = [PreActivation(basic(width, width)) for _ in range(blocks)]
+        return Stage(get_scheme("lm"), fs, dt=OPTIONS["dt"], initial_k=OPTIONS["k"], memory=memory)
+
+    return stage
+
+
+class CheckpointedStage(nn.Module):
+    def __init__(self, blocks: int, width: int) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(*(Residual(width) for _ in range(blocks)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        segments = math.isqrt(len(self.blocks))
+        last: Tensor = checkpoint_sequential(self.blocks, segments, x, use_reentrant=False)
+        return last
+
+
+class Residual(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.f = PreActivation(basic(width, width))
+
+    def forward(self, u: Tensor) -> Tensor:
+        f: Tensor = self.f(u)
+        return u + f
+
+
+CONTESTANTS: dict[str, Callable[[int, int], nn.Module]] = {
+    "stored": lm_stage("stored"),
+    "recompute": lm_stage("recompute"),
+    "reversible (LM)": lm_stage("reversible"),
+    "reversible (RevNet)": coupled_stage,
+    "memcnn": memcnn_stage,
+    "momentumnet": momentumnet_stage,
+    "torch checkpoint": CheckpointedStage,
+}
+
+
+def gradients(depth: int) -> Iterator[Row]:
+    """How far those of each mode lie from stored ones, and stored ones from what they mean in double precision."""
+    images, labels = batch(SIZE)
+    for options in ({"k": -0.9}, OPTIONS, {}):
+        torch.manual_seed(0)
+        model = create_model(f"preact_resnet{depth}", scheme="lm", **options)
+        told = ", ".join(f"{name} = {value}" for name, value in options.items()) or "the paper's k"
+        stored = flat_gradient(model, images, labels)
+        found = {mode: flat_gradient(model, images, labels, mode) for mode in ("recompute", "reversible")}
+        for mode, values in found.items():
+            yield distance(f"gradient, {mode} against stored, depth {depth}, {told}", values, stored)
+        kept = every_state_kept(model, images, labels)
+        what = f"gradient, reversible against the same with every state kept, depth {depth}, {told}"
+        yield distance(what, found["reversible"], kept, reach="≤ 1e-6")
+        exact = flat_gradient(model.double(), images.double(), labels)
+        yield distance(f"gradient, stored in float32 against float64, depth {depth}, {told}", stored, exact)
+
+
+def flat_gradient(model: nn.Module, images: Tensor, labels: Tensor, memory: Memory = "stored") -> Tensor:
+    model = copy.deepcopy(model)
+    model.set_memory(memory)
+    F.cross_entropy(model(images), labels).backward()
+    return torch.cat([p.grad.flatten().double() for p in model.parameters() if p.grad is not None])
+
+
+def every_state_kept(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+    spare, reversible.SPARE_BITS = reversible.SPARE_BITS, -1.0  # no bit to spare: each step keeps its states
+    try:
+        return flat_gradient(model, images, labels, "reversible")
+    finally:
+        reversible.SPARE_BITS = spare
+
+
+def distance(what: str, found: Tensor, other: Tensor, reach: str = "") -> Row:
+    return Row(what, Spread.exact(float((found - other).norm() / other.norm())), "", reach=reach)
 
 
 if __name__ == "__main__":
-    measure("memory modes", __doc__, rows, repeats=11)
+    measure("memory modes", __doc__, rows, repeats=7)

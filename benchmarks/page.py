@@ -1,8 +1,9 @@
-"""Make docs/benchmarks.md from results/benchmarks.json: `python benchmarks/page.py`."""
+"""Make docs/benchmarks.md, and the picture in it, from results/benchmarks.json: `python benchmarks/page.py`."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,28 +11,73 @@ from stepnet.timing.harness import Spread
 
 ROOT = Path(__file__).parent.parent
 PAGE, RESULTS = ROOT / "docs" / "benchmarks.md", ROOT / "results" / "benchmarks.json"
+PICTURE = ROOT / "docs" / "figures" / "memory.svg"
+PEAK = re.compile(r"peak memory, (.+), depth (\d+)")
 OPENING = """\
 # Benchmarks
 
-Made by `python benchmarks/page.py` from `results/benchmarks.json`, which the commands below write. Every figure is a
-ratio of two variants that ran interleaved in one process: the median, with quartiles. The *null twin* is the baseline
-against itself; a ratio inside its spread is no difference. `stepnet bench` measures the quick set on your machine.
+Made by `python benchmarks/page.py` from `results/benchmarks.json`, which the commands below write; `python
+benchmarks/all.py` runs them all. A figure without a unit is a ratio of two variants that took turns: the median, with
+quartiles. The *null twin* is the baseline against itself; a ratio inside its spread is no difference. With one thread
+time is processor time. `stepnet bench` measures the quick set on your machine.
+"""
+SHOWN = """\
+![Peak memory of a training step against depth: stored and recomputed activations, LM and RevNet run backwards, \
+memcnn, momentumnet and torch's checkpointing](figures/memory.svg)
 """
 
 
 def page() -> str:
     """One table for each benchmark, with the command and the machine."""
     lines = [OPENING]
-    for title, found in json.loads(RESULTS.read_text()).items():
+    for title, found in read_sections().items():
         machine = found["machine"]
+        threads = f"{machine['threads']} thread{'s' * (machine['threads'] != 1)}"
+        load = found.get("load_before", machine["load_average"])
         lines += [f"## {title[0].upper()}{title[1:]}", ""]
         lines += [f"`{found['command']}`, {found['measured']}; {machine['processor']}, {machine['cpus']} cores, "]
-        lines[-1] += f"{machine['threads']} thread, load average {machine['load_average']:g}."
-        lines += ["", "| what | measured | null twin | reach |", "| --- | --- | --- | --- |"]
+        lines[-1] += f"{threads}, load average {load:g}" + (f", {found['seconds']} s." if "seconds" in found else ".")
+        lines += ["", *([SHOWN] if peaks(found) else [])]
+        lines += ["| what | measured | null twin | reach |", "| --- | --- | --- | --- |"]
         for row in found["rows"]:
             lines += [f"| {row['what']} | {_shown(row)} | {_spread(row['null'])} | {row['reach']} |"]
         lines += [""]
     return "\n".join(lines)
+
+
+def read_sections() -> dict[str, Any]:
+    """What was measured, by the title of its set."""
+    sections: dict[str, Any] = json.loads(RESULTS.read_text())
+    return sections
+
+
+def peaks(section: dict[str, Any]) -> dict[str, dict[int, float]]:
+    """MiB by contestant and depth, of the set that has depth 1202."""
+    found: dict[str, dict[int, float]] = {}
+    for row in section["rows"]:
+        if match := PEAK.fullmatch(row["what"]):
+            found.setdefault(match[1], {})[int(match[2])] = row["value"]["median"]
+    return found if any(1202 in values for values in found.values()) else {}
+
+
+def draw(contestants: dict[str, dict[int, float]]) -> None:
+    """Peak memory against depth, all contestants in one picture."""
+    import matplotlib
+
+    from stepnet.report.figures import Picture, paper_style, rc_styles, write_figure
+
+    with paper_style(2), matplotlib.rc_context({"svg.hashsalt": "memory"}):
+        picture = Picture()
+        axes = picture.subplots()
+        for (name, values), style in zip(contestants.items(), rc_styles(), strict=False):
+            axes.loglog(values.keys(), values.values(), label=name, **style)
+        depths = sorted({depth for values in contestants.values() for depth in values})
+        axes.set_xticks(depths, [str(depth) for depth in depths])
+        axes.minorticks_off()
+        axes.set_xlabel("depth")
+        axes.set_ylabel("MiB beside parameters and gradients")
+        axes.legend()
+        write_figure(picture, PICTURE)
 
 
 def _shown(row: dict[str, Any]) -> str:
@@ -44,3 +90,6 @@ def _spread(value: dict[str, float] | None) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page())
+    for section in read_sections().values():
+        if found := peaks(section):
+            draw(found)

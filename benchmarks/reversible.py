@@ -25,8 +25,8 @@ DEPTHS, SIZE, WIDTH = (8, 32, 128), 16, 16
 MIB = 2**20
 
 
-def rows(repeats: int) -> Iterator[Row]:
-    for depth in DEPTHS:
+def rows(repeats: int, quick: bool) -> Iterator[Row]:
+    for depth in DEPTHS[:1] if quick else DEPTHS:
         variants = {name: gradient(make(depth)) for name, make in CONTESTANTS.items()}
         baselines = {name: gradient(make(depth)) for name, make in STORED.items()}
         peaks = {name: peak_bytes(step) / MIB for name, step in (variants | baselines).items()}
@@ -40,8 +40,8 @@ def rows(repeats: int) -> Iterator[Row]:
         yield Row(f"peak memory, stored, depth {depth}", Spread.exact(peaks["stored"]), "MiB")
 
 
-def half() -> nn.Module:
-    return PreActivation(basic(WIDTH, WIDTH, 1))
+def block(width: int) -> nn.Module:
+    return PreActivation(basic(width, width, 1))
 
 
 class Halves(nn.Module):
@@ -55,45 +55,43 @@ class Halves(nn.Module):
         return torch.cat(self.stage(tuple(x.chunk(2, 1))), 1)
 
 
-def stepnet(depth: int, memory: Memory = "reversible") -> nn.Module:
-    pairs = [Coupling(half(), half()) for _ in range(depth)]
+def coupled_stage(blocks: int, width: int = 2 * WIDTH, memory: Memory = "reversible") -> nn.Module:
+    pairs = [Coupling(block(width // 2), block(width // 2)) for _ in range(blocks)]
     return Halves(Stage(get_scheme("coupled"), pairs, memory=memory))
 
 
-def memcnn(depth: int) -> nn.Module:
+def memcnn_stage(blocks: int, width: int = 2 * WIDTH) -> nn.Module:
     from memcnn import AdditiveCoupling, InvertibleModuleWrapper
 
     def unit() -> nn.Module:
-        return InvertibleModuleWrapper(AdditiveCoupling(half(), half()), keep_input=False, keep_input_inverse=False)
+        pair = AdditiveCoupling(block(width // 2), block(width // 2))
+        return InvertibleModuleWrapper(pair, keep_input=False, keep_input_inverse=False)
 
-    return nn.Sequential(*(unit() for _ in range(depth)))
+    return nn.Sequential(*(unit() for _ in range(blocks)))
 
 
 def revtorch(depth: int) -> nn.Module:
     from revtorch import ReversibleBlock, ReversibleSequence
 
-    return ReversibleSequence(nn.ModuleList(ReversibleBlock(half(), half(), split_along_dim=1) for _ in range(depth)))
+    pairs = ((block(WIDTH), block(WIDTH)) for _ in range(depth))
+    return ReversibleSequence(nn.ModuleList(ReversibleBlock(f, g, split_along_dim=1) for f, g in pairs))
 
 
-def whole() -> nn.Module:
-    return PreActivation(basic(2 * WIDTH, 2 * WIDTH, 1))
-
-
-def momentumnet(depth: int, stored: bool = False) -> nn.Module:
+def momentumnet_stage(blocks: int, width: int = 2 * WIDTH, stored: bool = False) -> nn.Module:
     from momentumnet import MomentumNet
 
-    return MomentumNet([whole() for _ in range(depth)], gamma=0.9, use_backprop=stored)
+    return MomentumNet([block(width) for _ in range(blocks)], gamma=0.9, use_backprop=stored)
 
 
 CONTESTANTS: dict[str, Callable[[int], nn.Module]] = {
-    "stepnet": stepnet,
-    "memcnn": memcnn,
+    "stepnet": coupled_stage,
+    "memcnn": memcnn_stage,
     "revtorch": revtorch,
-    "momentumnet": momentumnet,
+    "momentumnet": momentumnet_stage,
 }
 STORED: dict[str, Callable[[int], nn.Module]] = {
-    "stored": lambda depth: stepnet(depth, "stored"),
-    "stored momentumnet": lambda depth: momentumnet(depth, stored=True),
+    "stored": lambda depth: coupled_stage(depth, memory="stored"),
+    "stored momentumnet": lambda depth: momentumnet_stage(depth, stored=True),
 }
 
 

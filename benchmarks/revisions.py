@@ -10,9 +10,7 @@ twin. Networks: lm_resnet20, and timm's resnet18 converted to LM.
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,7 +18,8 @@ from pathlib import Path
 
 from script import RESULTS
 
-from stepnet.timing.harness import TWIN, Row, print_rows, ratio, write_rows
+from stepnet.timing.harness import TWIN, Row, Seconds, interleave, print_rows, ratio, write_rows
+from stepnet.timing.workers import Worker
 
 ROOT = Path(__file__).parents[1]
 NETWORKS = ("lm_resnet20", "converted resnet18")
@@ -82,43 +81,17 @@ def checked_out(revision: str) -> Iterator[Path]:
             subprocess.run([*git, "remove", "--force", str(tree)], check=True)
 
 
-def take_turns(network: str, trees: dict[str, Path], repeats: int) -> dict[str, list[float]]:
-    """The seconds of each step of each process; the order rotates, and the first two steps warm up."""
-    seconds: dict[str, list[float]] = {name: [] for name in trees}
+def take_turns(network: str, trees: dict[str, Path], repeats: int) -> Seconds:
+    """The seconds of each step of each process; the first two steps warm up."""
     with ExitStack() as stack:
-        workers = {name: stack.enter_context(_worker(network, tree)) for name, tree in trees.items()}
+        workers = {}
+        for name, tree in trees.items():
+            environment = {"PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1"}
+            arguments = [network, str(Path(__file__).parent)]
+            workers[name] = stack.enter_context(Worker(WORKER, arguments, environment, tree))
         for worker in workers.values():
-            _read(worker)
-        names = list(workers)
-        for repeat in range(-2, repeats):
-            shift = repeat % len(names)
-            for name in names[shift:] + names[:shift]:
-                assert workers[name].stdin is not None
-                workers[name].stdin.write("step\n")  # type: ignore[union-attr]
-                workers[name].stdin.flush()  # type: ignore[union-attr]
-                taken = float(_read(workers[name]))
-                if repeat >= 0:
-                    seconds[name].append(taken)
-        for worker in workers.values():
-            assert worker.stdin is not None
-            worker.stdin.close()
-    return seconds
-
-
-def _worker(network: str, tree: Path) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", WORKER, network, str(Path(__file__).parent)]
-    return subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tree
-    )
-
-
-def _read(worker: subprocess.Popen[str]) -> str:
-    assert worker.stdout is not None
-    line = worker.stdout.readline()
-    if not line:
-        raise SystemExit(f"a worker ended with code {worker.wait()}")
-    return line
+            worker.wait_until_ready()
+        return interleave(workers, repeats, warmup=2)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from stepnet.timing.harness import Row, Spread, compare, interleave, write_rows
+from stepnet.timing.harness import Row, Spread, compare, growth, interleave, write_rows
 
 
 class Clock:
@@ -37,6 +37,18 @@ def test_ratios_are_formed_within_a_repetition() -> None:
     ratios, null = compare({"twice": clock.takes(2.0)}, clock.takes(1.0), 5, clock)
     assert ratios["twice"] == Spread(2.0, 2.0, 2.0)
     assert null == Spread(1.0, 1.0, 1.0)
+
+
+def test_a_variant_may_time_itself() -> None:
+    clock = Clock()
+    seconds = interleave({"told": lambda: 7.0, "clocked": clock.takes(2.0)}, 2, clock)
+    assert seconds == {"told": [7.0, 7.0], "clocked": [2.0, 2.0]}
+
+
+def test_the_exponent_of_a_power_law_is_found() -> None:
+    row = growth("cost", [20, 110, 1202], [3 * size**1.5 for size in (20, 110, 1202)], "s", "≤ 1")
+    assert abs(row.value.median - 1.5) < 1e-12
+    assert row.note == "(268, 3,461, 125,020 s at 20, 110, 1202)"
 
 
 def test_quartiles() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 import platform
 import statistics
@@ -24,7 +25,7 @@ from typing import Any
 
 from stepnet.files import whole_file
 
-Variant = Callable[[], object]
+Variant = Callable[[], object]  # one that gives a float has timed itself: a process that is told to take a step
 Seconds = dict[str, list[float]]
 TWIN = "null twin"
 LIBRARIES = ("torch", "timm", "torchvision", "transformers", "memcnn", "momentumnet", "revtorch", "numpy", "stepnet")
@@ -83,9 +84,9 @@ def interleave(
             shift = repeat % len(names)
             for name in names[shift:] + names[:shift]:
                 start = clock()
-                variants[name]()
+                own = variants[name]()
                 if repeat >= 0:
-                    seconds[name].append(clock() - start)
+                    seconds[name].append(own if isinstance(own, float) else clock() - start)
     finally:
         if collecting:
             gc.enable()
@@ -103,6 +104,14 @@ def compare(
 def ratio(seconds: Seconds, over: str, under: str) -> Spread:
     """The spread of the ratios, each formed within one repetition."""
     return Spread.of([a / b for a, b in zip(seconds[over], seconds[under], strict=True)])
+
+
+def growth(what: str, sizes: Sequence[float], values: Sequence[float], unit: str, reach: str = "") -> Row:
+    """The exponent p of `value = c size^p`, fitted to the logarithms by least squares; the values are its note."""
+    slope, _ = statistics.linear_regression([math.log(x) for x in sizes], [math.log(y) for y in values])
+    measured = ", ".join(f"{_short(y)}" for y in values)
+    sized = ", ".join(f"{x:g}" for x in sizes)
+    return Row(what, Spread.exact(slope), "exponent", reach=reach, note=f"({measured} {unit} at {sized})")
 
 
 def steady_clock() -> Callable[[], float]:

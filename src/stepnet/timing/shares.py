@@ -14,15 +14,15 @@ from stepnet.timing.memory import silent_profiler
 from stepnet.timing.steps import Step, batch, training_step
 
 # By the names of torch's operators, the first that fits. What a scheme does to its states is lerp, add and sub.
+CONVOLUTION, OTHER = "convolution", "other"
 KINDS = {
-    "convolution": ("conv", "mkldnn", "nnpack", "slow_conv"),
+    CONVOLUTION: ("conv", "mkldnn", "nnpack", "slow_conv"),
     "matrix product": ("mm", "addmm", "bmm", "linear", "attention"),
     "normalisation": ("norm",),
     "optimiser": ("_foreach", "_fused", "optimizer"),
     "activation, pooling": ("relu", "threshold", "pool", "gelu", "softmax", "nll"),
     "the scheme": ("lerp", "add", "sub", "mul", "unbind", "stack", "select"),
 }
-OTHER = "other"
 
 
 def time_shares(name: str, size: int = 32, steps: int = 5) -> Iterator[Row]:
@@ -31,6 +31,35 @@ def time_shares(name: str, size: int = 32, steps: int = 5) -> Iterator[Row]:
     images, labels = batch(size, entry.image_size, 10)
     model = create_model(name, num_classes=10)
     step = training_step(model, images, labels)
+    spent = _seconds_by_kind(step, steps)
+    seconds = sum(spent.values())
+    for kind, part in sorted(spent.items(), key=lambda item: -item[1]):
+        note = ""
+        if kind == CONVOLUTION:
+            reached, limit = _rate(step, part), matrix_multiply_rate()
+            note = f"{reached:.0f} GFLOP/s, {reached / limit:.2f} of the {limit:.0f} of a matrix multiply"
+        yield Row(f"{name}: {kind}", Spread.exact(100 * part / seconds), "%", note=note)
+    yield Row(f"{name}: input", Spread.exact(100 * _input_seconds(size) / seconds), "%", note="beside the step")
+
+
+def convolutions_over_products(name: str, size: int, channels_last: bool, steps: int = 3) -> Row:
+    """The rate of the convolutions of a training step over that of the machine's matrix multiply: what limits it."""
+    images, labels = batch(size)
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    model = create_model(name).to(memory_format=layout)  # type: ignore[call-overload]
+    step = training_step(model, images.contiguous(memory_format=layout), labels)
+    spent = _seconds_by_kind(step, steps)
+    reached, limit = _rate(step, spent[CONVOLUTION]), matrix_multiply_rate()
+    share = spent[CONVOLUTION] / sum(spent.values())
+    return Row(
+        f"convolutions / matrix multiply, {name}, {'channels last' if channels_last else 'NCHW'}",
+        Spread.exact(reached / limit),
+        note=f"({reached:.0f} of {limit:.0f} GFLOP/s; {share:.0%} of a step)",
+    )
+
+
+def _seconds_by_kind(step: Step, steps: int) -> dict[str, float]:
+    """The seconds of one step, of which each kind of operation takes the share that the profiler saw."""
     step()  # warm
     clock = steady_clock()
     with silent_profiler(), profile(activities=[ProfilerActivity.CPU]) as recorded:
@@ -40,19 +69,16 @@ def time_shares(name: str, size: int = 32, steps: int = 5) -> Iterator[Row]:
         seconds = (clock() - start) / steps
     spent = dict.fromkeys([*KINDS, OTHER], 0.0)
     for event in recorded.key_averages():
-        spent[_kind(event.key)] += event.self_cpu_time_total / 1e6
+        spent[_kind(event.key)] += event.self_cpu_time_total
     total = sum(spent.values())
-    for kind, part in sorted(spent.items(), key=lambda item: -item[1]):
-        note = _convolution_rate(step, seconds * part / total) if kind == "convolution" else ""
-        yield Row(f"{name}: {kind}", Spread.exact(100 * part / total), "%", note=note)
-    yield Row(f"{name}: input", Spread.exact(100 * _input_seconds(size) / seconds), "%", note="beside the step")
+    return {kind: seconds * part / total for kind, part in spent.items()}
 
 
-def _convolution_rate(step: Step, seconds: float) -> str:
+def _rate(step: Step, seconds: float) -> float:
+    """GFLOP/s of the convolutions and products of a step, in these seconds."""
     with Flops() as counter:
         step()
-    reached, limit = counter.total / seconds / 1e9, matrix_multiply_rate()
-    return f"{reached:.0f} GFLOP/s, {reached / limit:.2f} of the {limit:.0f} of a matrix multiply"
+    return counter.total / seconds / 1e9
 
 
 def matrix_multiply_rate(n: int = 1024, repeats: int = 5) -> float:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -12,13 +11,13 @@ from torch import Tensor, nn
 Step = Callable[[], None]
 
 
-def training_step(model: nn.Module, images: Tensor, labels: Tensor, **options: Any) -> Step:
-    """One step of SGD with momentum and weight decay; `options` go to the model's call."""
-    optimizer = torch.optim.SGD(model.train().parameters(), lr=1e-4, momentum=0.9, weight_decay=1e-4)
+def training_step(model: nn.Module, images: Tensor, labels: Tensor, sgd: Mapping[str, bool] | None = None) -> Step:
+    """One step of SGD with momentum and weight decay; `sgd` are options of torch's, such as `fused`."""
+    optimizer = torch.optim.SGD(model.train().parameters(), lr=1e-4, momentum=0.9, weight_decay=1e-4, **sgd or {})
 
     def step() -> None:
         optimizer.zero_grad()
-        F.cross_entropy(model(images, **options), labels).backward()  # type: ignore[no-untyped-call]
+        F.cross_entropy(model(images), labels).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
     return step

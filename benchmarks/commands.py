@@ -1,0 +1,57 @@
+"""How long commands take that answer without a network: processor time, and as a ratio of that of `import torch`.
+
+    python benchmarks/commands.py [--repeats 5]
+
+Each runs as a process of its own, in turn with `python -c "import torch"`, whose second run is the null twin.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from script import measure
+
+from stepnet.timing.harness import TWIN, Row, Spread, interleave, ratio
+
+COMMANDS = {"--help": 0.3, "scheme lm": 2, "data list": 1, "models": 2}  # and the seconds to be reached
+MODIFIED = """
+import stepnet
+from stepnet import analysis
+for name in stepnet.list_schemes():
+    analysis.order(name), analysis.modified_equation(name, terms=4)
+"""
+
+
+def rows(repeats: int, quick: bool) -> Iterator[Row]:
+    variants: dict[str, Callable[[], object]] = {
+        f"stepnet {words}": partial(run, "from stepnet.cli import main; main()", *words.split()) for words in COMMANDS
+    }
+    torch = partial(run, "import torch")
+    seconds = interleave({"import torch": torch, TWIN: torch, **variants}, repeats, children, warmup=0 if quick else 1)
+    null = ratio(seconds, TWIN, "import torch")
+    for command, reach in zip(variants, COMMANDS.values(), strict=True):
+        yield Row(f"`{command}` / `import torch`", ratio(seconds, command, "import torch"), null=null)
+        yield Row(f"`{command}`", Spread.of(seconds[command]), "s", reach=f"≤ {reach:g} s")
+    yield Row("`import torch`", Spread.of(seconds["import torch"]), "s")
+    told = "order and modified equation (terms=4) of every scheme"
+    yield Row(
+        told, Spread.of(interleave({told: partial(run, MODIFIED)}, 1, children, warmup=0)[told]), "s", reach="≤ 5 s"
+    )
+
+
+def run(code: str, *words: str) -> None:
+    subprocess.run([sys.executable, "-c", code, *words], check=True, stdout=subprocess.DEVNULL)
+
+
+def children() -> float:
+    """The processor time of the processes that have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+if __name__ == "__main__":
+    measure("commands", __doc__, rows, repeats=5)

@@ -1,0 +1,114 @@
+"""What a CPU gains: glibc's thresholds, the optimiser's kernels, threads, processes, batch norms folded for inference.
+
+    python benchmarks/cpu.py [--repeats 9]
+
+A training step of ResNet-20, batch 128, channels last. What a process is started with (environment, threads) is
+compared between processes that take turns. Two processes of one thread train half a batch each as
+DistributedDataParallel over gloo. All in wall time: on a busy machine the null twin tells that they mean nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+
+from script import measure
+from torch.fx.experimental.optimization import fuse
+
+from stepnet import create_model
+from stepnet.timing.harness import TWIN, Row, compare, interleave, ratio
+from stepnet.timing.steps import batch, forward_pass, training_step
+from stepnet.timing.workers import Worker
+
+BATCH = 128
+KEEP = {"MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_MMAP_THRESHOLD_": str(1 << 40)}  # glibc keeps what it has
+WORKER = """
+import json, sys, time, torch, stepnet
+from stepnet.timing.steps import batch, training_step
+given = json.loads(sys.argv[1])
+torch.set_num_threads(given["threads"])
+torch.manual_seed(0)
+images, labels = batch(given["batch"])
+images = images.contiguous(memory_format=torch.channels_last)
+model = stepnet.create_model("resnet20").to(memory_format=torch.channels_last)
+if given["store"]:
+    torch.distributed.init_process_group("gloo", "file://" + given["store"], rank=given["rank"], world_size=2)
+    model = torch.nn.parallel.DistributedDataParallel(model)
+step = training_step(model, images, labels)
+print("ready", flush=True)
+for _ in sys.stdin:
+    start = time.perf_counter()
+    step()
+    print(time.perf_counter() - start, flush=True)
+if given["store"]:
+    torch.distributed.destroy_process_group()
+"""
+
+
+def rows(repeats: int, quick: bool) -> Iterator[Row]:
+    size, threads = (8, 1) if quick else (BATCH, 2)
+    yield from of_processes(size, threads, repeats)
+    yield from of_optimizers(size, repeats)
+    yield from of_folding(size, repeats)
+
+
+def of_processes(size: int, threads: int, repeats: int) -> Iterator[Row]:
+    with ExitStack() as stack:
+        store = stack.enter_context(tempfile.TemporaryDirectory()) + "/store"
+        whole = {"batch": size, "threads": threads, "store": "", "rank": 0}
+        half = {"batch": size // 2, "threads": 1, "store": store}
+
+        def start(environment: Mapping[str, str], *given: dict[str, object]) -> Callable[[], float]:
+            workers = [stack.enter_context(Worker(WORKER, [json.dumps(each)], environment)) for each in given]
+            for worker in workers:
+                worker.wait_until_ready()
+
+            def step() -> float:
+                began = time.perf_counter()
+                for worker in workers:
+                    worker.begin()
+                for worker in workers:
+                    worker.end()
+                return time.perf_counter() - began
+
+            return step
+
+        variants = {
+            "two threads": start({}, whole),
+            TWIN: start({}, whole),
+            "glibc keeps its memory (trim and mmap thresholds)": start(KEEP, whole),
+            "one thread": start({}, {**whole, "threads": 1}),
+            "two processes of one thread": start({}, *({**half, "rank": rank} for rank in (0, 1))),
+        }
+        seconds = interleave(variants, repeats, warmup=2)
+    null = ratio(seconds, TWIN, "two threads")
+    for name in list(variants)[2:]:
+        found = sorted(seconds[name])[len(seconds[name]) // 2]
+        note = f"({size / found:.0f} images/s)"
+        yield Row(f"training step, {name} / two threads", ratio(seconds, name, "two threads"), null=null, note=note)
+
+
+def of_optimizers(size: int, repeats: int) -> Iterator[Row]:
+    images, labels = batch(size)
+
+    def step(**options: bool) -> Callable[[], None]:
+        return training_step(create_model("resnet20"), images, labels, sgd=options)
+
+    variants = {"foreach": step(foreach=True), "fused": step(fused=True)}
+    ratios, null = compare(variants, step(foreach=False), repeats)
+    for name, found in ratios.items():
+        yield Row(f"training step, SGD {name} / one loop over parameters", found, null=null)
+
+
+def of_folding(size: int, repeats: int) -> Iterator[Row]:
+    images, _ = batch(size)
+    model = create_model("resnet20").eval()
+    ratios, null = compare({"folded": forward_pass(fuse(model), images)}, forward_pass(model, images), repeats)
+    yield Row("inference, batch norms folded into convolutions / not", ratios["folded"], null=null)
+
+
+if __name__ == "__main__":
+    measure("what a CPU gains", __doc__, rows, repeats=9, threads=2)
