@@ -78,7 +78,8 @@ def _rate(step: Step, seconds: float) -> float:
     """GFLOP/s of the convolutions and products of a step, in these seconds."""
     with Flops() as counter:
         step()
-    return counter.total / seconds / 1e9
+    rate: float = counter.total / seconds / 1e9
+    return rate
 
 
 def matrix_multiply_rate(n: int = 1024, repeats: int = 5) -> float:
