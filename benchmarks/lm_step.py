@@ -17,7 +17,8 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
     depths = DEPTHS[:1] if quick else DEPTHS
     yield from saved_by_lm(depths)
     yield from lm_over_plain(depths, repeats)
-    yield from lm_over_plain(depths, repeats, compiled=True)
+    if not quick:  # compiling takes its minutes
+        yield from lm_over_plain(depths, repeats, compiled=True)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,13 @@ def test_one_process_is_its_own_answer(tmp_path):
     assert alone.on_main(lambda: {"found": True}) == {"found": True}
 
 
+@pytest.mark.parametrize("name", ["FSDP", "DeepSpeed"])
+def test_a_network_in_pieces_is_refused_in_one_line(tmp_path, monkeypatch, name):
+    monkeypatch.setenv(f"ACCELERATE_USE_{name.upper()}", "true")  # as `accelerate launch` sets it
+    with pytest.raises(UserError, match=f"launch it without {name}"):
+        Processes(tiny_config(tmp_path))
+
+
 def test_what_the_main_process_refuses_is_refused(tmp_path):
     def refuse():
         raise UserError("there is a run already")

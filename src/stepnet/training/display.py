@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from stepnet.training import checkpoint
 from stepnet.training.config import TrainConfig
+from stepnet.training.crowding import Crowding
 from stepnet.training.loop import Watcher
 from stepnet.training.run import EpochMetrics
 
@@ -33,6 +34,7 @@ class Display(Watcher):
         self.stable: tuple[float, float] | None = None
         self.outside: set[str] = set()
         self.described = False
+        self.crowding: Crowding | None = None
 
     def titled(self, title: str) -> Display:
         """The same display for the next run."""
@@ -62,6 +64,7 @@ class Display(Watcher):
 
     def start(self, config: TrainConfig, steps_per_epoch: int, progress: checkpoint.Progress) -> None:
         self.epochs, self.steps = config.recipe.epochs, steps_per_epoch
+        self.crowding = Crowding()
         if progress.epoch >= self.epochs:
             self._print(f"{self.title}: done already, {config.out} holds all {self.epochs} epochs")
             return
@@ -97,6 +100,9 @@ class Display(Watcher):
             f"{line['images_per_second']:.0f} images/s"
         )
         self._tell_unstable(line)
+        if self.crowding is not None and (told := self.crowding.told()):
+            self._print(told)
+        self.crowding = None  # once in a run
 
     def _tell_unstable(self, line: EpochMetrics) -> None:
         """Say when a k_n leaves the interval in which the scheme is zero-stable, or comes back."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any, TypeVar
@@ -16,6 +17,12 @@ from stepnet.training.config import TrainConfig
 from stepnet.training.rendezvous import leave_group_at_exit, use_fresh_store
 
 T = TypeVar("T")
+# How `accelerate launch` asks for a network in pieces, which a checkpoint of ours would not hold whole.
+SHARDED = {
+    "FSDP": "ACCELERATE_USE_FSDP",
+    "DeepSpeed": "ACCELERATE_USE_DEEPSPEED",
+    "Megatron-LM": "ACCELERATE_USE_MEGATRON_LM",
+}
 
 
 class Processes:
@@ -24,6 +31,11 @@ class Processes:
     def __init__(self, config: TrainConfig) -> None:
         if config.log != "none" and find_spec(config.log) is None:
             raise UserError(f"--log {config.log} needs the package {config.log}: pip install {config.log}")
+        for name, flag in SHARDED.items():
+            if os.environ.get(flag, "false").lower() in ("true", "1"):
+                raise UserError(
+                    f"{name}: every process of a stepnet run holds the whole network; launch it without {name}"
+                )
         use_fresh_store()
         leave_group_at_exit()
         self.accelerator = Accelerator(
