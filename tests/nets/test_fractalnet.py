@@ -6,12 +6,13 @@ from fractions import Fraction
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from stepnet.errors import UserError
 from stepnet.nets import Stage
 from stepnet.nets.blocks import OwnWeights
-from stepnet.nets.fractalnet import FractalNet, LayerMinusIdentity, cifar_fractalnet
+from stepnet.nets.fractalnet import ConvolvedState, FractalNet, LayerMinusIdentity, cifar_fractalnet
 
 WIDTHS = (4, 8, 8, 8, 8)
 
@@ -57,6 +58,62 @@ def test_the_papers_formula_is_heun_with_two_maps() -> None:
     f1 = layer(stage, 0, u) - u
     f2 = layer(stage, 1, u + f1) - (u + f1)
     torch.testing.assert_close(stage(u), u + (f1 + f2) / 2, rtol=1e-12, atol=1e-12)
+
+
+def convolved(depth: int = 10) -> tuple[Stage, list[ConvolvedState]]:
+    """The second fractal with the paper's convolutions, and its maps."""
+    stage = net(depth, convolutions=True).stages[1]
+    assert isinstance(stage, Stage)
+    (fractal,) = stage.blocks
+    assert isinstance(fractal, OwnWeights)
+    maps = [each for each in fractal.fs if isinstance(each, ConvolvedState)]
+    assert len(maps) == len(fractal.fs)
+    return stage, maps
+
+
+def test_the_papers_formula_with_its_convolutions() -> None:
+    """`k_1 * x + k_2 * (k_3 * x + f_1(x)) + f_2(k_3 * x + f_1(x))`, halved where the recursion halves, and trained."""
+    stage, (first, inner, outer) = convolved()
+    assert first.layer is None
+    for each in (first, inner, outer):
+        torch.nn.init.normal_(each.k.weight, std=0.1)
+    x = torch.randn(2, 8, 8, 8, dtype=torch.float64)
+    k3_x = F.conv2d(x, inner.k.weight, padding=1)
+    y = k3_x + inner.layer(x)
+    expected = (F.conv2d(x, first.k.weight, padding=1) + F.conv2d(y, outer.k.weight, padding=1) + outer.layer(y)) / 2
+    found = stage(x)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    gradients = torch.autograd.grad(found.square().sum(), [each.k.weight for each in (first, inner, outer)])
+    assert all(gradient.abs().sum() > 0 for gradient in gradients)
+
+
+def test_the_convolutions_begin_as_heuns_method() -> None:
+    stage, (_, inner, outer) = convolved()
+    x = torch.randn(2, 8, 8, 8, dtype=torch.float64)
+    f1 = inner.layer(x)
+    torch.testing.assert_close(stage(x), x + (f1 + outer.layer(x + f1)) / 2, rtol=1e-12, atol=1e-12)
+
+
+def test_deeper_convolutions_stand_on_the_short_paths_of_all_levels() -> None:
+    stage, maps = convolved(20)
+    assert [each.layer is None for each in maps] == [True, True, False, False, True, False, False]
+    for each in maps:
+        torch.nn.init.normal_(each.k.weight, std=0.1)
+    x = torch.randn(2, 8, 8, 8, dtype=torch.float64)
+
+    def f1(each: ConvolvedState, v: Tensor) -> Tensor:
+        return F.conv2d(v, each.k.weight, padding=1) + each.layer(v)
+
+    def f2(short: ConvolvedState, one: ConvolvedState, two: ConvolvedState, v: Tensor) -> Tensor:
+        return (F.conv2d(v, short.k.weight, padding=1) + f1(two, f1(one, v))) / 2
+
+    expected = (F.conv2d(x, maps[0].k.weight, padding=1) + f2(*maps[4:7], f2(*maps[1:4], x))) / 2
+    torch.testing.assert_close(stage(x), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_convolutions_need_short_paths_of_their_own() -> None:
+    with pytest.raises(UserError, match=r"short paths of scheme 'fractal2' are the identity; take 'full_fractal2'$"):
+        net(10, scheme="fractal2", convolutions=True)
 
 
 def test_one_column_is_a_chain_of_layers_to_the_bit() -> None:

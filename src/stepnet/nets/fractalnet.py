@@ -3,9 +3,10 @@
 Five fractals of 64, 128, 256, 512 and 512 channels, one step of `full_fractal` each, with pooling between them. The
 base map of the scheme is Larsson's layer B (conv, bn, relu) itself: `u + f(u) = B(u)` with `f = B - I`, kept
 unsubtracted. Joins are means of two paths. Channels grow in a 1x1 convolution before the fractal, so that a fractal
-keeps its state's shape; that is also what brings the paper's 38.6M for 20 layers. `scheme="fractal3"` gives the network
-of the paper's formula, whose short paths are the identity. The 40 layers are ours, at half the widths: those of Larsson
-et al. have columns of different widths.
+keeps its state's shape; that is also what brings the paper's 38.6M for 20 layers. `convolutions=True` gives the network
+of the paper's formula, in which a convolution of its own stands wherever the numerical method has the state itself:
+`f_{c+1} = 1/2 k * + 1/2 f_c ∘ f_c`, `f_1 = k * + B`; with `scheme="fractal3"` the short paths are the identity. The 40
+layers are ours, at half the widths: those of Larsson et al. have columns of different widths.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from stepnet.nets.stage import Stage
 from stepnet.randomness import Stream, random_words, uniform
 from stepnet.schemes import Difference, Scheme, get_scheme
 from stepnet.schemes.arithmetic import Coefficient
-from stepnet.schemes.fractal import Fractal
+from stepnet.schemes.fractal import Fractal, FullFractal
 from stepnet.schemes.plan import EULER, plan
 
 WIDTHS = {20: (64, 128, 256, 512, 512), 40: (32, 64, 128, 256, 256)}
@@ -52,11 +53,27 @@ class LayerMinusIdentity(Layer):
         return Difference(super().forward(u), u)  # type: ignore[no-untyped-call]
 
 
+class ConvolvedState(nn.Module):
+    """`f(u) = k * u + B(u) - u`; without B on a short path, `f(u) = k * u - u`. The convolution begins as 1."""
+
+    whole = True
+
+    def __init__(self, width: int, layer: Layer | None) -> None:
+        super().__init__()
+        self.k = conv(width, width, 3)
+        self.layer = layer
+
+    def forward(self, u: Tensor, i: int = 0) -> Difference:
+        carried = self.k(u)
+        return Difference(carried if self.layer is None else carried + self.layer(u), u)
+
+
 class FractalNet(OwnDraws, Network):
     """Fractals with pooling between them.
 
     `drop_path` is the probability with which a local join drops a path (at least one stays), `global_drop` that of a
-    batch which runs through one column of the whole network. Both act in training only.
+    batch which runs through one column of the whole network. Both act in training only. `convolutions` puts the
+    paper's trainable `k_1, k_2, k_3, …` on the paths.
     """
 
     def __init__(
@@ -70,6 +87,7 @@ class FractalNet(OwnDraws, Network):
         drop_path: float = 0.0,
         global_drop: float = 0.0,
         seed: int = 0,
+        convolutions: bool = False,
     ) -> None:
         super().__init__(num_classes, in_channels)
         self.scheme = get_scheme(scheme or f"full_fractal{columns}")
@@ -78,16 +96,26 @@ class FractalNet(OwnDraws, Network):
                 f"scheme {self.scheme.name!r} would make FractalNet another network, whose stages are one fractal step "
                 "each: take 'fractal3' or 'full_fractal3', or a resnet with scheme='lm+fractal3'"
             )
+        if convolutions and not isinstance(self.scheme, FullFractal):
+            raise UserError(
+                f"convolutions=True: the short paths of scheme {self.scheme.name!r} are the identity; "
+                f"take 'full_fractal{self.scheme.columns}'"
+            )
         self.drop_path = _probability("drop_path", drop_path, self.scheme)
         self.global_drop = _probability("global_drop", global_drop, self.scheme)
         self.seed = seed
         self.entries, self.stages = nn.ModuleList(), nn.ModuleList()
         (layers,) = plan(self.scheme, 1).evaluations
+        levels = _levels(self.scheme.columns)
         channels = in_channels
         for width in widths:
             self.entries.append(Layer(channels, width, 1) if channels != width else nn.Identity())
-            fractal = OwnWeights([LayerMinusIdentity(width, width) for _ in range(layers)])
-            self.stages.append(Stage(self.scheme, [fractal], dt=dt))
+            maps: Sequence[nn.Module]
+            if convolutions:
+                maps = [ConvolvedState(width, Layer(width, width) if level == 1 else None) for level in levels]
+            else:
+                maps = [LayerMinusIdentity(width, width) for _ in range(layers)]
+            self.stages.append(Stage(self.scheme, [OwnWeights(maps)], dt=dt))
             channels = width
         self.reduction = 2 ** (len(widths) - 1)
         self.feature_info: Sequence[FeatureInfo] = [
@@ -96,6 +124,9 @@ class FractalNet(OwnDraws, Network):
         self.num_features = channels
         self.reset_classifier(num_classes)
         initialise(self)
+        for module in self.modules():
+            if isinstance(module, ConvolvedState):
+                nn.init.dirac_(module.k.weight)
 
     @property
     def compile_by_block(self) -> bool:
@@ -119,7 +150,7 @@ class FractalNet(OwnDraws, Network):
         """Drop-path of a training step: one column of the whole network, or independent drops at each join."""
         if not (self.drop_path or self.global_drop):
             return None
-        joins = len(_levels(self._fractal.columns))
+        joins = len(_joins(self._fractal.columns))
         words = random_words(2 + len(self.stages) * joins * 3, seed, step, Stream.GATES)
         whole, column, *local = uniform(words).tolist()
         if whole < self.global_drop:
@@ -132,7 +163,7 @@ class FractalNet(OwnDraws, Network):
 
     def column_joins(self, column: int) -> Joins:
         """The joins that let only `column` through, whose fractals are `2^(column - 1)` layers deep."""
-        levels = _levels(self._fractal.columns)
+        levels = _joins(self._fractal.columns)
         own = self._fractal.columns - column + 1
         if not 1 <= own <= self._fractal.columns:
             raise UserError(f"column {column!r}: expected 1 (shallowest) to {self._fractal.columns} (deepest)")
@@ -161,8 +192,13 @@ class FractalNet(OwnDraws, Network):
 
 
 def _levels(c: int) -> list[int]:
-    """The level of each join of `f_c`, in the order of the recursion."""
-    return [] if c == 1 else [c, *_levels(c - 1), *_levels(c - 1)]
+    """At which level each map of a full `f_c` stands, in the order of the recursion: 1 is no short path."""
+    return [1] if c == 1 else [c, *_levels(c - 1), *_levels(c - 1)]
+
+
+def _joins(c: int) -> list[int]:
+    """The level of each join of `f_c`: a join has one short path."""
+    return [level for level in _levels(c) if level > 1]
 
 
 def _local_join(drop: float, short: float, long: float, saved: float) -> Coefficient:

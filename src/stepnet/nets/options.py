@@ -61,6 +61,7 @@ class ModelOptions(SteppedOptions, total=False):
     drop_path: float
     global_drop: float
     seed: int
+    convolutions: bool
     # DenseNet
     bottleneck: bool
     # Very Deep PolyNet: units of each stage
