@@ -1,6 +1,6 @@
 """How long commands take that answer without a network: processor time, and as a ratio of that of `import torch`.
 
-    python benchmarks/commands.py [--repeats 5]
+    python benchmarks/commands.py [--repeats 3]
 
 Each runs as a process of its own, in turn with `python -c "import torch"`, whose second run is the null twin.
 """
@@ -54,4 +54,4 @@ def children() -> float:
 
 
 if __name__ == "__main__":
-    measure("commands", __doc__, rows, repeats=5)
+    measure("commands", __doc__, rows, repeats=3)

@@ -1,6 +1,6 @@
 """What `convert` costs: networks of timm under LM against themselves unconverted, training step and forward pass.
 
-python benchmarks/converted.py [--repeats 15]
+python benchmarks/converted.py [--repeats 5]
 """
 
 from collections.abc import Iterator
@@ -18,4 +18,4 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
 
 
 if __name__ == "__main__":
-    measure("converted against original", __doc__, rows, repeats=15)
+    measure("converted against original", __doc__, rows, repeats=5)

@@ -24,7 +24,8 @@ from stepnet.timing.steps import batch, forward_pass, training_step
 from stepnet.timing.workers import Worker
 
 BATCH = 128
-KEEP = {"MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_MMAP_THRESHOLD_": str(1 << 40)}  # glibc keeps what it has
+# glibc keeps what it has; it takes no larger threshold of mmap than 32 MiB.
+KEEP = {"MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_MMAP_THRESHOLD_": str(1 << 25)}
 WORKER = """
 import json, sys, time, torch, stepnet
 from stepnet.timing.steps import batch, training_step

@@ -1,4 +1,4 @@
-"""What LM costs: a training step against the same blocks under Euler, eager and compiled, and what it keeps in memory.
+"""What LM costs: a training step against the same blocks under Euler, eager, and what it keeps in memory.
 
 python benchmarks/lm_step.py [--repeats 15]
 """
@@ -10,15 +10,13 @@ from script import measure
 from stepnet.timing.harness import Row
 from stepnet.timing.rows import lm_over_plain, saved_by_lm
 
-DEPTHS = (20, 56, 110)
+DEPTHS, SIZE = (20, 56, 110), 16
 
 
 def rows(repeats: int, quick: bool) -> Iterator[Row]:
     depths = DEPTHS[:1] if quick else DEPTHS
     yield from saved_by_lm(depths)
-    yield from lm_over_plain(depths, repeats)
-    if not quick:  # compiling takes its minutes
-        yield from lm_over_plain(depths, repeats, compiled=True)
+    yield from lm_over_plain(depths, repeats, SIZE)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A reversible stage against those of other libraries: peak of live memory, and time over stored activations.
 
-    python benchmarks/reversible.py [--repeats 5]
+    python benchmarks/reversible.py [--repeats 3]
 
 Every contestant marches the same blocks (bn, relu, conv, twice, 2 x 16 channels at 32 x 32) over 8, 32 and 128 steps
 of pairs, batch 16. memcnn and revtorch couple f and g as RevNet does; momentumnet has one f a step, on all 32 channels.
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from stepnet import get_scheme
 from stepnet.nets.blocks import PreActivation, basic
 from stepnet.nets.stage import Coupling, Memory, Stage
-from stepnet.timing.harness import Row, Spread, compare
+from stepnet.timing.harness import TWIN, Row, Spread, interleave, ratio
 from stepnet.timing.memory import peak_bytes
 
 DEPTHS, SIZE, WIDTH = (8, 32, 128), 16, 16
@@ -30,12 +30,12 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
         variants = {name: gradient(make(depth)) for name, make in CONTESTANTS.items()}
         baselines = {name: gradient(make(depth)) for name, make in STORED.items()}
         peaks = {name: peak_bytes(step) / MIB for name, step in (variants | baselines).items()}
-        ratios, null = compare(variants, baselines["stored"], repeats)
-        plain, _ = compare({"momentumnet": variants["momentumnet"]}, baselines["stored momentumnet"], repeats)
-        ratios["momentumnet"] = plain["momentumnet"]
+        seconds = interleave({**baselines, TWIN: baselines["stored"], **variants}, repeats)
+        null = ratio(seconds, TWIN, "stored")
         for name in variants:
+            found = ratio(seconds, name, "stored momentumnet" if name == "momentumnet" else "stored")
             reach = "≤ 1.4" if name == "stepnet" else ""
-            yield Row(f"time over stored, {name}, depth {depth}", ratios[name], null=null, reach=reach)
+            yield Row(f"time over stored, {name}, depth {depth}", found, null=null, reach=reach)
             yield Row(f"peak memory, {name}, depth {depth}", Spread.exact(peaks[name]), "MiB")
         yield Row(f"peak memory, stored, depth {depth}", Spread.exact(peaks["stored"]), "MiB")
 
@@ -110,4 +110,4 @@ def gradient(model: nn.Module) -> Callable[[], None]:
 
 
 if __name__ == "__main__":
-    measure("reversible stages", __doc__, rows, repeats=5)
+    measure("reversible stages", __doc__, rows, repeats=3)

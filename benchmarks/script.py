@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -32,11 +33,12 @@ def measure(
     import_extra("torchvision")  # peers import it themselves
     measured = []
     start, load = time.monotonic(), os.getloadavg()[0]  # of the machine before we are on it
-    for row in rows(options.repeats, options.quick):
-        print(f"{row.what}: {row.value} {row.unit}", file=sys.stderr, flush=True)
-        measured.append(row)
+    with suppress(KeyboardInterrupt):  # what was measured before it counts
+        for row in rows(options.repeats, options.quick):
+            print(f"{row.what}: {row.value} {row.unit}", file=sys.stderr, flush=True)
+            measured.append(row)
     print_rows(measured, section)
-    if options.quick:
+    if options.quick or not measured:
         return
     command = f"python benchmarks/{Path(sys.argv[0]).name} --repeats {options.repeats}"
     write_rows(options.out, section, measured, command, seconds=round(time.monotonic() - start), load_before=load)

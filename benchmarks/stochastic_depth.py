@@ -1,6 +1,6 @@
 """A training step of ResNet-56 with stochastic depth, p_L = 0.5, over the ungated one; and torchvision's beside it.
 
-    python benchmarks/stochastic_depth.py [--repeats 30]
+    python benchmarks/stochastic_depth.py [--repeats 25]
 
 The gates are those of step 0, 1, 2, …: a dropped block is not computed. torchvision's StochasticDepth computes a block
 before it drops it. The multiply-adds that survive, a mean over the same gates, are what skipping could reach.
@@ -26,7 +26,7 @@ SURVIVAL = 0.5
 
 def rows(repeats: int, quick: bool) -> Iterator[Row]:
     name = "resnet20" if quick else "resnet56"
-    images, labels = batch(32)
+    images, labels = batch(16)
     plain, gated = create_model(name), create_model(name, stochastic_depth=SURVIVAL)
     assert isinstance(gated, ResidualNetwork) and gated.stochastic is not None
     peer = torchvision_depth(plain, gated.stochastic.probabilities)
@@ -75,4 +75,4 @@ def torchvision_depth(model: nn.Module, probabilities: list[float]) -> nn.Module
 
 
 if __name__ == "__main__":
-    measure("stochastic depth", __doc__, rows, repeats=30)
+    measure("stochastic depth", __doc__, rows, repeats=25)

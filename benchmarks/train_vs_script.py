@@ -1,6 +1,6 @@
 """Images per second of `stepnet train`, end to end, over those of a plain script; and the limit of both.
 
-    python benchmarks/train_vs_script.py [--repeats 5]
+    python benchmarks/train_vs_script.py [--repeats 4]
 
 CIFAR-10, ResNet-20, batch 128, two threads. The plain script trains the same network as most scripts do: NCHW, eager,
 torchvision's transforms on single images in a DataLoader with two workers. stepnet trains by its own loop, eager and
@@ -34,7 +34,7 @@ from stepnet.training import Recipe, TrainConfig
 from stepnet.training.loop import Watcher, train_config
 from stepnet.training.run import EpochMetrics
 
-BATCH, STEPS, READ_AHEAD, WORKERS = 128, 12, 4, 2
+BATCH, STEPS, READ_AHEAD, WORKERS = 128, 8, 4, 2
 
 
 def rows(repeats: int, quick: bool) -> Iterator[Row]:
@@ -126,4 +126,4 @@ def plain_script(data: Data, steps: int, size: int) -> Callable[[], float]:
 
 
 if __name__ == "__main__":
-    measure("stepnet train against a plain script", __doc__, rows, repeats=5, threads=2)
+    measure("stepnet train against a plain script", __doc__, rows, repeats=4, threads=2)
