@@ -95,14 +95,11 @@ def test_orders_are_uniform() -> None:
     assert np.abs(np.bincount(first, minlength=5) - 200).max() < 5 * np.sqrt(1000 * 0.2 * 0.8)
 
 
-def test_the_last_short_batch_is_kept_unless_told_otherwise() -> None:
-    data = numbered(10)
-    kept = training_batches(data, 4, seed=0)
+def test_the_last_short_batch_is_kept() -> None:
+    kept = training_batches(numbered(10), 4, seed=0)
     assert [len(labels) for _, labels in kept.epoch(0)] == [4, 4, 2]
     assert [kept.size(step) for step in range(len(kept))] == [4, 4, 2]
-    dropped = training_batches(data, 4, seed=0, drop_last=True)
-    assert [len(labels) for _, labels in dropped.epoch(0)] == [4, 4]
-    assert len(kept) == 3 and len(dropped) == 2
+    assert len(kept) == 3
 
 
 def test_evaluation_is_the_test_set_as_it_stands() -> None:
@@ -127,7 +124,6 @@ def test_nothing_is_drawn_from_the_global_generators() -> None:
         ({"batch_size": 0}, "batch size is 0"),
         ({"batch_size": 4, "seed": -1}, "seed is -1"),
         ({"batch_size": 4, "rank": 2, "world_size": 2}, "rank is 2 of 2"),
-        ({"batch_size": 11, "drop_last": True}, "batch size is 11, but there are 10 images"),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, int], message: str) -> None:

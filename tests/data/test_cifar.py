@@ -209,7 +209,7 @@ def test_objects_in_an_npz_are_not_unpickled(tmp_path: Path) -> None:
     marker = tmp_path / "it-ran"
     objects = np.array([Marks(marker)], dtype=object)
     np.savez(tmp_path / kind.npz, x_train=objects, y_train=objects, x_test=objects, y_test=objects)
-    with pytest.raises(UserError, match="objects are not unpickled"):
+    with pytest.raises(UserError, match="Object arrays cannot be loaded"):
         cifar.load(kind, tmp_path)
     assert not marker.exists()
 
@@ -220,7 +220,7 @@ def test_an_npz_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
         header = io.BytesIO()
         np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": (2**24,)})
         members.writestr("x_train.npy", header.getvalue() + bytes(2**24))
-    with pytest.raises(UserError, match=r"shape \(16777216,\) is larger than 30,720 bytes"):
+    with pytest.raises(UserError, match="x_train is larger than 30,720 bytes"):
         cifar.load(kind, tmp_path)
 
 

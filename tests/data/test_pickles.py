@@ -102,6 +102,9 @@ def test_arrays_of_objects_are_refused(tmp_path: Path) -> None:
         pickle.dumps({"data": np.zeros((2, 3072), np.uint8), "labels": [True, False]}),
         # a tuple that holds another twice, which holds another twice … as a key: hashing it never ends
         b"\x80\x02}(K\x01\x85q\x00" + b"0h\x00h\x00\x86q\x00" * 200 + b"K\x01u.",
+        # the same as a name, as what is called, and as a type: so does printing it
+        *(b"\x80\x02K\x01\x85q\x00" + b"0h\x00h\x00\x86q\x00" * 200 + end for end in (b"U\x01a\x93.", b"(tR.")),
+        b"\x80\x02K\x01\x85q\x00" + b"0h\x00h\x00\x86q\x00" * 200 + b"0cnumpy\ndtype\n(h\x00tR.",
         b"\x80\x02}(" + b"(" * 100_000 + b"t" * 100_000 + b"K\x01u.",  # one that is nested deeply
         b"\x80\x04]\x91.",  # a frozenset
     ],

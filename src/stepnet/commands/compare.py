@@ -18,6 +18,7 @@ from stepnet.commands.columns import RIGHT, print_table
 from stepnet.commands.train import TrainingFlags, print_coefficients, shown
 from stepnet.errors import UserError
 from stepnet.files import whole_file
+from stepnet.training.config import read_label
 
 if TYPE_CHECKING:
     from stepnet.training import Comparison
@@ -44,7 +45,6 @@ class Compare(TrainingFlags):
 
     def __call__(self) -> None:
         from stepnet.training import compare
-        from stepnet.training.config import read_label
         from stepnet.training.display import Display
 
         if len(set(self.models)) < len(self.models) or not self.models:

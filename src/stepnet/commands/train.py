@@ -17,21 +17,25 @@ from tyro.conf import OmitArgPrefixes, Positional
 
 from stepnet.data.lookup import lasting_name
 from stepnet.errors import UserError, first_line
+from stepnet.training.config import TrainConfig, default_folder, lasting_place, read_kwargs, read_label
 from stepnet.training.recipes import Recipe, default_recipe, get_recipe
 
 if TYPE_CHECKING:
-    from stepnet.training import TrainConfig
     from stepnet.training.display import Display
 
-# Every field of a recipe is a flag that overrides it: one definition is the recipe, the flags and the saved config.
-_hints = typing.get_type_hints(Recipe)
-Overrides: Any = dataclasses.make_dataclass(
-    "Overrides",
-    [
-        (f.name, Annotated[Optional[_hints[f.name]], tyro.conf.arg(help=f.metadata["help"])], field(default=None))  # noqa: UP045
-        for f in dataclasses.fields(Recipe)
-    ],
-)
+
+def _flags_of(config: type[TrainConfig | Recipe], optional: bool) -> Any:
+    """A dataclass of the fields that are flags: one definition is the config, the flags and the saved run file."""
+    hints, members = typing.get_type_hints(config), []
+    for f in dataclasses.fields(config):
+        if "help" in f.metadata:
+            kind = Optional[hints[f.name]] if optional else hints[f.name]  # noqa: UP045
+            default = None if optional else f.default
+            members.append((f.name, Annotated[kind, tyro.conf.arg(help=f.metadata["help"])], field(default=default)))
+    return dataclasses.make_dataclass(f"{config.__name__}Flags", members, kw_only=True)
+
+
+Overrides: Any = _flags_of(Recipe, optional=True)
 Overrides.__doc__ = "Fields of the recipe; one that is not given keeps the recipe's value."
 
 # How torch's allocators, CUDA and oneDNN say that there is no memory.
@@ -42,49 +46,15 @@ TRAINING_IMAGES = {"cifar10": 50_000, "cifar100": 50_000, "imagenet": 1_281_167}
 
 
 @dataclass(kw_only=True)
-class TrainingFlags:
+class TrainingFlags(_flags_of(TrainConfig, optional=False)):  # type: ignore[misc]
     """What `train` and `compare` share."""
 
-    data: str = "digits"
-    """digits (embedded), cifar10, cifar100, imagenet; or a folder with a folder of images for each class."""
-    image_size: int | None = None
-    """Of the images of a folder; their own size where they are small, else 224."""
-    val_share: float | None = None
-    """The share of a folder that is for validation where it has no val/ or test/: 0.1."""
     recipe: str | None = None
     """Name of the recipe; the paper's for this model (of several, the first) and data unless given."""
     model_kwargs: list[str] = field(default_factory=list)
     """Options of the model, as create_model takes them: dt=0.5 k_per_channel=True."""
-    scheme: str | None = None
-    """March the blocks of each model by this scheme, not by its own; puts it into timm/ and torchvision/ networks."""
-    pretrained: bool = False
-    """Begin with the weights that timm, torchvision or stepnet has for the model; its classifier is replaced."""
-    weights: str | None = None
-    """Begin with these: a model file, a run, hf-hub:OWNER/NAME; the classifier is replaced where the classes differ."""
-    seed: int = 0
-    """Of initial weights, data order, augmentation, gates."""
-    data_root: str | None = None
-    """The folder of all data sets; $STEPNET_DATA or ~/.cache/stepnet unless given."""
-    memory: Literal["stored", "recompute", "reversible", "auto"] | None = None
-    """What a training step keeps for its backward pass; less of it takes time. As the model has it unless given."""
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """bf16 and fp16 by autocast, where the machine can."""
     compile: bool | None = None
     """torch.compile; for long runs only, unless given."""
-    channels_last: bool = True
-    """The memory layout that convolutions like."""
-    sync_bn: bool = False
-    """Synchronised batch norm over processes (GPUs only)."""
-    freeze_bn: bool = False
-    """Keep the running statistics as they are and normalise by them."""
-    eval_batch_size: int | None = None
-    """Images evaluated at once; as many as in one training step unless given."""
-    checkpoint_steps: int = 1000
-    """Save at least every so many steps …"""
-    checkpoint_minutes: float = 5.0
-    """… and every so many minutes."""
-    log: Literal["none", "tensorboard", "wandb"] = "none"
-    """Where else the lines of metrics.jsonl go."""
     imports: Annotated[list[str], tyro.conf.arg(name="import", metavar="MODULE")] = field(default_factory=list)
     """Modules with models, schemes or data of your own; the run remembers them."""
     config: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
@@ -99,8 +69,6 @@ class TrainingFlags:
         named = [w.partition("=")[2] or after[i] for i, w in enumerate(words) if w.partition("=")[0] == "--config"]
         if not named:
             return None
-        from stepnet.training.config import TrainConfig
-
         config = TrainConfig.read(Path(named[-1]))
         fields = {f.name for f in dataclasses.fields(cls)}
         shared = fields & {f.name for f in dataclasses.fields(TrainConfig)} - {"recipe", "out"}
@@ -112,13 +80,6 @@ class TrainingFlags:
 
     def run_config(self, model: str, out: Path | None = None) -> TrainConfig:
         """The whole config of one run."""
-        from stepnet.training.config import (
-            TrainConfig,
-            default_folder,
-            lasting_place,
-            read_kwargs,
-            read_label,
-        )
         from stepnet.training.imports import import_modules
 
         import_modules(self.imports)

@@ -1,7 +1,6 @@
-"""numpy's files of arrays, opened so that a header cannot ask for more than the file may hold.
+"""numpy's files of arrays, opened so that they cannot ask for more than is expected of them.
 
-No object is ever unpickled. The header is read first; what it names must be plain numbers, and their bytes must be
-there. A file that is none raises `UserError` in one line.
+No object is ever unpickled. A file that is none raises `UserError` in one line.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -25,24 +24,22 @@ HEADER = 2**16  # bytes; numpy's own headers have 118
 DAMAGE = (OSError, EOFError, ValueError, KeyError, SyntaxError, RecursionError, MemoryError, NotImplementedError)
 DAMAGE_OF_ZIP = (*DAMAGE, zipfile.BadZipFile, zlib.error, RuntimeError)
 
-Shape = tuple[int, ...]
 
-
-def map_array(path: Path, dtype: np.dtype[Any], shape: Shape) -> NDArray[Any]:
+def map_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     """The array of exactly this type and shape in the .npy file at `path`, memory-mapped."""
-    size = math.prod(shape) * dtype.itemsize
-    with open_file(path, HEADER + size) as file:
+    with open_file(path, HEADER + math.prod(shape) * dtype.itemsize):
         try:
-            found_shape, fortran, found_dtype = _header(file)
-            if (found_shape, found_dtype, fortran) != (shape, dtype, False):
-                raise ValueError(f"an array of type {found_dtype} and shape {found_shape}, expected {dtype} {shape}")
-            return np.asarray(np.memmap(file, dtype, "r", file.tell(), shape))
+            found = npy.open_memmap(path, mode="r")
         except DAMAGE as error:
             raise UserError(f"{printable(path)}: {first_line(error)}") from None
+    if (found.shape, found.dtype) != (shape, dtype) or not found.flags.c_contiguous:
+        what = f"an array of type {found.dtype} and shape {found.shape}, expected {dtype} {shape}"
+        raise UserError(f"{printable(path)}: {what}")
+    return np.asarray(found)
 
 
 def read_arrays(path: Path, names: Sequence[str], largest: int) -> list[NDArray[Any]]:
-    """The arrays of these names, of at most `largest` bytes each, in the .npz file at `path`."""
+    """The arrays of these names, of at most `largest` bytes (and a header) each, in the .npz file at `path`."""
     with open_file(path, len(names) * (HEADER + largest)) as file:
         try:
             with zipfile.ZipFile(file) as members:
@@ -52,27 +49,10 @@ def read_arrays(path: Path, names: Sequence[str], largest: int) -> list[NDArray[
 
 
 def _member(members: zipfile.ZipFile, name: str, largest: int) -> NDArray[Any]:
+    """What the directory says of its size is all that zipfile unpacks of it."""
     if f"{name}.npy" not in members.namelist():
         raise ValueError(f"it holds no {name}")
+    if members.getinfo(f"{name}.npy").file_size > HEADER + largest:
+        raise ValueError(f"{name} is larger than {largest:,} bytes")
     with members.open(f"{name}.npy") as member:
-        shape, fortran, dtype = _header(member)
-        size = math.prod(shape) * dtype.itemsize
-        if size > largest:
-            raise ValueError(f"{name} of type {dtype} and shape {shape} is larger than {largest:,} bytes")
-        content = member.read(size)
-    if len(content) < size:
-        raise ValueError(f"{name} ends after {len(content)} of {size} bytes")
-    return np.frombuffer(content, dtype).reshape(shape, order="F" if fortran else "C")
-
-
-def _header(file: IO[bytes]) -> tuple[Shape, bool, np.dtype[Any]]:
-    version = npy.read_magic(file)
-    read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
-    if read is None:
-        raise ValueError(f"version {version} of numpy's format is not known")
-    shape, fortran, dtype = read(file)
-    if dtype.hasobject or dtype.kind not in "biufSU":
-        raise ValueError(f"it holds {dtype}: expected numbers, and objects are not unpickled")
-    if min(shape, default=0) < 0:
-        raise ValueError(f"it has the shape {shape}")
-    return shape, fortran, dtype
+        return npy.read_array(member, allow_pickle=False)

@@ -24,8 +24,7 @@ from stepnet.randomness import Stream, Words, random_words
 class Batches:
     """The batches of one source. `seed=None` is for evaluation: the source's own order, nothing augmented.
 
-    `batch_size` is the global one, over all ranks. The last batch of an epoch may be short; it is kept unless
-    `drop_last`.
+    `batch_size` is the global one, over all ranks. The last batch of an epoch may be short.
     """
 
     source: Source
@@ -34,7 +33,6 @@ class Batches:
     seed: int | None = None
     rank: int = 0
     world_size: int = 1
-    drop_last: bool = False
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -43,16 +41,10 @@ class Batches:
             raise UserError(f"seed is {self.seed}: expected 0 or more")
         if not 0 <= self.rank < self.world_size:
             raise UserError(f"rank is {self.rank} of {self.world_size}: expected 0 to {self.world_size - 1}")
-        if not len(self):
-            raise UserError(
-                f"batch size is {self.batch_size}, but there are {len(self.source)} images: "
-                "take a smaller batch or keep the last one (drop_last=False)"
-            )
 
     def __len__(self) -> int:
         """The number of steps in an epoch."""
-        whole, rest = divmod(len(self.source), self.batch_size)
-        return whole + (rest > 0 and not self.drop_last)
+        return -(-len(self.source) // self.batch_size)
 
     def size(self, step: int) -> int:
         """How many images batch `step` holds over all ranks."""
@@ -87,17 +79,9 @@ class Batches:
             yield Request(order[here], None if words is None else words[here])
 
 
-def training_batches(
-    data: Data,
-    batch_size: int,
-    *,
-    seed: int,
-    rank: int = 0,
-    world_size: int = 1,
-    drop_last: bool = False,
-) -> Batches:
+def training_batches(data: Data, batch_size: int, *, seed: int, rank: int = 0, world_size: int = 1) -> Batches:
     """The training set in a new order each epoch, augmented."""
-    return Batches(data.train, data.normalise, batch_size, seed, rank, world_size, drop_last)
+    return Batches(data.train, data.normalise, batch_size, seed, rank, world_size)
 
 
 def evaluation_batches(data: Data, batch_size: int, *, rank: int = 0, world_size: int = 1) -> Batches:

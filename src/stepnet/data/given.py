@@ -138,10 +138,7 @@ class GivenImages:
         torch.manual_seed(seed)
         np.random.seed(seed % 2**32)
         random.seed(seed)
-        item = self.dataset[self.places[index]]
-        if not isinstance(item, tuple | list) or len(item) != 2:
-            raise UserError(f"{self._at(index)} is {type(item).__name__}: expected (image, label)")
-        image, label = item
+        image, label = _pair(self.dataset, self.places[index])
         tensor = _tensor(image)
         if tensor is None:
             raise UserError(
@@ -153,14 +150,10 @@ class GivenImages:
                 f"{self._at(index)}: an image of shape {tuple(tensor.shape)} and {tensor.dtype}, the first is "
                 f"{tuple(known.shape)} and {known.dtype}: expected equal ones, by a resize in the data set's transform"
             )
-        return tensor, self._label(index, label)
-
-    def _label(self, index: int, label: object) -> int:
         count = self.names if isinstance(self.names, int) else len(self.names)
-        value = _whole_number(label)
-        if value is None or not 0 <= value < count:
-            raise UserError(f"{self._at(index)}: label {label!r:.40}: expected a whole number from 0 to {count - 1}")
-        return value
+        if not 0 <= label < count:
+            raise UserError(f"{self._at(index)}: label {label}: expected a whole number from 0 to {count - 1}")
+        return tensor, label
 
     def _at(self, index: int) -> str:
         return f"{type(self.dataset).__name__}[{self.places[index]}]"
@@ -184,7 +177,7 @@ def _classes(dataset: Indexable) -> tuple[str, ...] | int:
         labels = tensors[1]
     if labels is None:
         with _generators_kept():
-            labels = [_label_of(dataset, index) for index in range(len(dataset))]
+            labels = [_pair(dataset, place)[1] for place in range(len(dataset))]
     values = np.asarray(labels)
     if values.ndim != 1 or values.dtype.kind not in "iu" or not len(values):
         raise UserError(
@@ -194,22 +187,18 @@ def _classes(dataset: Indexable) -> tuple[str, ...] | int:
     return int(values.max()) + 1
 
 
-def _label_of(dataset: Indexable, index: int) -> int | float:
-    item = dataset[index]
-    label = item[1] if isinstance(item, tuple | list) and len(item) == 2 else None
-    value = _whole_number(label)
-    if value is None:
-        what = f"{type(item).__name__} of label {label!r:.40}"
-        raise UserError(f"{type(dataset).__name__}[{index}]: {what}: expected (image, whole number)")
-    return value
-
-
-def _whole_number(label: object) -> int | None:
+def _pair(dataset: Indexable, place: int) -> tuple[object, int]:
+    """The image and the label at a place."""
     import torch
 
+    item = dataset[place]
+    image, label = item if isinstance(item, tuple | list) and len(item) == 2 else (item, None)
     if isinstance(label, torch.Tensor | np.ndarray) and label.ndim == 0:
         label = label.item()
-    return int(label) if isinstance(label, SupportsIndex) and not isinstance(label, bool | torch.Tensor) else None
+    if not isinstance(label, SupportsIndex) or isinstance(label, bool | torch.Tensor):
+        what = f"{type(item).__name__} of label {label!r:.40}"
+        raise UserError(f"{type(dataset).__name__}[{place}]: {what}: expected (image, whole number)")
+    return image, int(label)
 
 
 def _tensor(image: object) -> torch.Tensor | None:

@@ -11,7 +11,7 @@ from stepnet.arguments import checked
 from stepnet.data.datasets import DATA_SETS, Data, data_root
 from stepnet.data.folders import folder_data
 from stepnet.data.given import Indexable, given_data
-from stepnet.errors import UserError, check_count
+from stepnet.errors import UserError, check_count, unknown
 from stepnet.files import is_folder, printable
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def get_data(
             raise UserError(
                 f"{printable(name)} is no folder: expected a folder of images, or a name of `stepnet data list`"
             )
-        raise _unknown(name)
+        raise UserError(f"{unknown('data', name, DATA_SETS)}; nor is it a folder")
     return folder_data(folder, data_root(root) / "decoded", image_size, val_share)
 
 
@@ -61,11 +61,3 @@ def lasting_name(data: str) -> str:
     """The name under which the data set is found from any folder: that of a folder is its whole path."""
     folder = Path(data).expanduser()
     return str(folder.absolute()) if data not in DATA_SETS and is_folder(folder) else data
-
-
-def _unknown(name: str) -> UserError:
-    try:
-        DATA_SETS[name]
-    except UserError as error:
-        return UserError(f"{error}; nor is it a folder")
-    raise AssertionError("the name is not registered")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import pickletools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,18 +52,11 @@ def _array_under(held: dict[object, object], key: bytes) -> NDArray[Any]:
     raise UserError(f"it holds no array and no list of whole numbers under {key!r}")
 
 
-@dataclass(frozen=True)
-class _Name:
-    """A name of `NAMES`: nothing that can be called."""
-
-    text: str
-
-
 class _Dtype:
     """`numpy.dtype(code, align, copy)` for plain numbers; the state tells the byte order."""
 
     def __init__(self, code: Any) -> None:
-        text = code.decode("ascii") if isinstance(code, bytes) else code
+        text = code if isinstance(code, str) else code.decode("ascii")
         if text not in NUMBERS:
             raise UserError(f"it holds an array of {text!r:.20}")
         self.value = np.dtype(text)
@@ -96,7 +88,7 @@ class _Machine:
     """The stack and the memo of a pickle.
 
     Tuples are lists here. A list is no key of a dict: a tuple that holds another twice, which holds another twice, and
-    so on, takes a hundred bytes, and hashing it takes for ever.
+    so on, takes a hundred bytes, and hashing or printing it takes for ever.
     """
 
     def __init__(self) -> None:
@@ -118,16 +110,16 @@ class _Machine:
         match name:
             case "PROTO" | "FRAME":
                 pass
-            case "INT" | "BININT" | "BININT1" | "BININT2" | "LONG" | "LONG1" | "FLOAT" | "BINFLOAT":
+            case "INT" | "BININT" | "BININT1" | "BININT2" | "LONG" | "LONG1" | "FLOAT" | "BINFLOAT" | "NONE":
                 stack.append(argument)
             case "BINBYTES" | "SHORT_BINBYTES" | "BINBYTES8" | "BYTEARRAY8":
                 stack.append(argument)
-            case "STRING" | "BINSTRING" | "SHORT_BINSTRING":  # the bytes of Python 2
-                stack.append(argument.encode("latin1"))
             case "UNICODE" | "BINUNICODE" | "SHORT_BINUNICODE" | "BINUNICODE8":
                 stack.append(argument)
-            case "NONE" | "NEWTRUE" | "NEWFALSE":
-                stack.append({"NONE": None, "NEWTRUE": True, "NEWFALSE": False}[name])
+            case "STRING" | "BINSTRING" | "SHORT_BINSTRING":  # the bytes of Python 2
+                stack.append(argument.encode("latin1"))
+            case "NEWTRUE" | "NEWFALSE":
+                stack.append(name == "NEWTRUE")
             case "MARK":
                 stack.append(_MARK)
             case "POP":
@@ -141,21 +133,21 @@ class _Machine:
                 stack[-count:] = [stack[-count:]]
             case "APPEND":
                 value = pop()
-                _list(stack[-1]).append(value)
+                stack[-1].append(value)
             case "APPENDS":
                 values = self._to_mark()
-                _list(stack[-1]).extend(values)
+                stack[-1].extend(values)
             case "EMPTY_DICT":
                 stack.append({})
             case "DICT" | "SETITEMS":
                 values = self._to_mark()
                 if name == "DICT":
                     stack.append({})
-                _dict(stack[-1]).update(zip(values[::2], values[1::2], strict=True))
+                stack[-1].update(zip(values[::2], values[1::2], strict=True))
             case "SETITEM":
-                key, value = stack[-2:]
+                *_, target, key, value = stack
                 del stack[-2:]
-                _dict(stack[-1])[key] = value
+                target.update({key: value})
             case "PUT" | "BINPUT" | "LONG_BINPUT":
                 self.memo[int(argument)] = stack[-1]
             case "MEMOIZE":
@@ -166,14 +158,12 @@ class _Machine:
                 stack.append(_name(argument))
             case "STACK_GLOBAL":
                 module, attribute = stack[-2:]
-                stack[-2:] = [_name(f"{module!s:.80} {attribute!s:.80}")]
+                stack[-2:] = [_name(f"{module:.80} {attribute:.80}")]
             case "REDUCE":
                 function, arguments = stack[-2:]
-                stack[-2:] = [self._made(function, _list(arguments))]
+                stack[-2:] = [self._made(function, arguments)]
             case "BUILD":
                 state = pop()
-                if not isinstance(stack[-1], _Array | _Dtype):
-                    raise UserError("it sets the state of something that is no array")
                 stack[-1].fill(state)
             case _:
                 raise UserError(f"it uses the operation {name}, which arrays do not need")
@@ -185,42 +175,30 @@ class _Machine:
         del self.stack[mark:]
         return values
 
-    def _made(self, function: object, arguments: list[Any]) -> object:
-        """What numpy's own function would have made of the arguments."""
-        if not isinstance(function, _Name):
-            raise UserError("it calls something that is no name")
-        kind = function.text.rpartition(" ")[2]
-        if kind == "dtype":
-            return _Dtype(arguments[0])
-        if kind == "_reconstruct":
-            return _Array()
-        if kind == "_frombuffer":
-            array = _Array()
-            array.set(*arguments)
-            return array
-        if kind == "encode":  # (text, "latin1"): how newer pickles of the old protocol write bytes; each text once
-            text, encoding = arguments
-            if not isinstance(text, str) or encoding not in ("latin1", b"latin1"):
-                raise UserError("it encodes text in a way that bytes do not need")
-            if text not in self.encoded:
-                self.encoded[text] = text.encode("latin1")
-            return self.encoded[text]
-        raise UserError(f"it calls {function.text}")
+    def _made(self, function: str, arguments: list[Any]) -> object:
+        """What numpy's own function of that name would have made of the arguments."""
+        match function.rpartition(" ")[2]:
+            case "dtype":
+                return _Dtype(arguments[0])
+            case "_reconstruct":
+                return _Array()
+            case "_frombuffer":
+                array = _Array()
+                array.set(*arguments)
+                return array
+            case "encode":  # (text, "latin1"): how newer pickles of the old protocol write bytes; each text once
+                text, encoding = arguments
+                if encoding not in ("latin1", b"latin1"):
+                    raise UserError("it encodes text in a way that bytes do not need")
+                if text not in self.encoded:
+                    self.encoded[text] = text.encode("latin1")
+                return self.encoded[text]
+            case _:
+                raise UserError(f"it calls {function:.80}")
 
 
-def _name(text: str) -> _Name:
+def _name(text: str) -> str:
+    """A name of `NAMES`: text, and nothing that can be called."""
     if text not in NAMES:
         raise UserError(f"it names {text.replace(' ', '.')}, and only arrays, bytes, str, list and dict are allowed")
-    return _Name(text)
-
-
-def _list(value: object) -> list[Any]:
-    if not isinstance(value, list):
-        raise UserError("it takes for a list what is none")
-    return value
-
-
-def _dict(value: object) -> dict[Any, Any]:
-    if not isinstance(value, dict):
-        raise UserError("it takes for a dict what is none")
-    return value
+    return text

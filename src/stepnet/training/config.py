@@ -16,9 +16,8 @@ import yaml
 from stepnet.data import Data, get_data
 from stepnet.errors import UserError
 from stepnet.files import whole_file
-from stepnet.nets.stage import Memory
 from stepnet.schema import check_fields, read_as, read_yaml
-from stepnet.training.recipes import Recipe, default_recipe, get_recipe, recipe_name
+from stepnet.training.recipes import Recipe, default_recipe, flag, get_recipe, recipe_name
 
 # In the name of a run's folder, where they are not as usual.
 TOLD_APART = ("precision", "freeze_bn", "sync_bn", "image_size", "val_share", "pretrained", "weights", "memory")
@@ -48,31 +47,44 @@ class TrainConfig:
     """Model, data, recipe, seed, and how the machine is used."""
 
     model: str
-    data: str = "digits"  # a name, a folder of images, or what a Dataset given in Python is
-    scheme: str | None = None
+    data: str = flag(
+        "digits (embedded), cifar10, cifar100, imagenet; or a folder with a folder of images for each class", "digits"
+    )
+    scheme: str | None = flag(
+        "march the blocks of each model by this scheme, not by its own; puts it into timm/ and torchvision/ networks",
+        None,
+    )
     model_kwargs: dict[str, Any] = field(
         default_factory=dict, hash=False
     )  # options of the model, as `create_model` takes them
     recipe: Recipe = field(default_factory=Recipe)
-    seed: int = 0
+    seed: int = flag("of initial weights, data order, augmentation, gates", 0)
     start_like: str | None = None  # a label, NAME[:SCHEME][,OPTION=VALUE…]: its initial weights where they agree
     out: str = ""
-    data_root: str | None = None
+    data_root: str | None = flag("the folder of all data sets; $STEPNET_DATA or ~/.cache/stepnet unless given", None)
     imports: tuple[str, ...] = ()  # modules that register models, schemes or data of one's own
-    pretrained: bool = False  # begin with weights that come with the model's library
-    weights: str | None = None  # begin with these: whatever `stepnet.load` opens
-    image_size: int | None = None  # of a folder's images; their own where they are small, else 224
-    val_share: float | None = None  # of a folder without images for validation
-    memory: Memory | None = None  # what a training step keeps for its backward pass; as the model is made unless given
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    pretrained: bool = flag(
+        "begin with the weights that timm, torchvision or stepnet has for the model; its classifier is replaced", False
+    )
+    weights: str | None = flag(
+        "begin with these: a model file, a run, hf-hub:OWNER/NAME; the classifier is replaced where classes differ",
+        None,
+    )
+    image_size: int | None = flag("of the images of a folder; their own size where they are small, else 224", None)
+    val_share: float | None = flag("the share of a folder for validation where it has no val/ or test/: 0.1", None)
+    memory: Literal["stored", "recompute", "reversible", "auto"] | None = flag(
+        "what a training step keeps for its backward pass; less of it takes time. As the model has it unless given",
+        None,
+    )
+    precision: Literal["fp32", "bf16", "fp16"] = flag("bf16 and fp16 by autocast, where the machine can", "fp32")
     compile: bool = False
-    channels_last: bool = True
-    sync_bn: bool = False
-    freeze_bn: bool = False  # train with the running statistics as they are
-    eval_batch_size: int | None = None  # images evaluated at once; the recipe's batch size unless given
-    checkpoint_steps: int = 1000
-    checkpoint_minutes: float = 5.0
-    log: Literal["none", "tensorboard", "wandb"] = "none"
+    channels_last: bool = flag("the memory layout that convolutions like", True)
+    sync_bn: bool = flag("synchronised batch norm over processes (GPUs only)", False)
+    freeze_bn: bool = flag("keep the running statistics as they are and normalise by them", False)
+    eval_batch_size: int | None = flag("images evaluated at once; as many as in one training step unless given", None)
+    checkpoint_steps: int = flag("save at least every so many steps …", 1000)
+    checkpoint_minutes: float = flag("… and every so many minutes", 5.0)
+    log: Literal["none", "tensorboard", "wandb"] = flag("where else the lines of metrics.jsonl go", "none")
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -12,35 +12,36 @@ from stepnet.registry import Registry
 from stepnet.schema import check_fields
 
 
-def _help(text: str, default: Any) -> Any:
-    return field(default=default, metadata={"help": text})
+def flag(help: str, default: Any) -> Any:
+    """A field that is a flag of the command line too."""
+    return field(default=default, metadata={"help": help})
 
 
 @dataclass(frozen=True)
 class Recipe:
     """How a network is trained: SGD with momentum, and a learning rate that is a function of time alone."""
 
-    epochs: int = _help("passes over the training set; milestones move in proportion", 160)
-    batch_size: int = _help("images in one step, over all processes", 128)
-    lr: float = _help("initial (steps) or highest (one_cycle) learning rate", 0.1)
-    schedule: Literal["steps", "one_cycle"] = _help("divide at milestones, or one rise and fall to zero", "steps")
-    milestones: tuple[int, ...] = _help("epochs after which the learning rate is divided by 10", (80, 120))
-    warmup: float = _help("one_cycle: the share of the run in which the learning rate rises", 0.25)
-    momentum: float = _help("of SGD", 0.9)
-    head_lr: float = _help("learning rate of the classifier, as a multiple of lr", 1.0)
-    k_lr: float = _help("learning rate of the coefficients k, as a multiple of lr", 1.0)
-    nesterov: bool = _help("Nesterov's form of momentum", False)
-    weight_decay: float = _help("on all parameters, the coefficients k included unless decay_vectors is off", 1e-4)
-    decay_vectors: bool = _help("weight decay on norms, biases and k too, as the paper's SGD does", True)
-    label_smoothing: float = _help("share of the label spread over all classes", 0.0)
-    stochastic_depth: float | None = _help("survival probability p_L of the last block (section 3)", None)
-    stochastic_mode: Literal["batch", "drop_path"] = _help(
+    epochs: int = flag("passes over the training set; milestones move in proportion", 160)
+    batch_size: int = flag("images in one step, over all processes", 128)
+    lr: float = flag("initial (steps) or highest (one_cycle) learning rate", 0.1)
+    schedule: Literal["steps", "one_cycle"] = flag("divide at milestones, or one rise and fall to zero", "steps")
+    milestones: tuple[int, ...] = flag("epochs after which the learning rate is divided by 10", (80, 120))
+    warmup: float = flag("one_cycle: the share of the run in which the learning rate rises", 0.25)
+    momentum: float = flag("of SGD", 0.9)
+    head_lr: float = flag("learning rate of the classifier, as a multiple of lr", 1.0)
+    k_lr: float = flag("learning rate of the coefficients k, as a multiple of lr", 1.0)
+    nesterov: bool = flag("Nesterov's form of momentum", False)
+    weight_decay: float = flag("on all parameters, the coefficients k included unless decay_vectors is off", 1e-4)
+    decay_vectors: bool = flag("weight decay on norms, biases and k too, as the paper's SGD does", True)
+    label_smoothing: float = flag("share of the label spread over all classes", 0.0)
+    stochastic_depth: float | None = flag("survival probability p_L of the last block (section 3)", None)
+    stochastic_mode: Literal["batch", "drop_path"] = flag(
         "one gate for each block, or for each block and image", "batch"
     )
-    running_cost: Literal["weight_decay", "kinetic"] = _help(
+    running_cost: Literal["weight_decay", "kinetic"] = flag(
         "what is added to the loss (section 3): weight decay, or the kinetic cost in its place", "weight_decay"
     )
-    kinetic: float = _help("weight of the kinetic running cost sum |f(X_n)|^2 dt", 1e-4)
+    kinetic: float = flag("weight of the kinetic running cost sum |f(X_n)|^2 dt", 1e-4)
 
     def __post_init__(self) -> None:
         check_fields(self)
