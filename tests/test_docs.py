@@ -47,6 +47,8 @@ def test_a_page_runs_from_top_to_bottom(page: Path, tmp_path, monkeypatch) -> No
     for block in blocks(page, "python"):
         above = "\n" * block.string[: block.start(2)].count("\n")  # so that a failure names the line of the page
         exec(compile(above + block[2], str(page), "exec"), names)
+    homes = {str(getattr(value, "__module__", None) or getattr(value, "__name__", "")) for value in names.values()}
+    assert any(home.startswith("stepnet") for home in homes)  # what it has run is this library
 
 
 @pytest.mark.parametrize(("arguments", "shown"), TYPED)

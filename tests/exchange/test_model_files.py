@@ -56,8 +56,11 @@ def test_load_state_dict_takes_the_weights_as_they_are(tmp_path, network, run):
     stepnet.save(network, tmp_path / "a.safetensors")
     other = stepnet.create_model("lm_resnet20", in_channels=1, num_classes=3, k_per_channel=True)
     other.load_state_dict(load_file(tmp_path / "a.safetensors"))
+    assert torch.equal(other.eval()(X), network.eval()(X))
     for file in (run.model, run.best):
-        stepnet.create_model("tiny", in_channels=1).load_state_dict(load_file(file))
+        trained = stepnet.create_model("tiny", in_channels=1)
+        trained.load_state_dict(load_file(file))
+        assert torch.equal(trained.eval()(X), stepnet.load(file)(X))
 
 
 def test_a_run_is_loaded_by_its_folder(tmp_path, run):

@@ -1,6 +1,7 @@
 """A bar on a terminal, plain lines now and then elsewhere, and of many processes one speaks."""
 
 import io
+import os
 import sys
 
 import pytest
@@ -95,7 +96,9 @@ def test_a_run_says_what_it_is_at_its_start(tmp_path, capsys, monkeypatch):
 
 def test_a_closed_standard_output_is_nobody_looking(monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
-    Display("tiny").note("reading")
+    display = Display("tiny")
+    display.note("reading")
+    assert display.stream.name == os.devnull and not display.quiet
 
 
 def test_an_output_that_cannot_be_written_does_not_end_the_run(tmp_path):

@@ -55,6 +55,7 @@ def test_a_note_of_other_modules_does_not_count(tmp_path, module):
 def test_what_needs_no_module_is_left_alone(tmp_path, module):
     import_modules_of(str(run_with(tmp_path / "run").folder))
     import_modules_of(str(tmp_path / "no_run"))
+    assert not (tmp_path / "was_run").exists() and module not in sys.modules
 
 
 def test_a_module_that_fails_is_told_in_one_line(tmp_path, module):
