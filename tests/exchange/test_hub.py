@@ -47,9 +47,12 @@ def test_a_name_on_the_hub_is_fetched_and_loaded(tmp_path, network, monkeypatch)
         asked.append((name, file))
         return str(tmp_path / file)
 
+    monkeypatch.setattr(hub, "get_hf_file_metadata", lambda url, token=None: asked.append(url))
     monkeypatch.setattr(hub, "hf_hub_download", fetch)
     assert stepnet.load("hf-hub:me/mine").description.model == "lm_resnet20"
-    assert asked == [("me/mine", "model.safetensors")]
+    asked_first, *asked_then = asked
+    assert asked_first.endswith("/me/mine/resolve/main/model.safetensors")
+    assert asked_then == [("me/mine", "model.safetensors")]
 
 
 def test_an_unknown_name_is_one_line(monkeypatch):
@@ -58,7 +61,8 @@ def test_an_unknown_name_is_one_line(monkeypatch):
     def offline(*args, **options):
         raise LocalEntryNotFoundError("no connection\nand much more")
 
-    monkeypatch.setattr(hub, "hf_hub_download", offline)
+    monkeypatch.setattr(hub, "get_hf_file_metadata", offline)
+    monkeypatch.setattr(hub, "hf_hub_download", lambda *args, **options: pytest.fail("it was asked again and again"))
     with pytest.raises(UserError, match=r"hf-hub:me/mine: cannot be fetched .* no connection\)$") as refused:
         stepnet.load("hf-hub:me/mine")
     assert "\n" not in str(refused.value)

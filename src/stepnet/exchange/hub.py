@@ -17,7 +17,14 @@ from stepnet.extras import import_extra
 
 import_extra("huggingface_hub")  # where it is missing, told by the extra's name
 
-from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download  # noqa: E402
+from huggingface_hub import (  # noqa: E402
+    ModelCard,
+    PyTorchModelHubMixin,
+    get_hf_file_metadata,
+    hf_hub_download,
+    hf_hub_url,
+    try_to_load_from_cache,
+)
 from huggingface_hub.utils import logging  # noqa: E402
 
 QUIET = 40  # logging.ERROR: the hub's library tells of every retry
@@ -49,7 +56,11 @@ def download(name: str, **options: Any) -> Path:
     """The model file of a repository, from the cache if it is there."""
     before = logging.get_verbosity()
     logging.set_verbosity(QUIET)
+    place = {key: options.get(key) for key in ("cache_dir", "revision")}
     try:
+        if not options.get("local_files_only") and not isinstance(try_to_load_from_cache(name, MODEL, **place), str):
+            # Asked once: the download asks again and again, for half a minute, where there is no connection.
+            get_hf_file_metadata(hf_hub_url(name, MODEL, revision=place["revision"]), token=options.get("token"))
         return Path(hf_hub_download(name, MODEL, **options))
     except Exception as error:  # no connection, no such name, no permission: each has its own class
         raise UserError(
