@@ -4,6 +4,7 @@ from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
 
 from stepnet.report.figures import Picture
 from stepnet.report.inside import draw_inside, headroom
+from stepnet.report.strokes import Pen
 from stepnet.report.wiring import Anatomy, wiring
 from stepnet.schemes import get_scheme
 from stepnet.schemes.plan import plan
@@ -12,7 +13,7 @@ from stepnet.schemes.plan import plan
 def drawn(scheme: str, block: Anatomy):
     axes = Picture().subplots()
     found = wiring(plan(get_scheme(scheme), 1).steps[0], 0, block=block)
-    draw_inside(axes, found, 0, {0: (0.0, 0.0)}, (9.0, 0.0))
+    draw_inside(Pen(axes), found, 0, {0: (0.0, 0.0)}, (9.0, 0.0))
     kinds = {kind: sum(isinstance(p, kind) for p in axes.patches) for kind in (FancyBboxPatch, Circle, FancyArrowPatch)}
     return kinds[FancyBboxPatch], kinds[Circle], kinds[FancyArrowPatch], [text.get_text() for text in axes.texts]
 

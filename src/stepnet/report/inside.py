@@ -4,22 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from matplotlib.axes import Axes
-
 from stepnet.report.figures import QUIET
 from stepnet.report.sketch import weight_text
-from stepnet.report.strokes import (
-    BOX,
-    JOIN,
-    RADIUS,
-    Place,
-    draw_arc,
-    draw_arrow,
-    draw_box,
-    draw_elbow,
-    draw_join,
-    draw_label,
-)
+from stepnet.report.strokes import BOX, JOIN, RADIUS, Pen, Place
 from stepnet.report.wiring import Box, Source, Sum, Wiring
 
 FIRST, COLUMN, LIFT = 1.2, 1.85, 0.92  # from u_n to the first box; from level to level; from row to row
@@ -33,92 +20,90 @@ def headroom(wiring: Wiring) -> float:
     return (1.25 if carried else 0.75) * (wiring.rows - 1)
 
 
-def draw_inside(axes: Axes, wiring: Wiring, n: int, states: Mapping[int, Place], end: Place) -> None:
+def draw_inside(pen: Pen, wiring: Wiring, n: int, states: Mapping[int, Place], end: Place) -> None:
     """Between `u_n` and `u_{n+1}`, which stands at `end`; `states` are the places of what the step reads."""
-    start = states[n]
-    places = [(start[0] + _column(box), start[1] + LIFT * box.row) for box in wiring.boxes]
-    joins: dict[tuple[tuple[Source, object], ...], Place] = {}
-    for box, at in zip(wiring.boxes, places, strict=True):
-        entrance = (at[0] - BOX[0] / 2, at[1])
-        if list(box.argument.values()) == [1]:
-            (source,) = box.argument
-            _connect(axes, wiring, places, states, source, entrance, box)
+    _Inside(pen, wiring, n, states).draw(end)
+
+
+class _Inside:
+    """Where the parts of a step stand."""
+
+    def __init__(self, pen: Pen, wiring: Wiring, n: int, states: Mapping[int, Place]) -> None:
+        self.pen, self.wiring, self.n, self.states = pen, wiring, n, states
+        self.start = states[n]
+        self.places = [(self.start[0] + _column(box), self.start[1] + LIFT * box.row) for box in wiring.boxes]
+
+    def draw(self, end: Place) -> None:
+        """The boxes, what each reads, and what leads from them to the new state."""
+        joins: dict[tuple[tuple[Source, object], ...], Place] = {}
+        for box, at in zip(self.wiring.boxes, self.places, strict=True):
+            entrance = (at[0] - BOX[0] / 2, at[1])
+            if list(box.argument.values()) == [1]:
+                (source,) = box.argument
+                self._connect(source, entrance, box)
+            else:
+                key = tuple(box.argument.items())
+                if key not in joins:
+                    across = self.start[0] + FIRST + COLUMN * (box.level - 1.5)
+                    joins[key] = (across, _lowest(self.wiring, box.argument, self.start[1]))
+                    self._draw_sum(box, joins[key])
+                self._draw_way(joins[key], JOIN, entrance)
+            self.pen.box(at, box.label)
+        for number in range(len(self.places)):
+            if number in self.wiring.result:
+                self._draw_result(number, end)
+
+    def _draw_sum(self, reader: Box, at: Place) -> None:
+        """The join of what a box reads, with the weights beside the edges."""
+        self.pen.join(at)
+        for source, weight in reader.argument.items():
+            self._connect(source, (at[0] - JOIN, at[1]), reader)
+            free = isinstance(source, int) and _is_free(self.wiring, source, reader.level)
+            level = free and self.places[source][1] == at[1]  # type: ignore[index]
+            beside = (at[0] - 0.3, at[1] + 0.2) if level else (at[0] - 0.24, at[1] + 0.46)
+            self.pen.label(beside, weight_text(weight, self.n, None), QUIET)
+
+    def _connect(self, source: Source, end: Place, reader: Box) -> None:
+        """An edge to what a box reads: level where nothing stands between, else over it."""
+        over = (end[0] + JOIN, end[1] + JOIN)  # the top of a join
+        at = self.places[source] if isinstance(source, int) else self.states[source[1]]
+        if isinstance(source, int):
+            if not _is_free(self.wiring, source, reader.level):
+                self.pen.arc((at[0], at[1] + BOX[1] / 2), over, 0.55)
+            elif at[1] > end[1]:
+                self.pen.elbow((at[0] + BOX[0] / 2, at[1]), over)
+            else:
+                self._draw_way(at, BOX[0] / 2, end)
+        elif source[1] < 0 and end[1] == at[1]:  # the input, before it is projected: round u_0
+            self.pen.arc((at[0], at[1] - RADIUS), (end[0] + BOX[0] / 2, end[1] - BOX[1] / 2), -0.75)
+        elif reader.level == 1:
+            self._draw_way(at, RADIUS, end)
         else:
-            key = tuple(box.argument.items())
-            if key not in joins:
-                joins[key] = (start[0] + FIRST + COLUMN * (box.level - 1.5), _lowest(wiring, box.argument, start[1]))
-                _draw_sum(axes, wiring, places, states, box, joins[key], n)
-            _draw_way(axes, joins[key], JOIN, entrance)
-        draw_box(axes, at, box.label)
-    for number, at in enumerate(places):
-        if number in wiring.result:
-            _draw_result(axes, wiring, number, at, end, weight_text(wiring.result[number], n, None))
+            self.pen.arc((at[0] + 0.12, at[1] + RADIUS - 0.02), over, 0.62)
 
-
-def _draw_sum(
-    axes: Axes, wiring: Wiring, places: list[Place], states: Mapping[int, Place], reader: Box, at: Place, n: int
-) -> None:
-    """The join of what a box reads, with the weights beside the edges."""
-    draw_join(axes, at)
-    for source, weight in reader.argument.items():
-        _connect(axes, wiring, places, states, source, (at[0] - JOIN, at[1]), reader)
-        level = isinstance(source, int) and places[source][1] == at[1] and _is_free(wiring, source, reader.level)
-        beside = (at[0] - 0.3, at[1] + 0.2) if level else (at[0] - 0.24, at[1] + 0.46)
-        draw_label(axes, beside, weight_text(weight, n, None), QUIET)
-
-
-def _connect(
-    axes: Axes,
-    wiring: Wiring,
-    places: list[Place],
-    states: Mapping[int, Place],
-    source: Source,
-    end: Place,
-    reader: Box,
-) -> None:
-    """An edge to what a box reads: level where nothing stands between, else over it."""
-    over = (end[0] + JOIN, end[1] + JOIN)  # the top of a join
-    if isinstance(source, int):
-        at = places[source]
-        if not _is_free(wiring, source, reader.level):
-            draw_arc(axes, (at[0], at[1] + BOX[1] / 2), over, 0.55)
-        elif at[1] > end[1]:
-            draw_elbow(axes, (at[0] + BOX[0] / 2, at[1]), over)
+    def _draw_way(self, start: Place, radius: float, end: Place) -> None:
+        """To the right from what is so wide, or to a higher row from its top."""
+        if end[1] > start[1]:
+            self.pen.elbow((start[0] + 0.3 * radius, start[1] + 0.95 * radius), end)
         else:
-            _draw_way(axes, at, BOX[0] / 2, end)
-    elif source[1] < 0 and end[1] == states[source[1]][1]:  # the input, before it is projected: round u_0
-        at = states[source[1]]
-        draw_arc(axes, (at[0], at[1] - RADIUS), (end[0] + BOX[0] / 2, end[1] - BOX[1] / 2), -0.75)
-    elif reader.level == 1:
-        _draw_way(axes, states[source[1]], RADIUS, end)
-    else:
-        at = states[source[1]]
-        draw_arc(axes, (at[0] + 0.12, at[1] + RADIUS - 0.02), over, 0.62)
+            self.pen.arrow((start[0] + radius, start[1]), end)
 
-
-def _draw_way(axes: Axes, start: Place, radius: float, end: Place) -> None:
-    """To the right from what is so wide, or to a higher row from its top."""
-    if end[1] > start[1]:
-        draw_elbow(axes, (start[0] + 0.3 * radius, start[1] + 0.95 * radius), end)
-    else:
-        draw_arrow(axes, (start[0] + radius, start[1]), end)
-
-
-def _draw_result(axes: Axes, wiring: Wiring, number: int, at: Place, end: Place, text: str) -> None:
-    """An edge to the new state: level where nothing stands between, else under it."""
-    box = wiring.boxes[number]
-    if _is_free(wiring, number, wiring.levels + 1):
+    def _draw_result(self, number: int, end: Place) -> None:
+        """An edge to the new state: level where nothing stands between, else under it."""
+        box, at = self.wiring.boxes[number], self.places[number]
+        text = weight_text(self.wiring.result[number], self.n, None)
+        if not _is_free(self.wiring, number, self.wiring.levels + 1):
+            depth = 0.55 + 0.12 * (self.wiring.levels - box.level)
+            self.pen.arc((at[0] + 0.1, at[1] - BOX[1] / 2), (end[0] - 0.12, end[1] - RADIUS + 0.02), -depth)
+            self.pen.label((at[0] - 0.18, at[1] - BOX[1] / 2 - 0.2), text, QUIET)
+            return
         start = (at[0] + BOX[0] / 2, at[1])
         if box.row == 0:
-            draw_arrow(axes, start, (end[0] - RADIUS, end[1]))
-            draw_label(axes, (start[0] + 0.22, start[1] + 0.2), text, QUIET)
+            self.pen.arrow(start, (end[0] - RADIUS, end[1]))
+            self.pen.label((start[0] + 0.22, start[1] + 0.2), text, QUIET)
         else:
-            draw_elbow(axes, start, (end[0] - 0.3 * RADIUS * (box.row - 1), end[1] + 0.97 * RADIUS))
-            draw_label(axes, (at[0], at[1] + BOX[1] / 2 + 0.18), text, QUIET)
-    else:
-        depth = 0.55 + 0.12 * (wiring.levels - box.level)
-        draw_arc(axes, (at[0] + 0.1, at[1] - BOX[1] / 2), (end[0] - 0.12, end[1] - RADIUS + 0.02), -depth)
-        draw_label(axes, (at[0] - 0.18, at[1] - BOX[1] / 2 - 0.2), text, QUIET)
+            self.pen.elbow(start, (end[0] - 0.3 * RADIUS * (box.row - 1), end[1] + 0.97 * RADIUS))
+            self.pen.label((at[0], at[1] + BOX[1] / 2 + 0.18), text, QUIET)
 
 
 def _column(box: Box) -> float:

@@ -18,18 +18,7 @@ from stepnet.arguments import checked
 from stepnet.report.figures import ACCENT, QUIET, Picture, write_figure
 from stepnet.report.inside import COLUMN, draw_inside, headroom
 from stepnet.report.sketch import NetworkSketch, SketchedStep, StageSketch, sketch, weight_text
-from stepnet.report.strokes import (
-    BOX,
-    JOIN,
-    RADIUS,
-    draw_arc,
-    draw_arrow,
-    draw_box,
-    draw_join,
-    draw_label,
-    draw_state,
-    draw_text,
-)
+from stepnet.report.strokes import BOX, JOIN, RADIUS, Pen
 
 SPACING = 2.4  # from state to state
 SHOWN = 7  # so many steps of a stage are drawn in full; of a longer one, three at each end
@@ -72,13 +61,14 @@ def picture_of(network: NetworkSketch, most_rows: int = ROWS) -> Picture:
     axes.set(xlim=(-MARGIN, columns + 0.6), ylim=(-height, 0))
     axes.set_aspect("equal")
     axes.axis("off")
-    draw_text(axes, (0.3 - MARGIN, -0.55), network.title, size=13, ha="left", weight="bold")
+    pen = Pen(axes)
+    pen.text((0.3 - MARGIN, -0.55), network.title, size=13, ha="left", weight="bold")
     for n, row_height in zip(rows, heights, strict=True):
         if n is None:
             hidden = len(network.stages) - len(rows) + 1
-            draw_text(axes, (0.3 - MARGIN, top - row_height / 2), f"… {hidden} more stages …", QUIET, 9, ha="left")
+            pen.text((0.3 - MARGIN, top - row_height / 2), f"… {hidden} more stages …", QUIET, 9, ha="left")
         else:
-            _draw_stage(axes, n + 1, network.stages[n], top)
+            _draw_stage(pen, n + 1, network.stages[n], top)
         top -= row_height
     return picture
 
@@ -88,25 +78,25 @@ def draw_stage(axes: Axes, stage: StageSketch) -> None:
     axes.set(xlim=(-0.6, _Row(stage, 0.0).width + 0.6), ylim=(-_height(stage), 0))
     axes.set_aspect("equal")
     axes.axis("off")
-    row = _Row(stage, -_above(stage))
-    _draw_pair(axes, row) if stage.pair else _draw_line(axes, row)
+    _draw_steps(Pen(axes), _Row(stage, -_above(stage)))
 
 
-def _draw_stage(axes: Axes, number: int, stage: StageSketch, top: float) -> None:
+def _draw_stage(pen: Pen, number: int, stage: StageSketch, top: float) -> None:
     row = _Row(stage, top - _above(stage))
-    draw_text(axes, (0.3 - MARGIN, row.y + 0.5), stage.heading or f"stage {number}", size=10, ha="left", weight="bold")
-    draw_text(axes, (0.3 - MARGIN, row.y + 0.25), "\n".join(_caption(stage)), QUIET, 7.5, ha="left", va="top")
+    pen.text((0.3 - MARGIN, row.y + 0.5), stage.heading or f"stage {number}", size=10, ha="left", weight="bold")
+    pen.text((0.3 - MARGIN, row.y + 0.25), "\n".join(_caption(stage)), QUIET, 7.5, ha="left", va="top")
     if row.gap is not None:
         for rail in (row.y + RAIL, row.y - RAIL) if stage.pair else (row.y,):
-            draw_arrow(axes, (row.gap - SPACING + RADIUS, rail), (row.gap - 0.45, rail), dashed=True)
-            draw_text(axes, (row.gap, rail), r"$\cdots$", QUIET, 13)
-            draw_arrow(axes, (row.gap + 0.45, rail), (row.gap + SPACING - RADIUS, rail), dashed=True)
+            pen.arrow((row.gap - SPACING + RADIUS, rail), (row.gap - 0.45, rail), dashed=True)
+            pen.text((row.gap, rail), r"$\cdots$", QUIET, 13)
+            pen.arrow((row.gap + 0.45, rail), (row.gap + SPACING - RADIUS, rail), dashed=True)
         more = f"{len(stage.steps) - len(row.steps)} more"
-        draw_text(axes, (row.gap, row.y + (0 if stage.pair else 0.5)), more, QUIET, 7.5)
-    if stage.pair:
-        _draw_pair(axes, row)
-    else:
-        _draw_line(axes, row)
+        pen.text((row.gap, row.y + (0 if stage.pair else 0.5)), more, QUIET, 7.5)
+    _draw_steps(pen, row)
+
+
+def _draw_steps(pen: Pen, row: _Row) -> None:
+    _draw_pair(pen, row) if row.stage.pair else _draw_line(pen, row)
 
 
 class _Row:
@@ -145,92 +135,92 @@ class _Row:
         return self.x[n] + 0.5 * SPACING
 
 
-def _draw_line(axes: Axes, row: _Row) -> None:
+def _draw_line(pen: Pen, row: _Row) -> None:
     stage, y = row.stage, row.y
     for n in row.steps:
         step = stage.steps[n]
         start, end = (row.x[n], y), (row.x[n + 1], y)
         if step.wiring.simple:
-            _draw_block(axes, row, n)
+            _draw_block(pen, row, n)
         else:
-            draw_inside(axes, step.wiring, n, {place: (row.at(place), y) for place in _places(step, n)}, end)
+            draw_inside(pen, step.wiring, n, {place: (row.at(place), y) for place in _places(step, n)}, end)
         for lag, weight in step.slopes:
             source = row.box(n - lag) if n - lag in row.steps else row.at(n - lag)
             depth = 0.85 + 0.35 * (lag - 1)
-            draw_arc(axes, (source, y - BOX[1] / 2), (end[0] - 0.1, y - RADIUS), -depth, ACCENT)
+            pen.arc((source, y - BOX[1] / 2), (end[0] - 0.1, y - RADIUS), -depth, ACCENT)
             middle = (0.5 * (source + end[0]), y - BOX[1] / 2 - 0.75 * depth)
-            draw_label(axes, middle, weight_text(weight, n, None))
+            pen.label(middle, weight_text(weight, n, None))
         for lag, weight in step.states:
             text = weight_text(weight, n, step.k)
             if lag == 0:
                 height = 0.75 + headroom(step.wiring)
-                draw_arc(axes, (start[0], y + RADIUS), (end[0], y + RADIUS), height)
+                pen.arc((start[0], y + RADIUS), (end[0], y + RADIUS), height)
                 at = (0.5 * (start[0] + end[0]), y + RADIUS + 0.75 * height + 0.2)
-                draw_text(axes, at, text, QUIET, 7.5)
+                pen.text(at, text, QUIET, 7.5)
             else:
                 source = row.at(n - lag)
-                draw_arc(axes, (source + 0.08, y - RADIUS), (end[0] - 0.08, y - RADIUS), -1.05, ACCENT)
-                draw_label(axes, (0.5 * (source + end[0]), y - RADIUS - 0.79), text)
+                pen.arc((source + 0.08, y - RADIUS), (end[0] - 0.08, y - RADIUS), -1.05, ACCENT)
+                pen.label((0.5 * (source + end[0]), y - RADIUS - 0.79), text)
     for node, x in row.x.items():
         name = {-1: "$x$", -2: "$x_{-}$"}[node] if node < 0 else f"$u_{{{node}}}$"
-        draw_state(axes, (x, y), name, quiet=node < 0)
+        pen.state((x, y), name, quiet=node < 0)
     if stage.transition:
-        draw_arrow(axes, (row.x[-1] + RADIUS, y), (row.x[0] - RADIUS, y), dashed=True)
-        draw_text(axes, (0.5 * (row.x[-1] + row.x[0]), y + 0.22), "project", QUIET, 7.5)
+        pen.arrow((row.x[-1] + RADIUS, y), (row.x[0] - RADIUS, y), dashed=True)
+        pen.text((0.5 * (row.x[-1] + row.x[0]), y + 0.22), "project", QUIET, 7.5)
 
 
-def _draw_block(axes: Axes, row: _Row, n: int) -> None:
+def _draw_block(pen: Pen, row: _Row, n: int) -> None:
     """One evaluation of `f` at `u_n`; that of a transition reads the unprojected input."""
     step, y, box = row.stage.steps[n], row.y, row.box(n)
     if row.stage.transition and n == 0:
-        draw_arc(axes, (row.x[-1], y - RADIUS), (box, y - BOX[1] / 2), -0.75)
+        pen.arc((row.x[-1], y - RADIUS), (box, y - BOX[1] / 2), -0.75)
     else:
-        draw_arrow(axes, (row.x[n] + RADIUS, y), (box - BOX[0] / 2, y))
-    draw_arrow(axes, (box + BOX[0] / 2, y), (row.x[n + 1] - RADIUS, y))
-    draw_box(axes, (box, y), step.wiring.boxes[0].label)
-    draw_text(axes, (box, y + BOX[1] / 2 + 0.18), weight_text(step.wiring.result[0], n, None), QUIET, 7.5)
+        pen.arrow((row.x[n] + RADIUS, y), (box - BOX[0] / 2, y))
+    pen.arrow((box + BOX[0] / 2, y), (row.x[n + 1] - RADIUS, y))
+    pen.box((box, y), step.wiring.boxes[0].label)
+    pen.text((box, y + BOX[1] / 2 + 0.18), weight_text(step.wiring.result[0], n, None), QUIET, 7.5)
 
 
-def _draw_pair(axes: Axes, row: _Row) -> None:
+def _draw_pair(pen: Pen, row: _Row) -> None:
     high, low = row.y + RAIL, row.y - RAIL
     for n in row.steps:
         start, end = row.x[n], row.x[n + 1]
         for rail in (high, low):
-            draw_arrow(axes, (start + RADIUS, rail), (end - RADIUS, rail))
+            pen.arrow((start + RADIUS, rail), (end - RADIUS, rail))
         box = (start + 0.46 * SPACING, row.y)
         reads = (row.x[-1] if row.stage.transition and n == 0 else start, low)
-        draw_arrow(axes, reads, box, shrink=(RADIUS, 0.46))
-        draw_arrow(axes, box, (end, high), shrink=(0.46, RADIUS))
-        draw_box(axes, box, f"$f_{{{n}}}$")
+        pen.arrow(reads, box, shrink=(RADIUS, 0.46))
+        pen.arrow(box, (end, high), shrink=(0.46, RADIUS))
+        pen.box(box, f"$f_{{{n}}}$")
         step = row.stage.steps[n]
         if step.g_reads == "new":
-            draw_arrow(axes, (end, high - RADIUS), (end, row.y + BOX[1] / 2))
+            pen.arrow((end, high - RADIUS), (end, row.y + BOX[1] / 2))
         elif step.g_reads == "old":  # both read the old pair
-            draw_arrow(axes, (start, high), (end, row.y), shrink=(RADIUS, 0.46))
+            pen.arrow((start, high), (end, row.y), shrink=(RADIUS, 0.46))
         else:
             join = (end - 0.45, row.y + 0.47)
-            draw_arrow(axes, (start, high), join, shrink=(RADIUS, JOIN))
-            draw_arrow(axes, (box[0] + BOX[0] / 2, row.y + 0.1), join, shrink=(0, JOIN))
-            draw_arrow(axes, join, (end - 0.2, row.y + BOX[1] / 2), shrink=(JOIN, 0))
-            draw_join(axes, join)
+            pen.arrow((start, high), join, shrink=(RADIUS, JOIN))
+            pen.arrow((box[0] + BOX[0] / 2, row.y + 0.1), join, shrink=(0, JOIN))
+            pen.arrow(join, (end - 0.2, row.y + BOX[1] / 2), shrink=(JOIN, 0))
+            pen.join(join)
         for lag, weight in step.states:
             text = weight_text(weight, n, step.k)
             for rail, side in ((high, 1), (low, -1)):
                 if lag == 0:
-                    draw_text(axes, (0.5 * (start + end), rail + 0.18 * side), text, QUIET, 7.5)
+                    pen.text((0.5 * (start + end), rail + 0.18 * side), text, QUIET, 7.5)
                 else:
                     source, foot = row.at(n - lag), rail + side * RADIUS
-                    draw_arc(axes, (source + 0.08, foot), (end - 0.08, foot), 1.05 * side, ACCENT)
-                    draw_label(axes, (0.5 * (source + end), foot + 0.79 * side), text)
-        draw_arrow(axes, (end, row.y - BOX[1] / 2), (end, low + RADIUS))
-        draw_box(axes, (end, row.y), f"$g_{{{n}}}$")
+                    pen.arc((source + 0.08, foot), (end - 0.08, foot), 1.05 * side, ACCENT)
+                    pen.label((0.5 * (source + end), foot + 0.79 * side), text)
+        pen.arrow((end, row.y - BOX[1] / 2), (end, low + RADIUS))
+        pen.box((end, row.y), f"$g_{{{n}}}$")
     for node, x in row.x.items():
         for rail, letter in ((high, "X"), (low, "Y")):
-            draw_state(axes, (x, rail), f"${letter.lower()}$" if node < 0 else f"${letter}_{{{node}}}$", quiet=node < 0)
+            pen.state((x, rail), f"${letter.lower()}$" if node < 0 else f"${letter}_{{{node}}}$", quiet=node < 0)
             if node == -1:
-                draw_arrow(axes, (x + RADIUS, rail), (row.x[0] - RADIUS, rail), dashed=True)
+                pen.arrow((x + RADIUS, rail), (row.x[0] - RADIUS, rail), dashed=True)
                 at = (x + 0.5 * SPACING, rail + (0.22 if rail == high else -0.22))
-                draw_text(axes, at, "project", QUIET, 7.5)
+                pen.text(at, "project", QUIET, 7.5)
 
 
 def _places(step: SketchedStep, n: int) -> set[int]:
