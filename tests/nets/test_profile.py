@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from stepnet import create_model
-from stepnet.nets.profile import BATCH, profile, profile_by_name, saved_bytes
+from stepnet.nets.profile import BATCH, on_meta, profile, saved_bytes
 
 
 @pytest.mark.parametrize("name", ["resnet20", "lm_resnet20", "revnet38"])
@@ -14,7 +14,7 @@ def test_multiply_adds_are_those_of_torchs_counter(name: str) -> None:
     model = create_model(name).train()
     with FlopCounterMode(display=False) as counter:
         model(torch.randn(2, 3, 32, 32))
-    assert profile_by_name(name).multiply_adds == counter.get_total_flops() // 2 // 2
+    assert profile(on_meta(name)).multiply_adds == counter.get_total_flops() // 2 // 2
 
 
 @pytest.mark.parametrize("name", ["resnet20", "lm_resnet20", "revnet38"])
@@ -45,5 +45,5 @@ def test_lm_costs_no_memory_beyond_resnet_but_the_projected_past() -> None:
     # The projected input of the second and of the third stage: 32 x 16 x 16 and 64 x 8 x 8 floats, at any depth.
     past = 4 * (32 * 16 * 16 + 64 * 8 * 8)
     for depth in (20, 56):
-        resnet, lm = (profile_by_name(f"{family}_resnet{depth}") for family in ("preact", "lm"))
+        resnet, lm = (profile(on_meta(f"{family}_resnet{depth}")) for family in ("preact", "lm"))
         assert 0 <= lm.activation_bytes - resnet.activation_bytes - past <= lm.parameters // BATCH

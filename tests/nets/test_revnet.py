@@ -8,7 +8,7 @@ import torch
 from stepnet import create_model, get_scheme
 from stepnet.errors import UserError
 from stepnet.nets.blocks import basic
-from stepnet.nets.profile import profile_by_name, saved_bytes
+from stepnet.nets.profile import on_meta, profile, saved_bytes
 from stepnet.nets.residual import Backbone
 from stepnet.nets.revnet import RevNet, revnet
 from stepnet.nets.stage import right_hand_side
@@ -82,7 +82,7 @@ def test_training_gradients_are_those_of_stored_activations() -> None:
 
 
 def test_depth_costs_no_activation_memory() -> None:
-    shallow, deep = profile_by_name("revnet56"), profile_by_name("revnet104")
+    shallow, deep = profile(on_meta("revnet56")), profile(on_meta("revnet104"))
     assert deep.activation_bytes == shallow.activation_bytes
     assert deep.multiply_adds > 1.5 * shallow.multiply_adds
     images = torch.randn(2, 3, 16, 16)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
 
-from stepnet import create_model
-from stepnet.exchange.model_description import TrainingRecord, describe_network
+from stepnet import create_model, list_models
+from stepnet.exchange.model_description import Preprocessing, TrainingRecord, describe_network
 from stepnet.exchange.model_files import write_model
 from stepnet.training.config import TrainConfig
 from stepnet.training.recipes import Recipe
@@ -56,9 +58,22 @@ def write_run(tmp_path: Path) -> Callable[..., Path]:
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         environment = {**environment_here(), "command": f"stepnet train {model} --seed {seed}"}
         (folder / "environment.yaml").write_text(yaml.safe_dump(environment))
+        if errors and model in list_models():
+            (folder / "model.safetensors").write_bytes(weights_for_digits(model))
         return folder
 
     return write
+
+
+@cache
+def weights_for_digits(name: str) -> bytes:
+    """The model file of a run on digits."""
+    network = create_model(name, num_classes=10, in_channels=1)
+    images = Preprocessing(channels=1, image_size=8, resize=8, mean=(0.0,), std=(1.0,))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.safetensors"
+        write_model(path, network.state_dict(), describe_network(network, preprocessing=images))
+        return path.read_bytes()
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from stepnet.report.charts import (
     curves_words,
     printed_points,
     section_data,
-    stable_interval,
 )
 from stepnet.report.histories import by_data, read_histories
 
@@ -65,8 +64,3 @@ def test_compression_has_ours_and_the_papers_points(write_run) -> None:
     assert len(printed_points("cifar10")) == 9
     assert printed_points("cifar10")[5]["label"] == "LM-ResNet 20, pre-act"
     assert printed_points("imagenet")[0]["parameters"] == pytest.approx(25.56e6, rel=1e-3)  # counted: table 3 has none
-
-
-def test_the_stable_band_is_computed() -> None:
-    assert stable_interval("lm") == (-1.0, 1.0)
-    assert stable_interval("euler") is None

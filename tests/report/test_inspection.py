@@ -2,8 +2,8 @@
 
 import pytest
 
-from stepnet.report.dynamics import effective_steps
-from stepnet.report.inspection import step_rows, step_spectra, unstable_steps, write_pictures
+from stepnet.report.dynamics import effective_steps, spectra
+from stepnet.report.inspection import step_rows, unstable_steps, write_pictures
 from stepnet.report.specimens import specimen
 
 
@@ -13,7 +13,7 @@ def shown(write_model_of_digits):
 
 
 def test_a_row_for_each_step(shown) -> None:
-    found = step_spectra(shown)
+    found = spectra(shown.network, shown.images[:1])
     rows = {row[0]: row[1:] for row in step_rows(shown, found)}
     assert list(rows)[:3] == ["stages.0.blocks.0", "stages.0.blocks.1", "stages.1.transition"]
     ratios = [f"{value:.3f}" for stage in effective_steps(shown.network, shown.images) for value in stage]
@@ -32,6 +32,6 @@ def test_every_k_outside_its_interval_is_told(write_model_of_digits) -> None:
 
 def test_the_pictures_are_written(shown, tmp_path) -> None:
     shown = specimen(str(tmp_path / "tiny--0.3"), count=100)
-    paths = write_pictures(shown, step_spectra(shown), tmp_path / "figures")
+    paths = write_pictures(shown, spectra(shown.network, shown.images[:1]), tmp_path / "figures")
     assert {path.name for path in paths} == {"network.svg", "trajectory.svg", "spectrum.svg", "k.svg"}
     assert all(path.read_text().startswith("<?xml") for path in paths)

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from stepnet.errors import UserError
+from stepnet.report.histories import RunHistory
 from stepnet.report.page import report_page, write_report
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -33,6 +34,17 @@ def test_the_page_is_whole_and_names_everything(write_run, tmp_path) -> None:
     assert cells[8] == "-1.00 ± 2.48 (3 pairs)"  # t(0.975, 2) / sqrt(3)
     for text in ("stepnet train lm_resnet20 --seed 1", "recipe.batch_size", "x86_64"):
         assert text in page
+
+
+def test_options_inside_options_keep_their_whole_name(write_run) -> None:
+    depth = {"survival": 0.8, "mode": "batch"}
+    page = report_page([RunHistory.read(write_run(model_kwargs={"stochastic_depth": depth}))])
+    assert "model_kwargs.stochastic_depth.survival" in page
+
+
+def test_parameters_need_no_data_set(write_run, tmp_path) -> None:
+    page = report_page([RunHistory.read(write_run(data="cifar10", data_root=str(tmp_path / "nothing")))])
+    assert "269,440" in page  # the file of the run says it
 
 
 def test_runs_that_are_cut_off_or_broken_are_told(write_run) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
@@ -54,7 +54,8 @@ class Inspect:
 
     def _tell_dynamics(self) -> None:
         from stepnet.commands.columns import RIGHT, print_table
-        from stepnet.report.inspection import HEADINGS, step_rows, step_spectra, unstable_steps, write_pictures
+        from stepnet.report.dynamics import spectra
+        from stepnet.report.inspection import HEADINGS, step_rows, unstable_steps, write_pictures
         from stepnet.report.specimens import specimen
 
         try:
@@ -64,7 +65,7 @@ class Inspect:
             if self.figures is not None:
                 raise
             return
-        found = step_spectra(shown)
+        found = spectra(shown.network, shown.images[:1])
         right = [heading if heading in ("step", "") else RIGHT + heading for heading in HEADINGS]
         print()
         print_table(right, step_rows(shown, found), f"each step on {len(shown.images)} test images")
@@ -75,29 +76,16 @@ class Inspect:
                 print(f"wrote {path}")
 
     def _sketch(self) -> NetworkSketch:
-        import torch
-
-        from stepnet.conversion import convert, describe, load_foreign
+        from stepnet.conversion import describe
         from stepnet.conversion.foreign import is_foreign
-        from stepnet.nets import create_model
         from stepnet.report.sketch import sketch
-        from stepnet.report.specimens import is_trained
+        from stepnet.report.specimens import is_trained, open_network
+        from stepnet.training.imports import import_modules_of
 
-        if is_trained(self.model):
-            from stepnet.exchange.model_files import description_of, load
-            from stepnet.training.imports import import_modules_of
-
-            if self.scheme is not None:
-                raise UserError(f"{self.model} is trained, and has its scheme: leave out --scheme {self.scheme}")
+        trained = is_trained(self.model)
+        if trained:
             import_modules_of(self.model, self.imports)
-            network = load(self.model)
-            return sketch(network, f"{description_of(network).model} ({self.model})")
-        torch.manual_seed(0)  # a new network's k are drawn at random
-        if is_foreign(self.model):
-            scheme = self.scheme or "lm"
-            converted = convert(load_foreign(self.model), scheme, inplace=True)
-            print(f"{describe(converted)}\n")
-            return sketch(converted, f"{self.model}, {scheme}")
-        options: dict[str, Any] = {} if self.scheme is None else {"scheme": self.scheme}
-        title = self.model if self.scheme is None else f"{self.model}, {self.scheme}"
-        return sketch(create_model(self.model, **options), title)
+        title, network = open_network(self.model, self.scheme)
+        if is_foreign(self.model) and not trained:
+            print(f"{describe(network)}\n")
+        return sketch(network, f"{title} ({self.model})" if trained else title)

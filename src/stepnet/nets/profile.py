@@ -15,7 +15,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from stepnet.nets.model_registry import create_model, model_entry
+from stepnet.nets.model_registry import create_model
 from stepnet.nets.replay import storage
 from stepnet.nets.residual import Network
 
@@ -90,11 +90,6 @@ def profile(model: nn.Module, in_channels: int = 3, image_size: int = 32) -> Pro
     with Flops() as counter:
         kept = saved_bytes(model.train(), images)
     return Profile(parameters, counter.total // 2 // BATCH, kept // BATCH)
-
-
-def profile_by_name(name: str) -> Profile:
-    """The cost of a registered network at its own image size and number of classes."""
-    return profile(on_meta(name), image_size=model_entry(name).image_size)
 
 
 def on_meta(name: str, **options: Any) -> Network:

@@ -23,6 +23,7 @@ class Listing:
     scheme: str
     image_size: int
     num_classes: int
+    num_features: int  # that its classifier reads
     parameters: int
     multiply_adds: int
     activation_bytes: int
@@ -46,15 +47,17 @@ def registered() -> list[str]:
 def counted(name: str) -> Listing:
     """A registered network, counted now."""
     from stepnet.nets import model_entry
-    from stepnet.nets.profile import profile_by_name
+    from stepnet.nets.profile import on_meta, profile
 
-    entry, cost = model_entry(name), profile_by_name(name)
+    entry, network = model_entry(name), on_meta(name)
+    cost = profile(network, image_size=entry.image_size)
     return Listing(
         name,
         entry.family,
         entry.scheme,
         entry.image_size,
         entry.num_classes,
+        network.num_features,
         cost.parameters,
         cost.multiply_adds,
         cost.activation_bytes,

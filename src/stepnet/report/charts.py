@@ -41,11 +41,6 @@ def printed_points(data: str) -> list[dict[str, Json]]:
     return [_printed_point(row) for row in (*CIFAR, *IMAGENET) if row.dataset == data]
 
 
-def stable_interval(scheme: str) -> tuple[float, float] | None:
-    """The ends of the k for which a scheme with a free k is zero-stable; None where it states none."""
-    return get_scheme(scheme).stable_k
-
-
 def curves_words(networks: Sequence[NetworkRuns]) -> str:
     """The curves, for one who does not see them."""
     ends = [
@@ -89,7 +84,7 @@ def _coefficients(runs: Sequence[RunHistory], schemes: set[str | None]) -> Json:
         return None
     length = max(len(run.epochs) for _, run in learned)
     stops = sorted({round(j * (length - 1) / max(1, min(length, FRAMES) - 1)) for j in range(min(length, FRAMES))})
-    bands = {stable_interval(scheme) for scheme in schemes if scheme and get_scheme(scheme).trainable}
+    bands = {found.stable_k for found in map(get_scheme, filter(None, schemes)) if found.trainable}
     return {
         "epochs": [stop + 1 for stop in stops],
         "band": bands.pop() if len(bands) == 1 else None,

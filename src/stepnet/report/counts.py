@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
 from functools import cache
 
-from stepnet.nets.profile import on_meta
+from stepnet.report.catalogue import kept
 from stepnet.report.paper import CIFAR, PaperRow
 
 CLASSES = {"cifar10": 10, "cifar100": 100, "imagenet": 1000}
@@ -45,16 +45,9 @@ def _plain(row: PaperRow) -> str:
 
 
 def _counted(row: PaperRow, classes: int) -> ParameterCount:
-    return ParameterCount(_parameters(row.name, classes), classes)
+    """Without its classifier, a linear map of its features, a network is the same for any number of classes."""
+    known = _kept()[row.name]
+    return ParameterCount(known.parameters + (known.num_features + 1) * (classes - known.num_classes), classes)
 
 
-def _parameters(name: str, classes: int) -> int:
-    """Without its classifier a network is the same for any number of classes, and is built once."""
-    features, body = _body(name)
-    return body + (features + 1) * classes
-
-
-@cache
-def _body(name: str) -> tuple[int, int]:
-    model = on_meta(name, num_classes=0)
-    return model.num_features, sum(p.numel() for p in model.parameters())
+_kept = cache(kept)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias, cast
+from typing import cast
 
 import matplotlib
-import torch
-from torch import nn
 
 from stepnet.errors import UserError
-from stepnet.exchange import load
-from stepnet.nets import create_model
 from stepnet.report.figures import Picture, shrink_to
 from stepnet.report.histories import RunHistory
 from stepnet.report.lesion import Lesion, lesion_study
@@ -21,12 +17,9 @@ from stepnet.report.plots import plot_coefficients, plot_compression, plot_curve
 from stepnet.report.portraits import plot_lesion, plot_spectrum, plot_trajectory
 from stepnet.report.schematic import plot_networks
 from stepnet.report.scheme_plots import plot_stability
-from stepnet.report.specimens import is_trained, specimen
+from stepnet.report.specimens import open_network, specimen
 from stepnet.schemes import get_scheme
 
-FigureName: TypeAlias = Literal[
-    "networks", "k", "curves", "compression", "stability", "modified", "lesion", "trajectory", "spectrum"
-]
 # Figure 1 (a) to (d), and figure 2 (left)
 FIGURE_1 = {
     "ResNet": "preact_resnet20",
@@ -40,7 +33,7 @@ FIGURE_1 = {
 def networks(subjects: Sequence[str]) -> Picture:
     """Schematics: figures 1 and 2 (left), or of the models and runs named."""
     named = dict(zip(subjects, subjects, strict=True)) or FIGURE_1
-    picture = plot_networks({title: _network(place) for title, place in named.items()})
+    picture = plot_networks({title: open_network(place)[1] for title, place in named.items()})
     shrink_to(picture, matplotlib.rcParams["figure.figsize"][0])
     return picture
 
@@ -89,7 +82,7 @@ def lesions(subjects: Sequence[str], images: int = 1000) -> dict[str, Lesion]:
     return found
 
 
-FIGURES: dict[FigureName, Callable[[Sequence[str]], Picture]] = {
+FIGURES: dict[str, Callable[[Sequence[str]], Picture]] = {
     "networks": networks,
     "k": plot_coefficients,
     "curves": plot_curves,
@@ -100,13 +93,6 @@ FIGURES: dict[FigureName, Callable[[Sequence[str]], Picture]] = {
     "trajectory": trajectory,
     "spectrum": spectrum,
 }
-
-
-def _network(place: str) -> nn.Module:
-    if is_trained(place):
-        return load(place)
-    torch.manual_seed(0)  # a new network's k are drawn at random
-    return create_model(place)
 
 
 def _one(name: str, subjects: Sequence[str]) -> str:

@@ -14,8 +14,8 @@ from typing import Any
 from stepnet.errors import UserError
 from stepnet.nets.model_registry import model_entry
 from stepnet.nets.profile import Profile
-from stepnet.report.costs import cost
 from stepnet.report.paper import CIFAR, IMAGENET, STOCHASTIC
+from stepnet.training.comparison import network_cost
 from stepnet.training.config import INCIDENTAL, TrainConfig
 from stepnet.training.paired import PairedDifferences
 from stepnet.training.run import Environment, EpochMetrics, Run
@@ -110,8 +110,11 @@ class NetworkRuns:
 
     @cached_property
     def cost(self) -> Profile | None:
-        """Parameters and multiply-adds; None where the network cannot be built here."""
-        return cost(self.config)
+        """Parameters and multiply-adds, as a run's own file says; None where it has none, or cannot be built here."""
+        try:
+            return network_cost((self.counted or self.runs)[0].folder)
+        except UserError:
+            return None
 
     @property
     def counted(self) -> tuple[RunHistory, ...]:

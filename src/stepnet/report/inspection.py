@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from stepnet.report.dynamics import NetworkStep, StepSpectrum, effective_steps, network_steps, roots, spectra, verdict
+from stepnet.report.dynamics import NetworkStep, StepSpectrum, effective_steps, network_steps, roots, verdict
 from stepnet.report.specimens import Specimen
 
 HEADINGS = ("step", "k", "roots", "", "|du|/|u|", "largest dt λ", "growth")
@@ -20,11 +20,6 @@ def step_rows(shown: Specimen, found: Sequence[StepSpectrum]) -> list[list[str]]
         [step.name, *_coefficient(step), f"{ratio:.3f}", *_eigenvalue(spectrum.get(step.name))]
         for step, ratio in zip(steps, moved, strict=True)
     ]
-
-
-def step_spectra(shown: Specimen) -> list[StepSpectrum]:
-    """At the first image."""
-    return spectra(shown.network, shown.images[:1])
 
 
 def unstable_steps(shown: Specimen) -> list[str]:

@@ -17,6 +17,7 @@ import stepnet
 from stepnet.files import whole_file
 from stepnet.report.charts import coefficients_words, compression_words, curves_words, section_data
 from stepnet.report.histories import NetworkRuns, RunHistory, by_data, paired_differences, read_histories
+from stepnet.training.comparison import mean_and_deviation
 
 NOTHING = "–"
 # Nothing from outside: a browser refuses any request that a stranger's run folder might smuggle in.
@@ -125,7 +126,7 @@ def _summary(data: str, networks: Sequence[NetworkRuns]) -> str:
                 network.scheme or NOTHING,
                 str(len(network.counted)) + ("" if len(network.counted) == len(network.runs) else "*"),
                 f"{found.parameters:,}" if found else NOTHING,
-                _engineering(found.multiply_adds) if found else NOTHING,
+                _engineering(found.multiply_adds) if found and found.multiply_adds else NOTHING,
                 _spread(network, lambda run: run.last_error),
                 _spread(network, lambda run: run.best_error),
                 _spread(network, lambda run: run.top5_error),
@@ -241,8 +242,7 @@ def _spread(network: NetworkRuns, of: Callable[[RunHistory], float], middle: boo
         return "NaN" if network.counted and not math.isnan(of(network.counted[0])) else NOTHING
     if middle:
         return f"{statistics.median(values):,.0f}"
-    deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.2f}{deviation}"
+    return mean_and_deviation(values)
 
 
 def _difference(network: NetworkRuns, first: NetworkRuns) -> str:
@@ -265,7 +265,7 @@ def _engineering(value: float) -> str:
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     flat: dict[str, str] = {}
     for name, value in values.items():
-        flat |= _flat(value, f"{name}.") if isinstance(value, dict) else {prefix + name: str(value)}
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: str(value)}
     return flat
 
 

@@ -18,9 +18,10 @@ from torch import nn
 from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.nets import coefficients
-from stepnet.report.charts import printed_points, stable_interval
+from stepnet.report.charts import printed_points
 from stepnet.report.figures import Picture, rc_styles
 from stepnet.report.histories import Coefficients, NetworkRuns, RunHistory, by_data, mean_coefficient, read_histories
+from stepnet.schemes import get_scheme
 
 RunFolder: TypeAlias = str | PathLike[str]
 OneOrMore: TypeAlias = RunFolder | Iterable[RunFolder]
@@ -63,7 +64,7 @@ def plot_coefficients(runs: OneOrMore | nn.Module, epoch: int | None = None) -> 
         raise UserError("no learned k: these networks are marched by schemes without a trained coefficient")
     picture = Picture()
     axes = picture.subplots()
-    band = stable_interval("lm")
+    band = get_scheme("lm").stable_k
     if band is not None:
         axes.axhspan(*band, color="C0", alpha=0.08, linewidth=0)
         axes.axhline(0, color="0.6", linewidth=0.6)

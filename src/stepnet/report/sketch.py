@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -133,16 +132,12 @@ def _stages(model: nn.Module) -> Iterator[StageSketch]:
             after = "" if module.after is None else getattr(module.after, "__name__", "activation")
             blocks = [Anatomy.of(block) for block in module.steps]
             yield sketch_stage(module.scheme, module.depth, ks, module.dt, shape, module.plan.entry, after, blocks)
-    steps = [module for module in model.modules() if isinstance(module, ConvertedStep)]
-    starts = 0
-
-    def run(step: ConvertedStep) -> int:
-        nonlocal starts
-        starts += step.step_role.place == 0
-        return starts
-
-    for _, members in groupby(steps, run):
-        yield _converted(list(members))
+    rows: list[list[ConvertedStep]] = []
+    for module in model.modules():
+        if isinstance(module, ConvertedStep):
+            rows += [[]] if module.step_role.place == 0 else []
+            rows[-1].append(module)
+    yield from map(_converted, rows)
 
 
 def _converted(steps: list[ConvertedStep]) -> StageSketch:

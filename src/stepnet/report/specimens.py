@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from stepnet.data import Data, evaluation_batches, get_data
+from stepnet.conversion import convert, load_foreign
+from stepnet.conversion.foreign import is_foreign
+from stepnet.data import evaluation_batches, get_data
 from stepnet.errors import UserError
 from stepnet.exchange import load
 from stepnet.exchange.model_files import description_of
 from stepnet.nets import create_model
 from stepnet.nets.pretrained import split_tag
+from stepnet.training.evaluation import data_of
 
 UNTRAINED_DATA = "digits"  # what a network that was never trained is shown
 
@@ -45,28 +49,37 @@ def is_trained(place: str) -> bool:
     return Path(place).exists() or split_tag(place)[1] is not None
 
 
+def open_network(place: str, scheme: str | None = None, **options: Any) -> tuple[str, nn.Module]:
+    """A title and the network of a run, a file or `NAME.TAG`; a name alone gives a new one, the same each time.
+
+    One of another library gets the scheme, `lm` unless told; `options` are those of `create_model`.
+    """
+    if is_trained(place):
+        if scheme is not None:
+            raise UserError(f"{place} is trained, and has its scheme: leave out --scheme {scheme}")
+        network = load(place)
+        described = description_of(network)
+        return described.model if described.scheme is None else f"{described.model}:{described.scheme}", network
+    torch.manual_seed(0)  # a new network's k are drawn at random
+    if is_foreign(place):
+        scheme = scheme or "lm"
+        return f"{place}, {scheme}", convert(load_foreign(place), scheme, inplace=True)
+    if scheme is None:
+        return place, create_model(place, **options)
+    return f"{place}, {scheme}", create_model(place, scheme=scheme, **options)
+
+
 def specimen(place: str, count: int = 1000, data_root: str | None = None) -> Specimen:
     """The network of a run, a file or `NAME.TAG`, and the first `count` test images of the data it was trained on.
 
     A name of `create_model` gives an untrained network, which is shown digits.
     """
-    if not is_trained(place):
-        data = get_data(UNTRAINED_DATA)
-        torch.manual_seed(0)
-        network: nn.Module = create_model(place, num_classes=data.num_classes, in_channels=data.in_channels)
-        title = f"{place}, untrained"
+    if is_trained(place):
+        title, network = open_network(place)
+        data = data_of(description_of(network), root=data_root)
     else:
-        network = load(place)
-        described = description_of(network)
-        title = described.model if described.scheme is None else f"{described.model}:{described.scheme}"
-        if described.training is None:
-            raise UserError(f"{place} does not say on which data it was trained: there are no images to show it")
-        size = None if described.preprocessing is None else described.preprocessing.image_size
-        data = _data(described.training.data, data_root, size, described.training.val_share)
+        data = get_data(UNTRAINED_DATA)
+        _, network = open_network(place, num_classes=data.num_classes, in_channels=data.in_channels)
+        title = f"{place}, untrained"
     images, labels = next(iter(evaluation_batches(data, min(count, len(data.test))).epoch()))
     return Specimen(title, network.eval(), images.contiguous(), labels, data.train.classes)
-
-
-def _data(name: str, root: str | None, size: int | None, val_share: float | None) -> Data:
-    folder = Path(name).is_dir()
-    return get_data(name, root, image_size=size if folder else None, val_share=val_share)

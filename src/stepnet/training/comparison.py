@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stepnet.exchange.model_files import description_of, load
-from stepnet.nets.profile import profile
+from stepnet.nets.profile import Profile, profile
 from stepnet.training.config import Label, TrainConfig, file_name, read_label, write_label
 from stepnet.training.loop import Watcher, train_config
 from stepnet.training.paired import PairedDifferences
@@ -71,6 +71,15 @@ def _completed(label: Label, base: TrainConfig) -> Label:
     return Label(label.model, label.scheme or base.scheme, base.model_kwargs | label.kwargs)
 
 
+def network_cost(folder: Path) -> Profile:
+    """What the network that a run has written costs: its parameters alone, if it does not say what images it takes."""
+    network = load(folder)
+    how = description_of(network).preprocessing
+    if how is None:
+        return Profile(sum(p.numel() for p in network.parameters()), 0, 0)
+    return profile(network.to("meta"), how.channels, how.image_size)
+
+
 def mean_and_deviation(values: Sequence[float]) -> str:
     """`8.33 ± 0.12`, the sample's standard deviation; one value alone has none."""
     if len(values) == 1:
@@ -79,14 +88,12 @@ def mean_and_deviation(values: Sequence[float]) -> str:
 
 
 def _summary(model: str, runs: Sequence[Run]) -> Comparison:
-    network = load(runs[0].folder)
-    how = description_of(network).preprocessing
-    cost = None if how is None else profile(network.to("meta"), how.channels, how.image_size)
+    cost = network_cost(runs[0].folder)
     lines = [run.finished() for run in runs]
     return Comparison(
         model,
-        sum(p.numel() for p in network.parameters()),
-        0 if cost is None else cost.multiply_adds,
+        cost.parameters,
+        cost.multiply_adds,
         tuple(runs),
         tuple(run.config.seed for run in runs),
         last=tuple(epochs[-1]["test_error"] for epochs in lines),

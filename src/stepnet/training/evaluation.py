@@ -44,7 +44,7 @@ def evaluate(
     """
     network = model if isinstance(model, nn.Module) else load(_chosen(model, which))
     description = description_of(network)
-    tests = data if isinstance(data, Data) else _test_set(description, data, data_root)
+    tests = data if isinstance(data, Data) else data_of(description, data, data_root)
     how = description.preprocessing
     normalise = tests.normalise if how is None else Normalisation(how.mean, how.std)
     _check_classes(description, tests)
@@ -68,10 +68,11 @@ def _chosen(model: Run | str | os.PathLike[str], which: Literal["best", "last"])
     return where if isinstance(where, str) else Path(where)
 
 
-def _test_set(description: ModelDescription, data: str | None, root: str | None) -> Data:
+def data_of(description: ModelDescription, data: str | None = None, root: str | None = None) -> Data:
+    """The data set that a network was trained on, or the one that is named; its images as large as then."""
     name = data or (description.training.data if description.training else None)
     if name is None:
-        raise UserError(f"{description.model} does not say on what it was trained: name the data to evaluate it on")
+        raise UserError(f"{description.model} does not say on which data it was trained: evaluate it by --data NAME")
     if name in list_data():
         return get_data(name, root)
     size = description.preprocessing.image_size if description.preprocessing else None
