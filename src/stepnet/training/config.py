@@ -9,19 +9,20 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
+from msgspec import Meta
 
 from stepnet.data import Data, get_data
 from stepnet.errors import UserError
 from stepnet.files import whole_file
 from stepnet.schema import check_fields, read_as, read_yaml
-from stepnet.training.recipes import Recipe, default_recipe, flag, get_recipe, recipe_name
+from stepnet.training.recipes import Count, Recipe, default_recipe, flag, get_recipe, recipe_name
 
 # In the name of a run's folder, where they are not as usual.
 TOLD_APART = ("precision", "freeze_bn", "sync_bn", "image_size", "val_share", "pretrained", "weights", "memory")
-MOST_SEEDS = 1 << 63  # torch's generators take no larger one
+Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]  # torch's generators take no larger one
 # Fields that do not change what is computed: a run may be resumed with others.
 INCIDENTAL = {"out", "data_root", "checkpoint_steps", "checkpoint_minutes", "log", "imports"}
 
@@ -58,7 +59,7 @@ class TrainConfig:
         default_factory=dict, hash=False
     )  # options of the model, as `create_model` takes them
     recipe: Recipe = field(default_factory=Recipe)
-    seed: int = flag("of initial weights, data order, augmentation, gates", 0)
+    seed: Seed = flag("of initial weights, data order, augmentation, gates", 0)
     start_like: str | None = None  # a label, NAME[:SCHEME][,OPTION=VALUE…]: its initial weights where they agree
     out: str = ""
     data_root: str | None = flag("the folder of all data sets; $STEPNET_DATA or ~/.cache/stepnet unless given", None)
@@ -81,24 +82,15 @@ class TrainConfig:
     channels_last: bool = flag("the memory layout that convolutions like", True)
     sync_bn: bool = flag("synchronised batch norm over processes (GPUs only)", False)
     freeze_bn: bool = flag("keep the running statistics as they are and normalise by them", False)
-    eval_batch_size: int | None = flag("images evaluated at once; as many as in one training step unless given", None)
-    checkpoint_steps: int = flag("save at least every so many steps …", 1000)
-    checkpoint_minutes: float = flag("… and every so many minutes", 5.0)
+    eval_batch_size: Count | None = flag("images evaluated at once; as many as in one training step unless given", None)
+    checkpoint_steps: Count = flag("save at least every so many steps …", 1000)
+    checkpoint_minutes: Annotated[float, Meta(gt=0)] = flag("… and every so many minutes", 5.0)
     log: Literal["none", "tensorboard", "wandb"] = flag("where else the lines of metrics.jsonl go", "none")
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not 0 <= self.seed < MOST_SEEDS:
-            raise UserError(f"seed = {self.seed}: expected 0 or more, below 2^63")
-        if self.checkpoint_steps < 1 or not self.checkpoint_minutes > 0:
-            raise UserError(
-                f"checkpoint_steps = {self.checkpoint_steps}, checkpoint_minutes = {self.checkpoint_minutes}: "
-                "expected 1 or more steps and more than 0 minutes"
-            )
         if self.pretrained and self.weights is not None:
             raise UserError(f"pretrained, and weights = {self.weights!r}: leave one of them")
-        if self.eval_batch_size is not None and self.eval_batch_size < 1:
-            raise UserError(f"eval_batch_size = {self.eval_batch_size}: expected 1 or more images")
         for name in FIXED_OPTIONS.keys() & self.model_kwargs.keys():
             raise UserError(f"model_kwargs {name} = {self.model_kwargs[name]!r}: {FIXED_OPTIONS[name]}")
         if "stochastic_depth" in self.model_kwargs and self.recipe.stochastic_depth is not None:
@@ -118,7 +110,7 @@ class TrainConfig:
     def write(self, path: Path) -> None:
         """As YAML, whole or not at all."""
         with whole_file(path) as partial:
-            partial.write_text(yaml.safe_dump(_plain(self), sort_keys=False))
+            partial.write_text(yaml.safe_dump(dataclasses.asdict(self), sort_keys=False))
 
     @classmethod
     def read(cls, path: Path) -> TrainConfig:
@@ -128,11 +120,11 @@ class TrainConfig:
 
     def differences(self, other: TrainConfig) -> list[str]:
         """The fields, with both values, in which another config asks for another computation."""
-        mine, theirs = _flat(_plain(self)), _flat(_plain(other))
+        mine, theirs = (vars(c) | {f"recipe.{name}": v for name, v in vars(c.recipe).items()} for c in (self, other))
         return [
             f"{name} = {mine[name]!r} there, {theirs[name]!r} here"
             for name in mine
-            if name.split(".")[0] not in INCIDENTAL and mine[name] != theirs[name]
+            if name not in {*INCIDENTAL, "recipe"} and mine[name] != theirs[name]
         ]
 
 
@@ -194,15 +186,3 @@ def lasting_place(weights: str) -> str:
 def file_name(text: str) -> str:
     """The text with a hyphen for whatever does not belong into a file's name."""
     return re.sub(r"[^\w.=+-]+", "-", text).strip("-")
-
-
-def _plain(config: TrainConfig) -> dict[str, Any]:
-    values = dataclasses.asdict(config)
-    values["recipe"]["milestones"] = list(config.recipe.milestones)
-    values["imports"] = list(config.imports)
-    return values
-
-
-def _flat(values: dict[str, Any]) -> dict[str, Any]:
-    flat = {key: value for key, value in values.items() if key != "recipe"}
-    return flat | {f"recipe.{key}": value for key, value in values["recipe"].items()}

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+import sys
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from stepnet.errors import UserError
 from stepnet.registry import Registry
 from stepnet.schema import check_fields
+
+LARGEST = sys.float_info.max  # what is finite
+Count = Annotated[int, Meta(ge=1)]
+Positive = Annotated[float, Meta(gt=0, le=LARGEST)]
+NotNegative = Annotated[float, Meta(ge=0, le=LARGEST)]
+Share = Annotated[float, Meta(ge=0, lt=1)]
+Probability = Annotated[float, Meta(ge=0, le=1)]
 
 
 def flag(help: str, default: Any) -> Any:
@@ -21,48 +30,37 @@ def flag(help: str, default: Any) -> Any:
 class Recipe:
     """How a network is trained: SGD with momentum, and a learning rate that is a function of time alone."""
 
-    epochs: int = flag("passes over the training set; milestones move in proportion", 160)
-    batch_size: int = flag("images in one step, over all processes", 128)
-    lr: float = flag("initial (steps) or highest (one_cycle) learning rate", 0.1)
+    epochs: Count = flag("passes over the training set; milestones move in proportion", 160)
+    batch_size: Count = flag("images in one step, over all processes", 128)
+    lr: Positive = flag("initial (steps) or highest (one_cycle) learning rate", 0.1)
     schedule: Literal["steps", "one_cycle"] = flag("divide at milestones, or one rise and fall to zero", "steps")
     milestones: tuple[int, ...] = flag("epochs after which the learning rate is divided by 10", (80, 120))
-    warmup: float = flag("one_cycle: the share of the run in which the learning rate rises", 0.25)
-    momentum: float = flag("of SGD", 0.9)
-    head_lr: float = flag("learning rate of the classifier, as a multiple of lr", 1.0)
-    k_lr: float = flag("learning rate of the coefficients k, as a multiple of lr", 1.0)
+    warmup: Share = flag("one_cycle: the share of the run in which the learning rate rises", 0.25)
+    momentum: Share = flag("of SGD", 0.9)
+    head_lr: NotNegative = flag("learning rate of the classifier, as a multiple of lr", 1.0)
+    k_lr: NotNegative = flag("learning rate of the coefficients k, as a multiple of lr", 1.0)
     nesterov: bool = flag("Nesterov's form of momentum", False)
-    weight_decay: float = flag("on all parameters, the coefficients k included unless decay_vectors is off", 1e-4)
+    weight_decay: NotNegative = flag("on all parameters, the coefficients k included unless decay_vectors is off", 1e-4)
     decay_vectors: bool = flag("weight decay on norms, biases and k too, as the paper's SGD does", True)
-    label_smoothing: float = flag("share of the label spread over all classes", 0.0)
-    stochastic_depth: float | None = flag("survival probability p_L of the last block (section 3)", None)
+    label_smoothing: Share = flag("share of the label spread over all classes", 0.0)
+    stochastic_depth: Probability | None = flag("survival probability p_L of the last block (section 3)", None)
     stochastic_mode: Literal["batch", "drop_path"] = flag(
         "one gate for each block, or for each block and image", "batch"
     )
     running_cost: Literal["weight_decay", "kinetic"] = flag(
         "what is added to the loss (section 3): weight decay, or the kinetic cost in its place", "weight_decay"
     )
-    kinetic: float = flag("weight of the kinetic running cost sum |f(X_n)|^2 dt", 1e-4)
+    kinetic: NotNegative = flag("weight of the kinetic running cost sum |f(X_n)|^2 dt", 1e-4)
 
     def __post_init__(self) -> None:
         check_fields(self)
         checks = {
-            "epochs": (self.epochs >= 1, "1 or more"),
-            "batch_size": (self.batch_size >= 1, "1 or more"),
-            "lr": (math.isfinite(self.lr) and self.lr > 0, "a positive number"),
             "milestones": (list(self.milestones) == sorted(set(self.milestones)), "rising epochs"),
-            "head_lr": (math.isfinite(self.head_lr) and self.head_lr >= 0, "0 or more"),
-            "k_lr": (math.isfinite(self.k_lr) and self.k_lr >= 0, "0 or more"),
-            "warmup": (0 <= self.warmup < 1, "0 up to 1"),
-            "momentum": (0 <= self.momentum < 1, "0 up to 1"),
             "nesterov": (not self.nesterov or self.momentum > 0, "momentum with it, as in --momentum 0.9"),
-            "weight_decay": (math.isfinite(self.weight_decay) and self.weight_decay >= 0, "0 or more"),
-            "label_smoothing": (0 <= self.label_smoothing < 1, "0 up to 1"),
-            "stochastic_depth": (self.stochastic_depth is None or 0 <= self.stochastic_depth <= 1, "0 to 1"),
             "stochastic_mode": (
                 self.stochastic_mode == "batch" or self.stochastic_depth is not None,
                 "a survival probability with it, as in --stochastic-depth 0.8",
             ),
-            "kinetic": (math.isfinite(self.kinetic) and self.kinetic >= 0, "0 or more"),
         }
         for name, (holds, expected) in checks.items():
             if not holds:
