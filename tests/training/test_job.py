@@ -22,7 +22,7 @@ def test_a_job_holds_its_folder_and_lets_it_go(tmp_path):
 
 def test_frozen_statistics_stay_frozen(tmp_path):
     with Job(tiny_config(tmp_path / "a", model="tiniest", freeze_bn=True), resume=True) as job:
-        job.training_mode()
+        job.training_mode(job.model)
         assert job.net.training
         assert not any(m.training for m in job.net.modules() if isinstance(m, nn.BatchNorm2d))
 

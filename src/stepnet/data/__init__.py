@@ -17,20 +17,13 @@ arrays      numpy's files, and pickles of arrays: read, and nothing in them is r
 """
 
 from stepnet.data import cifar, digits, imagenet  # noqa: F401  (each registers its data sets)
-from stepnet.data.augment import Augmentation
-from stepnet.data.batches import Batches, evaluation_batches, training_batches
-from stepnet.data.datasets import Data, ImageSet, data_root, list_data, register_data
-from stepnet.data.lookup import get_data
-
-__all__ = [
-    "Augmentation",
-    "Batches",
-    "Data",
-    "ImageSet",
-    "data_root",
-    "evaluation_batches",
-    "get_data",
-    "list_data",
-    "register_data",
-    "training_batches",
-]
+from stepnet.data.augment import Augmentation as Augmentation
+from stepnet.data.batches import Batches as Batches
+from stepnet.data.batches import evaluation_batches as evaluation_batches
+from stepnet.data.batches import training_batches as training_batches
+from stepnet.data.datasets import Data as Data
+from stepnet.data.datasets import ImageSet as ImageSet
+from stepnet.data.datasets import data_root as data_root
+from stepnet.data.datasets import list_data as list_data
+from stepnet.data.datasets import register_data as register_data
+from stepnet.data.lookup import get_data as get_data

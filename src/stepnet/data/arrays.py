@@ -27,7 +27,7 @@ DAMAGE_OF_ZIP = (*DAMAGE, zipfile.BadZipFile, zlib.error, RuntimeError)
 
 def map_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     """The array of exactly this type and shape in the .npy file at `path`, memory-mapped."""
-    with open_file(path, HEADER + math.prod(shape) * dtype.itemsize):
+    with open_file(path, HEADER + math.prod(shape) * dtype.itemsize), np.errstate(over="ignore"):
         try:
             found = npy.open_memmap(path, mode="r")
         except DAMAGE as error:

@@ -15,6 +15,7 @@ import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,8 @@ AUGMENTATION = Augmentation(pad=4, flip=True)
 
 Labels = NDArray[np.int64]
 Labelled = tuple[Pixels, Labels]
+Arrays = Sequence[NDArray[Any]]  # images and labels as a file holds them
+Files = Sequence[Arrays]
 
 
 @dataclass(frozen=True)
@@ -149,8 +152,11 @@ def layout_of(kind: Cifar, root: Path) -> Path:
 def read(kind: Cifar, root: Path) -> Labelled:
     """The images and labels of the first layout in `root`, training images first."""
     layout = layout_of(kind, root)
-    parts = _readers(kind)[layout.name](kind, layout)
-    for (images, labels), expected in zip(parts, (kind.train_images, kind.test_images), strict=True):
+    parts: list[Labelled] = []
+    files_of_parts = _readers(kind)[layout.name](kind, layout)
+    for files, expected in zip(files_of_parts, (kind.train_images, kind.test_images), strict=True):
+        images = np.concatenate([_pixels(held, layout) for held, _ in files])
+        labels = np.concatenate([whole_numbers(held, layout) for _, held in files])
         if not len(images) == len(labels) == expected:
             raise UserError(
                 f"{layout} holds {len(images)} images and {len(labels)} labels where {expected} are expected: "
@@ -160,7 +166,8 @@ def read(kind: Cifar, root: Path) -> Labelled:
             raise UserError(
                 f"{layout} holds labels from {labels.min()} to {labels.max()}: expected 0 to {len(kind.classes) - 1}"
             )
-    return _concatenate(parts)
+        parts.append((images, labels))
+    return np.concatenate([images for images, _ in parts]), np.concatenate([labels for _, labels in parts])
 
 
 def encode_records(images: Pixels, labels: Labels) -> bytes:
@@ -188,45 +195,35 @@ def _data(kind: Cifar, images: Pixels, labels: Labels) -> Data:
     )
 
 
-def _readers(kind: Cifar) -> dict[str, Callable[[Cifar, Path], tuple[Labelled, Labelled]]]:
-    """How each layout is read, by the name of its folder or file; the first that exists is taken."""
+def _readers(kind: Cifar) -> dict[str, Callable[[Cifar, Path], tuple[Files, Files]]]:
+    """What reads each layout's training and test files, by its folder's or file's name; the first that exists."""
     return {kind.binary_folder: _read_binary, kind.pickle_folder: _read_pickles, kind.npz: _read_npz}
 
 
-def _read_binary(kind: Cifar, folder: Path) -> tuple[Labelled, Labelled]:
+def _read_binary(kind: Cifar, folder: Path) -> tuple[Files, Files]:
     width = kind.label_bytes + PIXELS
 
-    def records(name: str) -> Labelled:
+    def records(name: str) -> Arrays:
         path = folder / f"{name}.bin"
         content = np.frombuffer(read_file(path, kind.train_images * width), np.uint8)
         if len(content) % width:
             raise UserError(f"{path} holds {len(content)} bytes, no multiple of {width}: it is truncated")
         rows = content.reshape(-1, width)
-        return _from_planes(rows[:, kind.label_bytes :]), rows[:, kind.label_bytes - 1].astype(np.int64)
+        return rows[:, kind.label_bytes :], rows[:, kind.label_bytes - 1]
 
-    return _join(kind, records)
-
-
-def _read_pickles(kind: Cifar, folder: Path) -> tuple[Labelled, Labelled]:
-    def batch(name: str) -> Labelled:
-        path = folder / name
-        images, labels = load_arrays(path, (b"data", kind.label_key))
-        if images.shape != (len(labels), PIXELS) or images.dtype != np.uint8:
-            raise UserError(f"{path} is damaged: expected {len(labels)} rows of {PIXELS} bytes")
-        return _from_planes(images), whole_numbers(labels, path)
-
-    return _join(kind, batch)
+    return [records(name) for name in kind.train_files], [records(kind.test_file)]
 
 
-def _read_npz(kind: Cifar, path: Path) -> tuple[Labelled, Labelled]:
+def _read_pickles(kind: Cifar, folder: Path) -> tuple[Files, Files]:
+    keys = (b"data", kind.label_key)
+    return [load_arrays(folder / name, keys) for name in kind.train_files], [load_arrays(folder / kind.test_file, keys)]
+
+
+def _read_npz(kind: Cifar, path: Path) -> tuple[Files, Files]:
     names = ("x_train", "y_train", "x_test", "y_test")
     # A small file can unpack to any size; int64 labels are the most that is expected.
-    largest = max(kind.train_images, kind.test_images) * PIXELS
-    train_images, train_labels, test_images, test_labels = read_arrays(path, names, largest)
-    return (
-        (_from_any(train_images, path), whole_numbers(train_labels, path)),
-        (_from_any(test_images, path), whole_numbers(test_labels, path)),
-    )
+    arrays = read_arrays(path, names, max(kind.train_images, kind.test_images) * PIXELS)
+    return [arrays[:2]], [arrays[2:]]
 
 
 def whole_numbers(labels: NDArray[np.generic], path: Path) -> Labels:
@@ -236,25 +233,13 @@ def whole_numbers(labels: NDArray[np.generic], path: Path) -> Labels:
     return labels.reshape(-1).astype(np.int64)
 
 
-def _join(kind: Cifar, one: Callable[[str], Labelled]) -> tuple[Labelled, Labelled]:
-    return _concatenate([one(name) for name in kind.train_files]), one(kind.test_file)
-
-
-def _concatenate(parts: Sequence[Labelled]) -> Labelled:
-    return np.concatenate([images for images, _ in parts]), np.concatenate([labels for _, labels in parts])
-
-
-def _from_planes(rows: Pixels) -> Pixels:
-    """Rows of all red, all green, all blue bytes to images [N, 32, 32, 3]."""
-    return np.ascontiguousarray(rows.reshape(-1, CHANNELS, SIDE, SIDE).transpose(0, 2, 3, 1))
-
-
-def _from_any(images: NDArray[np.generic], path: Path) -> Pixels:
-    """Images as [N, 32, 32, 3], [N, 3, 32, 32] or rows [N, 3072] of planes."""
+def _pixels(images: NDArray[np.generic], path: Path) -> Pixels:
+    """Images [N, 32, 32, 3], from those, from [N, 3, 32, 32], or from rows of all red, all green, all blue bytes."""
     if images.dtype != np.uint8:
         raise UserError(f"{path} holds images of type {images.dtype}: expected uint8")
+    pixels = np.asarray(images, np.uint8)
     if images.shape[1:] == (SIDE, SIDE, CHANNELS):
-        return np.asarray(images, np.uint8)
+        return pixels
     if images.shape[1:] in ((CHANNELS, SIDE, SIDE), (PIXELS,)):
-        return _from_planes(np.asarray(images, np.uint8))
+        return np.ascontiguousarray(pixels.reshape(-1, CHANNELS, SIDE, SIDE).transpose(0, 2, 3, 1))
     raise UserError(f"{path} holds images of shape {images.shape}: expected [N, {SIDE}, {SIDE}, {CHANNELS}]")

@@ -8,7 +8,8 @@ decoded at the smallest of its own scales that still holds all the pixels of a t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -53,11 +54,8 @@ def read_view(path: Path, side: int, look: Look, *, exact: bool = True) -> Pixel
     Grey, palettes and CMYK become RGB, and a photo that was taken with the camera on its side is turned upright. Unless
     `exact`, a resize to less than half may go over an image that was averaged by whole pixels before.
     """
-    try:
-        with open_file(path, LARGEST_FILE) as file, Image.open(file, formats=FORMATS) as image:
-            return view_of(image, side, look, exact=exact)
-    except Exception as error:  # a decoder raises whatever damaged bytes happen to mean
-        raise UnreadableImage(f"{printable(path)} is no image that can be read ({_said(error, path)})") from None
+    with _opened(path) as image:
+        return view_of(image, side, look, exact=exact)
 
 
 def view_of(image: Image.Image, side: int, look: Look, *, exact: bool = True) -> Pixels:
@@ -84,11 +82,8 @@ def view_of(image: Image.Image, side: int, look: Look, *, exact: bool = True) ->
 
 def image_size(path: Path) -> tuple[int, int]:
     """The width and height of the image at `path` when it is upright; only its header is read."""
-    try:
-        with open_file(path, LARGEST_FILE) as file, Image.open(file, formats=FORMATS) as image:
-            return _upright_size(image, _turned(image))
-    except Exception as error:
-        raise UnreadableImage(f"{printable(path)} is no image that can be read ({_said(error, path)})") from None
+    with _opened(path) as image:
+        return _upright_size(image, _turned(image))
 
 
 def centre_view(side: int, margin: float = MARGIN) -> Look:
@@ -143,5 +138,11 @@ def _colours(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _said(error: Exception, path: Path) -> str:
-    return first_line(error).replace(printable(path), "it")
+@contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
+    try:
+        with open_file(path, LARGEST_FILE) as file, Image.open(file, formats=FORMATS) as image:
+            yield image
+    except Exception as error:  # a decoder raises whatever damaged bytes happen to mean
+        said = first_line(error).replace(printable(path), "it")
+        raise UnreadableImage(f"{printable(path)} is no image that can be read ({said})") from None

@@ -5,7 +5,7 @@ model_files        `load` and `save`                   preprocess   from a pictu
 legacy             runs made before checkpoints described themselves
 """
 
-from stepnet.exchange.model_description import ModelDescription, Preprocessing
-from stepnet.exchange.model_files import load, save
-
-__all__ = ["ModelDescription", "Preprocessing", "load", "save"]
+from stepnet.exchange.model_description import ModelDescription as ModelDescription
+from stepnet.exchange.model_description import Preprocessing as Preprocessing
+from stepnet.exchange.model_files import load as load
+from stepnet.exchange.model_files import save as save

@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 
 from stepnet.data import Data, get_data
-from stepnet.errors import UserError, first_line
+from stepnet.errors import UserError
 from stepnet.exchange.model_description import ConversionRecord, ModelDescription, TrainingRecord
 from stepnet.exchange.preprocess import prepared_like
 from stepnet.exchange.rebuild import fitted_options
 from stepnet.files import read_file
-from stepnet.schema import LARGEST, read_yaml
+from stepnet.schema import LARGEST, read_as, read_yaml
 from stepnet.tensors import Tensors
 
 
@@ -69,11 +69,8 @@ def describe_old_run(path: Path, weights: Tensors, header: Mapping[str, str]) ->
 
 
 def _config(path: Path) -> OldConfig:
-    values = read_yaml(path, f"{path}: not the config of a stepnet run")
-    try:
-        return msgspec.convert(values, OldConfig)
-    except msgspec.ValidationError as error:
-        raise UserError(f"{path}: not the config of a stepnet run ({first_line(error)})") from None
+    what = f"{path}: not the config of a stepnet run"
+    return read_as(OldConfig, read_yaml(path, what), what)
 
 
 def _data(config: OldConfig) -> Data | None:

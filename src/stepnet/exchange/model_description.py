@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import platform
 from collections.abc import Sequence
 from typing import Annotated, Any, Self
@@ -158,8 +157,3 @@ def decode(text: str | bytes, where: object) -> ModelDescription:
 def versions() -> dict[str, str]:
     """Of what matters to a reader of the file."""
     return {"stepnet": stepnet.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
-
-
-def plain(recipe: Any) -> dict[str, Any]:
-    """A dataclass as JSON holds it."""
-    return dict(msgspec.to_builtins(dataclasses.asdict(recipe)))

@@ -27,11 +27,11 @@ def rebuild(description: ModelDescription, weights: Tensors, where: object) -> n
         raise UserError(f"{where} holds a {description.model}, which stepnet cannot build: load(…, model=your network)")
     _check_finite(weights, where)
     with torch.random.fork_rng(devices=[]):
-        network = _laid_out(description.changed(conversion=None), where)
+        network = _attempted(description.changed(conversion=None), where)
         if description.conversion is not None:  # its blocks are told by running them
             given = {name: weights[name] for name in network.state_dict() if name in weights}
             _check_same(network, description, given, where)
-            network = _converted(description, where)
+            network = _attempted(description, where, "cpu")
         _check_same(network, description, weights, where)
         # Copies in torch's own memory: kernels choose by alignment, which a file's bytes do not have, and would round
         # differently from the network that was saved.
@@ -56,23 +56,16 @@ def fill(
 
 def fitted_options(model: str, weights: Tensors) -> dict[str, Any]:
     """Classes and channels of these weights: the shapes of the model's last linear and first convolution in them."""
-    modules = list(_laid_out(ModelDescription(model=model), model).named_modules())
+    modules = list(_attempted(ModelDescription(model=model), model).named_modules())
     last = [f"{name}.weight" for name, module in modules if isinstance(module, nn.Linear)][-1:]
     first = [f"{name}.weight" for name, module in modules if isinstance(module, nn.Conv2d)][:1]
     places = {"num_classes": (last, 0), "in_channels": (first, 1)}
     return {key: weights[at[0]].shape[side] for key, (at, side) in places.items() if at and at[0] in weights}
 
 
-def _converted(description: ModelDescription, where: object) -> nn.Module:
+def _attempted(description: ModelDescription, where: object, device: str = "meta") -> nn.Module:
     try:
-        return _built(description)
-    except UserError as error:
-        raise UserError(f"{where} cannot be built again: {error}") from None
-
-
-def _laid_out(description: ModelDescription, where: object) -> nn.Module:
-    try:
-        with torch.device("meta"):
+        with torch.device(device):
             return _built(description)
     except UserError as error:
         raise UserError(f"{where} cannot be built again: {error}") from None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from torch import nn
 
 from stepnet.data import Data
-from stepnet.exchange.model_description import ModelDescription, TrainingRecord, describe_network, plain
+from stepnet.exchange.model_description import ModelDescription, TrainingRecord, describe_network
 from stepnet.exchange.preprocess import prepared_like
 from stepnet.nets import coefficients
 from stepnet.training.config import TrainConfig
@@ -19,7 +21,7 @@ def describe_run(config: TrainConfig, data: Data, network: nn.Module) -> ModelDe
         data=config.data,
         val_share=config.val_share,
         epochs=0,
-        recipe=plain(config.recipe),
+        recipe=asdict(config.recipe),
         seed=config.seed,
         command=here["command"],
         revision=here["revision"],

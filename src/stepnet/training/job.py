@@ -75,7 +75,7 @@ class Job:
     def _trial(self, model: nn.Module) -> None:
         """A step forward and back for each size of batch; the network comes out as it went in."""
         buffers = [(buffer, buffer.clone()) for buffer in self.net.buffers()]
-        self._train_mode(model)
+        self.training_mode(model)
         height, width, channels = self.data.train.shape
         parts = [self.batches.positions(step) for step in (0, len(self.batches) - 1)]
         for size in {part.stop - part.start for part in parts} - {0}:
@@ -161,11 +161,8 @@ class Job:
         """The learning rate of a step."""
         return self.recipe.learning_rate(epoch + step / len(self.batches))
 
-    def training_mode(self) -> None:
+    def training_mode(self, model: nn.Module) -> None:
         """Batch norm by the batch, unless the run keeps its statistics."""
-        self._train_mode(self.model)
-
-    def _train_mode(self, model: nn.Module) -> None:
         model.train()
         self.net.train()
         if self.config.freeze_bn:

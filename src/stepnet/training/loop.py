@@ -79,7 +79,7 @@ def fit(job: Job, watcher: Watcher, stop: StopRequest) -> None:
 
     while not job.is_done:
         epoch = progress.epoch
-        job.training_mode()
+        job.training_mode(job.model)
         scores.begin()
         for images, labels in batches.epoch(epoch, progress.step):
             step, lr = progress.step, job.learning_rate(epoch, progress.step)

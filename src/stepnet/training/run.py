@@ -14,7 +14,6 @@ import platform
 import shlex
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Annotated, Any, NotRequired, TypedDict
 
@@ -64,35 +63,17 @@ class Environment(TypedDict):
     earlier: NotRequired[list[dict[str, Any]]]
 
 
-@dataclass(frozen=True)
 class Run:
     """The folder of one run."""
 
-    folder: Path
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config_file, self.metrics_file = folder / "config.yaml", folder / "metrics.jsonl"
+        self.environment_file = folder / "environment.yaml"
+        self.last, self.model, self.best = folder / LAST, folder / MODEL, folder / "best.safetensors"
 
-    @property
-    def config_file(self) -> Path:
-        return self.folder / "config.yaml"
-
-    @property
-    def metrics_file(self) -> Path:
-        return self.folder / "metrics.jsonl"
-
-    @property
-    def environment_file(self) -> Path:
-        return self.folder / "environment.yaml"
-
-    @property
-    def last(self) -> Path:
-        return self.folder / LAST
-
-    @property
-    def model(self) -> Path:
-        return self.folder / MODEL
-
-    @property
-    def best(self) -> Path:
-        return self.folder / "best.safetensors"
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r})"
 
     @property
     def config(self) -> TrainConfig:
