@@ -101,8 +101,9 @@ class FractalNet(OwnDraws, Network):
                 f"convolutions=True: the short paths of scheme {self.scheme.name!r} are the identity; "
                 f"take 'full_fractal{self.scheme.columns}'"
             )
-        self.drop_path = _probability("drop_path", drop_path, self.scheme)
-        self.global_drop = _probability("global_drop", global_drop, self.scheme)
+        self.columns = self.scheme.columns
+        self.drop_path = _probability("drop_path", drop_path)
+        self.global_drop = _probability("global_drop", global_drop)
         self.seed = seed
         self.entries, self.stages = nn.ModuleList(), nn.ModuleList()
         (layers,) = plan(self.scheme, 1).evaluations
@@ -150,11 +151,11 @@ class FractalNet(OwnDraws, Network):
         """Drop-path of a training step: one column of the whole network, or independent drops at each join."""
         if not (self.drop_path or self.global_drop):
             return None
-        joins = len(_joins(self._fractal.columns))
+        joins = len(_joins(self.columns))
         words = random_words(2 + len(self.stages) * joins * 3, seed, step, Stream.GATES)
         whole, column, *local = uniform(words).tolist()
         if whole < self.global_drop:
-            return self.column_joins(1 + int(column * self._fractal.columns))
+            return self.column_joins(1 + int(column * self.columns))
         drawn = iter(local)
         return [
             [_local_join(self.drop_path, next(drawn), next(drawn), next(drawn)) for _ in range(joins)]
@@ -163,10 +164,10 @@ class FractalNet(OwnDraws, Network):
 
     def column_joins(self, column: int) -> Joins:
         """The joins that let only `column` through, whose fractals are `2^(column - 1)` layers deep."""
-        levels = _joins(self._fractal.columns)
-        own = self._fractal.columns - column + 1
-        if not 1 <= own <= self._fractal.columns:
-            raise UserError(f"column {column!r}: expected 1 (shallowest) to {self._fractal.columns} (deepest)")
+        levels = _joins(self.columns)
+        own = self.columns - column + 1
+        if not 1 <= own <= self.columns:
+            raise UserError(f"column {column!r}: expected 1 (shallowest) to {self.columns} (deepest)")
         return [[0 if level == own else 1 for level in levels] for _ in self.stages]
 
     def extract_column(self, column: int) -> FractalNet:
@@ -183,12 +184,6 @@ class FractalNet(OwnDraws, Network):
         plain.reduction, plain.num_features = self.reduction, self.num_features
         plain.num_classes, plain.head = self.num_classes, self.head
         return plain.train(self.training)
-
-    @property
-    def _fractal(self) -> Fractal:
-        if not isinstance(self.scheme, Fractal):
-            raise UserError(f"scheme {self.scheme.name!r} has no columns: drop-path needs 'fractal' or 'full_fractal'")
-        return self.scheme
 
 
 def _levels(c: int) -> list[int]:
@@ -211,11 +206,9 @@ def _local_join(drop: float, short: float, long: float, saved: float) -> Coeffic
     return int(long >= drop) if max(short, long) >= drop else int(saved < 0.5)
 
 
-def _probability(name: str, value: float, scheme: Scheme) -> float:
+def _probability(name: str, value: float) -> float:
     if not (is_real(value) and 0 <= value <= 1):
         raise UserError(f"{name} = {value!r}: expected a probability from 0 to 1")
-    if value and not isinstance(scheme, Fractal):
-        raise UserError(f"{name} = {value!r}: scheme {scheme.name!r} has no joins; choose 'fractal' or 'full_fractal'")
     return value
 
 

@@ -107,17 +107,18 @@ def transition_of(scheme: Scheme) -> Scheme:
 
 def plan(scheme: Scheme, length: int, entry: Entry = "given", given: list[Coefficient] | None = None) -> Plan:
     """The plan of `length` steps; `given` are coefficients for each step that stand in place of the scheme's own."""
-    recorder = _Recorder(scheme, length)
     transition = transition_of(scheme) if entry == "projected" else None
+    recorder = _Recorder(scheme, length, transition)
     marching = march(
-        _Watched(scheme, "scheme", recorder),
+        scheme,
         map(recorder.block, range(length)) if entry == "given" else recorder.blocks_after_input(),
         recorder.state(0),
         dt,
         recorder.owned() if scheme.trainable and given is None else given,
         after=recorder.settle,
         past=[Point(recorder.state(BEFORE_INPUT))] if entry == "with past" else [],
-        transition=None if transition is None else _Watched(transition, "transition", recorder),
+        transition=transition,
+        take=recorder.take,
     )
     for _ in marching:
         pass
@@ -149,8 +150,9 @@ def equation_in_k(scheme: Scheme) -> Equation:
 class _Recorder:
     """States and evaluations as symbols, and the steps that were seen so far."""
 
-    def __init__(self, scheme: Scheme, length: int) -> None:
+    def __init__(self, scheme: Scheme, length: int, transition: Scheme | None = None) -> None:
         pair = scheme.equation.partitioned
+        self.transition = transition
         self.parts, self.functions = ("XY", "fg") if pair else ("u", "f")
         self.length = length
         self.steps: list[PlannedStep] = []
@@ -190,6 +192,14 @@ class _Recorder:
         while True:
             self.owns_k = True
             yield k
+
+    def take(self, scheme: Scheme, past: Past, dt: Coefficient, k: Coefficient, gate: Coefficient) -> State:
+        """A step as it is, and who took it."""
+        if self.transition is not None and not self.steps:
+            self.taker = "transition"
+        elif len(past) < scheme.steps:
+            self.taker = "starter"
+        return advance(scheme, past, dt, k, gate)
 
     def settle(self, new: State) -> State:
         """Write the step down; its result stands as a symbol in the next one."""
@@ -243,21 +253,3 @@ def _terms(total: State) -> Terms:
     weights = ((quantity, sympy.expand(weight)) for quantity, weight in value.weights.items() if quantity != CONSTANT)
     ordered = sorted(weights, key=lambda term: (term[0].name in "fg", -term[0].n, term[0]))
     return tuple((quantity, weight) for quantity, weight in ordered if weight != 0)
-
-
-class _Watched(Scheme):
-    """A scheme that tells the recorder when it takes a step."""
-
-    def __init__(self, method: Scheme, role: Taker, recorder: _Recorder) -> None:
-        self.method, self.role, self.recorder = method, role, recorder
-        self.steps, self.k = method.steps, method.k
-
-    def carry(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
-        self.recorder.taker = self.role
-        return self.method.carry(past, dt, k)
-
-    def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
-        return self.method.increment(past, dt, k)
-
-    def starter(self) -> Scheme:
-        return _Watched(self.method.starter(), "starter", self.recorder)
