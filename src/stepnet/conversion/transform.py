@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from functools import partial
-from typing import Any, TypeAlias, TypeVar, get_args
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +18,9 @@ from stepnet.conversion.record import forget_conversion, record_of, remember_con
 from stepnet.conversion.step import ConvertedStep, Role, become_block, become_step
 from stepnet.conversion.summary import Conversion
 from stepnet.conversion.trace import trace
-from stepnet.errors import UserError, first_line, unknown
+from stepnet.errors import UserError, first_line
 from stepnet.nets.bounds import Bound, BoundOption, initial_k
-from stepnet.nets.reversible import SPARE_BITS
-from stepnet.nets.stage import Memory, Stage, check_makes_network, check_step_size
+from stepnet.nets.stage import Memory, Stage, check_makes_network, check_step_size, choose_memory
 from stepnet.nets.trajectories import trajectory
 from stepnet.schemes import Scheme, get_scheme
 
@@ -160,20 +159,10 @@ def _named(model: nn.Module, blocks: Blocks) -> Mapping[str, nn.Module]:
 
 def _memory(chain: Chain, scheme: Scheme, init: str | float, memory: Memory) -> Memory:
     """The mode of a chain of blocks, or why it cannot be."""
-    if memory not in get_args(Memory):
-        raise unknown("memory mode", memory, get_args(Memory))
     activated = [call.name for call in chain.calls if call.split is not None and call.split.after_path]
-    able = scheme.invertible and not activated
-    if memory == "reversible" and not able:
-        reason = f"scheme {scheme.name!r} has no inverse"
-        if activated:
-            reason = f"the activation after {activated[0]!r} cannot be undone"
-        raise UserError(f"memory='reversible': {reason}; take memory='recompute'")
-    if memory != "auto":
-        return memory
     first = (scheme.initial_k[1] if scheme.trainable else scheme.k) if isinstance(init, str) else init
-    lost = len(chain.calls) * scheme.lost_bits(0.0 if init == "identity" else first) if able else SPARE_BITS + 1
-    return "reversible" if lost <= SPARE_BITS else "recompute"
+    ks = [0.0 if init == "identity" else first] * len(chain.calls)
+    return choose_memory(memory, scheme, ks, f"the activation after {activated[0]!r}" if activated else "")
 
 
 def _roles(chain: Chain, scheme: Scheme, dt: float, memory: Memory, bound: Bound | None) -> list[Role]:

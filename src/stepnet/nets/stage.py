@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeVar, cast, get_args
@@ -130,30 +130,18 @@ class Stage(nn.Module):
 
     def set_memory(self, memory: Memory) -> None:
         """What training keeps for the backward pass: see `Memory`."""
-        if memory not in get_args(Memory):
-            raise unknown("memory mode", memory, get_args(Memory))
-        if memory == "reversible" and not self.reversible:
-            reason = f"scheme {self.scheme.name!r} has no inverse"
-            if self.scheme.invertible:
-                reason = "a ReLU after each step cannot be undone: take a pre-activation network"
-            raise UserError(f"memory='reversible': {reason}, or memory='recompute'")
+        self._choose(memory)  # or tell why it cannot be
         self.memory: Memory = memory
-
-    @property
-    def reversible(self) -> bool:
-        """Whether its steps can be taken back: the scheme's can, and nothing comes after them."""
-        return self.scheme.invertible and self.after is None
 
     @property
     def memory_in_use(self) -> Memory:
         """The mode of a training step; "auto" chooses from the coefficients as they are now."""
-        if self.memory != "auto":
-            return self.memory
-        if not self.reversible:
-            return "recompute"
-        own = self.coefficients
+        return self._choose(self.memory)
+
+    def _choose(self, memory: Memory) -> Memory:
+        own = self.coefficients if memory == "auto" else None
         ks = [self.scheme.k] * self.depth if own is None else own.unbind()
-        return "reversible" if sum(map(self.scheme.lost_bits, ks)) <= SPARE_BITS else "recompute"
+        return choose_memory(memory, self.scheme, ks, "a ReLU after each step" if self.after is not None else "")
 
     @property
     def coefficients(self) -> Tensor | None:
@@ -298,6 +286,20 @@ def _recomputing(rhs: RightHandSides, block: nn.Module) -> RightHandSides:
 def _dtype(state: State) -> torch.dtype:
     part: Tensor = state[0] if isinstance(state, tuple) else state
     return part.dtype
+
+
+def choose_memory(memory: Memory, scheme: Scheme, ks: Iterable[Coefficient], activation: str) -> Memory:
+    """The mode itself, or the one that "auto" stands for; an `activation` after the steps cannot be taken back."""
+    if memory not in get_args(Memory):
+        raise unknown("memory mode", memory, get_args(Memory))
+    if memory == "reversible" and not scheme.invertible:
+        raise UserError(f"memory='reversible': scheme {scheme.name!r} has no inverse; take memory='recompute'")
+    if memory == "reversible" and activation:
+        raise UserError(f"memory='reversible': {activation} cannot be undone; take pre-activation, or 'recompute'")
+    if memory != "auto":
+        return memory
+    able = scheme.invertible and not activation
+    return "reversible" if able and sum(map(scheme.lost_bits, ks)) <= SPARE_BITS else "recompute"
 
 
 def entry_by(transition: Transition | CoupledTransition | None) -> Entry:
