@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 import torch.multiprocessing as mp
+from captum.attr import LayerGradCam
 from torch import Tensor, nn
 from torch.ao.quantization import get_default_qconfig_mapping
 from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
@@ -116,21 +117,46 @@ def test_a_symbolic_graph_computes_the_same(u: Tensor, scheme: str, memory: Any)
 
 
 def test_a_graph_of_layers_cannot_tell_their_evaluations_apart() -> None:
-    torchvision = pytest.importorskip("torchvision")
-    block = torchvision.models.resnet.BasicBlock
+    block = import_extra("torchvision.models").resnet.BasicBlock
     net = nn.Sequential(*(block(4, 4) for _ in range(2)))
     heun = stepnet.convert(net, "heun", torch.randn(2, 4, 8, 8))
     with pytest.raises(stepnet.UserError, match=r"^torch.fx cannot record scheme 'heun' in '0', .*: use torch.export$"):
         torch.fx.symbolic_trace(heun)
 
 
+def converted_resnet() -> tuple[nn.Module, Tensor]:
+    """A small ResNet of torchvision under LM, and images for it."""
+    models = import_extra("torchvision.models")
+    torch.manual_seed(0)
+    resnet = models.ResNet(models.resnet.BasicBlock, [2, 2, 1, 1], num_classes=3)
+    images = torch.randn(2, 3, 32, 32)
+    return stepnet.convert(resnet, "lm", images, init=-0.5).eval(), images
+
+
+def test_grad_cam_of_a_stage_and_of_a_step() -> None:
+    """Selvaraju et al. 2017: the channels weighted by the mean gradient of the logit."""
+    net, images = converted_resnet()
+
+    def by_hand(state: Tensor, logits: Tensor) -> Tensor:
+        (gradient,) = torch.autograd.grad(logits[:, 2].sum(), state)
+        return (gradient.mean((2, 3), keepdim=True) * state).sum(1, keepdim=True)
+
+    last = net.trajectory(images)[1][-1]
+    logits = net.fc(net.avgpool(net.layer4(net.layer3(last))).flatten(1))
+    torch.testing.assert_close(LayerGradCam(net, net.layer2).attribute(images, target=2), by_hand(last, logits))
+
+    kept: list[Tensor] = []  # as pytorch-grad-cam does it
+    net.layer1[0].register_forward_hook(lambda step, args, output: kept.append(output))
+    logits = net(images)
+    first = net.trajectory(images)[0][1]
+    assert torch.equal(kept[0], first) and by_hand(kept[0], logits).any()
+    with pytest.raises(stepnet.UserError, match=r"alter or clone no state .* \(captum clones: name a whole stage\)"):
+        LayerGradCam(net, net.layer1[0]).attribute(images, target=2)
+
+
 @pytest.mark.filterwarnings("ignore")  # torch moves its quantisation to another package
 def test_features_and_quantisation_of_a_converted_network() -> None:
-    torchvision = pytest.importorskip("torchvision")
-    torch.manual_seed(0)
-    resnet = torchvision.models.ResNet(torchvision.models.resnet.BasicBlock, [2, 2, 1, 1], num_classes=3)
-    images = torch.randn(2, 3, 32, 32)
-    net = stepnet.convert(resnet, "lm", images, init=-0.5).eval()
+    net, images = converted_resnet()
     extract = import_extra("torchvision.models.feature_extraction").create_feature_extractor
     features = extract(net, ["layer1.1", "layer2"])(images)
     states = net.trajectory(images)

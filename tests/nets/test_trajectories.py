@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from captum.attr import LayerGradCam
 from torch import Tensor, nn
 
 from stepnet import UserError, create_model
@@ -85,12 +86,11 @@ def test_hooks_on_stages_and_blocks_fire() -> None:
 
 def test_grad_cam_of_a_stage_is_that_of_its_last_state() -> None:
     """Selvaraju et al. 2017: the channels weighted by the mean gradient of the logit."""
-    captum = pytest.importorskip("captum.attr")
     model = create_model("lm_resnet20").double().eval()
-    found = captum.LayerGradCam(model, model.stages[2]).attribute(images(), target=3)
+    found = LayerGradCam(model, model.stages[2]).attribute(images(), target=3)
     state = model.trajectory(images())[2][-1]
     logits = model.forward_head(torch.relu(model.norm(state)))
     (gradient,) = torch.autograd.grad(logits[:, 3].sum(), state)
     torch.testing.assert_close(found, (gradient.mean((2, 3), keepdim=True) * state).sum(1, keepdim=True))
-    block = captum.LayerGradCam(model, model.stages[1].blocks[0]).attribute(images(), target=3)
+    block = LayerGradCam(model, model.stages[1].blocks[0]).attribute(images(), target=3)
     assert block.any()

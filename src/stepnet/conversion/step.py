@@ -284,8 +284,8 @@ def _past(role: Role, u: Tensor) -> tuple[Point, ...]:
     if not isinstance(past, CarriedPast) or len(past.points) != needed or _rewritten(u, past.version):
         raise UserError(
             f"step {role.name!r} of scheme {role.scheme.name!r} got a state that its run did not make, and so has no "
-            "past: call the whole network, alter no state between its steps, put no full backward hook on a step; with "
-            "gradient checkpointing, choose use_reentrant=False"
+            "past: call the whole network, alter or clone no state between its steps (captum clones: name a whole "
+            "stage), put no full backward hook on a step; with gradient checkpointing, choose use_reentrant=False"
         )
     return past.points
 
