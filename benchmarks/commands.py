@@ -28,7 +28,8 @@ for name in stepnet.list_schemes():
 
 def rows(repeats: int, quick: bool) -> Iterator[Row]:
     variants: dict[str, Callable[[], object]] = {
-        f"stepnet {words}": partial(run, "from stepnet.cli import main; main()", *words.split()) for words in COMMANDS
+        f"stepnet {words}": partial(run, "import sys; from stepnet.cli import main; sys.exit(main())", *words.split())
+        for words in COMMANDS
     }
     torch = partial(run, "import torch")
     seconds = interleave({"import torch": torch, TWIN: torch, **variants}, repeats, children, warmup=0 if quick else 1)

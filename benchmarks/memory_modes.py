@@ -6,7 +6,8 @@ CIFAR ResNets of depth 20 to 1202 (n = (depth - 2) / 6 pre-activation blocks at 
 4, forward and backward pass. LM and momentumnet: k = -0.9, dt = 0.1. RevNet and memcnn: n couplings of two blocks, each
 on half of the channels. torch: `checkpoint_sequential` in sqrt(n) segments. Counted from torch's allocations, without
 the parameters and their gradients, which grow with depth in every mode: the same in every run, whatever else the
-machine does. Gradients are compared at depth 110: the norm of the difference over the norm.
+machine does. The transformers are converted, with the same k and dt. Gradients are compared at depth 110: the norm of
+the difference over the norm.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from script import measure
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint_sequential
 
-from stepnet import create_model, get_scheme
+from stepnet import convert, create_model, get_scheme
 from stepnet.nets import reversible
 from stepnet.nets.blocks import PreActivation, basic
 from stepnet.nets.stage import Memory, Stage
@@ -38,7 +39,8 @@ OPTIONS = {"k": -0.9, "dt": 0.1}
 def rows(repeats: int, quick: bool) -> Iterator[Row]:
     for depth in DEPTHS[:1] if quick else DEPTHS:
         for name, make in CONTESTANTS.items():
-            yield Row(f"peak memory, {name}, depth {depth}", Spread.exact(peak(Staged(make, depth))), "MiB")
+            yield mebibytes(f"{name}, depth {depth}", Staged(make, depth), batch(SIZE)[0])
+    yield from transformers(4 if quick else 24)
     yield from gradients(20 if quick else 110)
     images, _ = batch(8)
     models = {mode: create_model("preact_resnet20", scheme="lm", **OPTIONS) for mode in ("recompute", "reversible")}
@@ -66,15 +68,31 @@ class Staged(nn.Module):
         return x
 
 
-def peak(model: nn.Module) -> float:
-    """MiB beyond the parameters and their gradients, which are there before the step."""
-    images, _ = batch(SIZE)
+def mebibytes(what: str, model: nn.Module, inputs: Tensor) -> Row:
+    """The peak beyond the parameters and their gradients, which are there before the step."""
 
     def passes() -> None:
-        model(images).sum().backward()
+        output = model(inputs)
+        (output if isinstance(output, Tensor) else output.logits).sum().backward()
 
     passes()
-    return peak_bytes(passes) / MIB
+    return Row(f"peak memory, {what}", Spread.exact(peak_bytes(passes) / MIB), "MiB")
+
+
+def transformers(layers: int) -> Iterator[Row]:
+    """A ViT of torchvision and a GPT-2 of transformers as momentum networks."""
+    from torchvision.models import VisionTransformer
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(vocab_size=256, n_positions=128, n_embd=128, n_layer=layers, n_head=4, use_cache=False)
+    networks = {
+        "ViT": (VisionTransformer(32, 4, layers, 4, 128, 512, num_classes=10), batch(SIZE)[0]),
+        "GPT-2": (GPT2LMHeadModel(config), torch.zeros(SIZE, 128, dtype=torch.long)),
+    }
+    for name, (network, inputs) in networks.items():
+        for memory in ("stored", "recompute", "reversible"):
+            converted = convert(network, "lm", inputs, init=OPTIONS["k"], dt=OPTIONS["dt"], memory=memory).train()
+            yield mebibytes(f"{memory}, {name} of {layers} layers", converted, inputs)
 
 
 def lm_stage(memory: Memory) -> Callable[[int, int], nn.Module]:
