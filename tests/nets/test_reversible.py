@@ -324,6 +324,9 @@ def test_auto_chooses_by_the_coefficients_and_says_so() -> None:
         stage.set_memory("auto")
         assert stage.memory_in_use == chosen
         assert f"memory=auto ({chosen})" in repr(stage)
+    deep = lm_stage(-0.9, 150)  # more than the spare bits: a pair of states is kept, where 150 would be
+    deep.set_memory("auto")
+    assert deep.memory_in_use == "reversible"
     with torch.no_grad():
         away.k.mul_(0.01)  # type: ignore[union-attr]
     assert away.memory_in_use == "recompute"

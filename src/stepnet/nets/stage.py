@@ -27,7 +27,7 @@ from stepnet.schemes.plan import Entry, equation_in_k, plan
 
 # What a training step keeps for its backward pass. stored: all that autograd saves. recompute: the states; the blocks
 # are evaluated again. reversible: the last states; the scheme is run backwards. auto: reversible where the coefficients
-# allow it at no loss, else recompute.
+# are such that it keeps a quarter of recompute's states or less, else recompute.
 Memory = Literal["stored", "recompute", "reversible", "auto"]
 Gates = Sequence[Coefficient]
 Pair = tuple[Tensor, Tensor]  # the state (X, Y) of a coupled system
@@ -298,8 +298,11 @@ def choose_memory(memory: Memory, scheme: Scheme, ks: Iterable[Coefficient], act
         raise UserError(f"memory='reversible': {activation} cannot be undone; take pre-activation, or 'recompute'")
     if memory != "auto":
         return memory
-    able = scheme.invertible and not activation
-    return "reversible" if able and sum(map(scheme.lost_bits, ks)) <= SPARE_BITS else "recompute"
+    if not scheme.invertible or activation:
+        return "recompute"
+    lost = [scheme.lost_bits(k) for k in ks]
+    # Where the spare bits are spent, two states of double precision are kept; by "recompute", one of single for a step.
+    return "reversible" if 4 * sum(lost) / SPARE_BITS <= len(lost) / 4 else "recompute"
 
 
 def entry_by(transition: Transition | CoupledTransition | None) -> Entry:
