@@ -13,7 +13,7 @@ from stepnet.analysis.trees import defect
 from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.schemes import Equation, Scheme, get_scheme, solve
-from stepnet.schemes.arithmetic import Coefficient
+from stepnet.schemes.arithmetic import Coefficient, joined, parts_of
 
 Array = NDArray[np.float64]
 Field = Callable[[float, Array], Array]
@@ -50,12 +50,12 @@ def convergence(scheme: str | Scheme, steps: Sequence[int] = STEPS, **parameters
     """
     method = get_scheme(scheme, **parameters)
     fs, start = _problem(method.equation)
-    f, u0 = (fs, start) if method.equation.partitioned else (fs[0], start[0])
+    f, u0 = joined(fs), joined(start)
     runs = [solve(f, u0, (0.0, 1.0), n, method).u for n in steps]  # first: it tells what cannot be solved
     wanted = _reference(method, fs, start)
     sizes, errors = [1 / n for n in steps], []
     for u in runs:
-        last = np.concatenate([part[-1] for part in u]) if isinstance(u, tuple) else u[-1]
+        last = np.concatenate([part[-1] for part in parts_of(u)])
         errors.append(float(np.abs(last - wanted).max()))
     clear = [(h, e) for h, e in zip(sizes, errors, strict=True) if e > 1e-11]
     if len(clear) < 2:

@@ -13,7 +13,7 @@ import sympy
 from stepnet.analysis.symbols import z, zeta
 from stepnet.errors import UserError
 from stepnet.schemes import Point, Scheme, advance, fixed_point
-from stepnet.schemes.arithmetic import Coefficient
+from stepnet.schemes.arithmetic import Coefficient, joined, parts_of
 
 NEW = sympy.Symbol("u_{n+1}")  # the unknown of an implicit step
 
@@ -27,9 +27,9 @@ def companion_matrix(method: Scheme) -> sympy.Matrix:
     def rhs(u: sympy.Expr, c: Coefficient, i: int) -> sympy.Expr:
         return z * u
 
-    points = tuple(Point(tuple(u), (rhs, rhs)) if parts == 2 else Point(u[0], rhs) for u in past)
+    points = tuple(Point(joined(u), joined([rhs] * parts)) for u in past)
     new = advance(method, points, 1, method.k)
-    rows = [sympy.nsimplify(sympy.expand(part), rational=True) for part in (new if parts == 2 else (new,))]
+    rows = [sympy.nsimplify(sympy.expand(part), rational=True) for part in parts_of(new)]
     matrix = sympy.zeros(len(symbols), len(symbols))
     for i, row in enumerate(rows):
         for j, symbol in enumerate(symbols):

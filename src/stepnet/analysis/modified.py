@@ -21,7 +21,7 @@ from stepnet.analysis.symbols import dt, exact, vanishes, z, zeta
 from stepnet.analysis.trees import Series, System, Terms, Vector, grade
 from stepnet.errors import UserError, check_count
 from stepnet.schemes import Equation, Point, Scheme, advance
-from stepnet.schemes.arithmetic import Coefficient
+from stepnet.schemes.arithmetic import Coefficient, joined, parts_of
 from stepnet.schemes.plan import full_step
 
 Form: TypeAlias = Literal["derivatives", "differentials"]
@@ -92,7 +92,7 @@ def _in_differentials(method: Scheme, terms: int) -> sympy.Eq | tuple[sympy.Eq, 
             group = [_short(mass * c) * sympy.Symbol(differential_name(v)) for v, c in part.items() if grade(v, 1) == q]
             field += dt ** (q - 1) * sympy.Add(*group)
         equations.append(sympy.Eq(mass * sympy.Function(name)(t).diff(t), field))
-    return tuple(equations) if len(equations) == 2 else equations[0]
+    return joined(equations)
 
 
 def _short(c: Coefficient) -> sympy.Expr:
@@ -116,10 +116,9 @@ def _backward_error(method: Scheme, limit: int) -> list[Terms]:
     for q in range(1, limit + 1):
         past = []
         for j in range(method.steps):
-            states = tuple(Series(_flow(field, part, q, equation, -j), 1) for part in range(count))
-            past.append(Point(states if count == 2 else states[0], system.rhs(0)))
-        new = advance(method, tuple(past), 1, method.k)
-        parts: tuple[Series, ...] = new if count == 2 else (new,)
+            states = [Series(_flow(field, part, q, equation, -j), 1) for part in range(count)]
+            past.append(Point(joined(states), system.rhs(0)))
+        parts = parts_of(advance(method, tuple(past), 1, method.k))
         flow = [_flow(field, part, q, equation, 1) for part in range(count)]  # of the grades found so far
         for mine, wanted, reached in zip(field, parts, flow, strict=True):
             for vector in {**wanted.terms, **reached}:
@@ -131,9 +130,8 @@ def _backward_error(method: Scheme, limit: int) -> list[Terms]:
 
 def _carried(method: Scheme, count: int) -> Coefficient:
     """`-sum_j j c_j`: the carry of the numbers `-j`."""
-    past = tuple(Point((-Fraction(j),) * count if count == 2 else -Fraction(j)) for j in range(method.steps))
-    carried = method.carry(past, 1, method.k)
-    return carried[0] if count == 2 else carried
+    past = tuple(Point(joined([-Fraction(j)] * count)) for j in range(method.steps))
+    return parts_of(method.carry(past, 1, method.k))[0]
 
 
 class Autonomous(System):

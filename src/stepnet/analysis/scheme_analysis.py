@@ -34,7 +34,7 @@ from stepnet.analysis.symbols import subject
 from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.schemes import Equation, Scheme
-from stepnet.schemes.arithmetic import Coefficient
+from stepnet.schemes.arithmetic import Coefficient, parts_of
 
 EXTENT = (-4.0, 1.0, -3.5, 3.5)  # of a region, unless told: left, right, bottom, top
 
@@ -138,8 +138,7 @@ class SchemeAnalysis:
 
     def modified_lines(self, terms: int = 2) -> list[Line]:
         """The modified equation as it is written: one line, two for a pair."""
-        found = self.modified_equation(terms)
-        return [modified_line(equation) for equation in (found if isinstance(found, tuple) else (found,))]
+        return [modified_line(equation) for equation in parts_of(self.modified_equation(terms))]
 
     @cached_property
     def latex(self) -> str:

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 from stepnet.analysis.symbols import exact, vanishes
 from stepnet.errors import UserError
 from stepnet.schemes import Equation, Point, Scheme, advance, fixed_point
-from stepnet.schemes.arithmetic import Coefficient, State
+from stepnet.schemes.arithmetic import Coefficient, State, joined, parts_of
 from stepnet.schemes.core import RightHandSides
 
 Vector: TypeAlias = "tuple[Any, ...]"  # (label, child, child, …), children sorted
@@ -88,16 +88,14 @@ class System:
 
     def rhs(self, time: int) -> RightHandSides:
         """The right-hand side as a scheme calls it at `t_0 + time dt`: `rhs(u, c, i)`; a pair when partitioned."""
-        calls = tuple(self._rhs(label, time) for label in self.labels)
-        return calls if self.equation.partitioned else calls[0]
+        return joined([self._rhs(label, time) for label in self.labels])
 
     def flow(self, s: int) -> State:
         """The exact solution at `t_0 + s dt`: a vector of grade q goes with `s^q`."""
-        parts = tuple(
-            Series({v: c * s ** grade(v, self.equation.derivative) for v, c in part.terms.items()}, 1)
-            for part in _exact_solution(self)
+        m = self.equation.derivative
+        return joined(
+            [Series({v: c * s ** grade(v, m) for v, c in part.terms.items()}, 1) for part in _exact_solution(self)]
         )
-        return parts if self.equation.partitioned else parts[0]
 
     def evaluate(self, label: str, u: Series, time: Coefficient) -> Series:
         """`f(t_0 + time tau, u)`. Off the point u_0 it is another function, which knows nothing of f near u_0."""
@@ -127,8 +125,7 @@ def step(scheme: Scheme, system: System) -> State:
 def defect(scheme: Scheme, equation: Equation, limit: int) -> int | None:
     """The lowest grade at which one step from the exact past leaves the exact solution, or None up to `limit`."""
     system = System(equation, limit)
-    found, wanted = step(scheme, system), system.flow(1)
-    pairs = zip(found, wanted, strict=True) if equation.partitioned else [(found, wanted)]
+    pairs = zip(parts_of(step(scheme, system)), parts_of(system.flow(1)), strict=True)
     wrong = [vector for a, b in pairs for vector in a.differs(b)]
     return min((0 if v is None else grade(v, equation.derivative) for v in wrong), default=None)
 

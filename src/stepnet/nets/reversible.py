@@ -19,7 +19,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from stepnet.nets.replay import RepeatedEvaluation, storage
 from stepnet.schemes import Point, Scheme, advance
-from stepnet.schemes.arithmetic import Coefficient, State
+from stepnet.schemes.arithmetic import Coefficient, State, joined, parts_of
 from stepnet.schemes.core import Past
 
 SPARE_BITS = 20.0  # of double over single precision, less what keeps a state on the same side of its rounding
@@ -57,7 +57,7 @@ class ReversibleMarch:
         self.lost += bits
         step = _Step(self, scheme, n, dt, _detached(k), gate)
         self.steps.append(step)
-        exact_k = k.to(_parts(window[0])[0].dtype) if isinstance(k, Tensor) else k
+        exact_k = k.to(parts_of(window[0])[0].dtype) if isinstance(k, Tensor) else k
         points = tuple(Point(u) for u in window[1:])
         with saved_tensors_hooks(self._name, self._fetch):
             new = advance(scheme, (Point(window[0], step.recorded(past[0])), *points), dt, exact_k, gate)
@@ -78,17 +78,17 @@ class ReversibleMarch:
 
     def given(self, u: State) -> State:
         """A state in the precision in which the network has it."""
-        return tuple(part.to(self.dtype) for part in u) if isinstance(u, tuple) else u.to(self.dtype)
+        return joined([part.to(self.dtype) for part in parts_of(u)])
 
     def close(self, last: State) -> State:
         """The last state; autograd keeps it and those that go with it, from which all others can be found."""
         if not self.steps:
             return last
-        others = [part for n, u in self.newest.items() if n < max(self.newest) for part in _parts(u)]
+        others = [part for n, u in self.newest.items() if n < max(self.newest) for part in parts_of(u)]
         self.newest_numbers = list(self.newest)
         self.newest = {}
-        parts = _Last.apply(self, len(_parts(last)), *_parts(last), *others)  # type: ignore[no-untyped-call]
-        return parts if isinstance(last, tuple) else parts[0]
+        parts = _Last.apply(self, len(parts_of(last)), *parts_of(last), *others)  # type: ignore[no-untyped-call]
+        return joined(parts)
 
     def _remember(self, n: int, new: State, window: tuple[State, ...]) -> None:
         recent = {n - j: u for j, u in enumerate((new, *window))}
@@ -101,8 +101,7 @@ class ReversibleMarch:
     def _exact(self, scheme: Scheme, u: State) -> State:
         """The state in the precision in which its sums can be undone."""
         least = torch.float32 if scheme.equation.partitioned else torch.float64
-        parts = [part.to(torch.promote_types(part.dtype, least)) for part in _parts(u)]
-        return tuple(parts) if isinstance(u, tuple) else parts[0]
+        return joined([part.to(torch.promote_types(part.dtype, least)) for part in parts_of(u)])
 
     def _name(self, tensor: Tensor) -> Any:
         """What autograd gets to keep: the number of a state, or what is not one."""
@@ -112,7 +111,7 @@ class ReversibleMarch:
         if isinstance(kept, Tensor):
             return kept
         n, part = kept
-        state: Tensor = _parts(self.state(n))[part]
+        state: Tensor = parts_of(self.state(n))[part]
         return state
 
 
@@ -131,7 +130,7 @@ class _Last(torch.autograd.Function):
         march.found = {}
         for j, n in enumerate(march.newest_numbers):
             own = parts[j * ctx.count : (j + 1) * ctx.count]
-            march.found[n] = tuple(own) if ctx.count > 1 else own[0]
+            march.found[n] = joined(own)
         return (None, None, *adjoint, *[None] * (len(parts) - ctx.count))
 
 
@@ -156,7 +155,7 @@ class _Step:
         with torch.no_grad():
             again = [partial(self._again, evaluation) for evaluation in self.evaluations]
             rhs = tuple(again) if len(again) > 1 else again[0] if again else None
-            k = self.k.to(_parts(after[0])[0].dtype) if isinstance(self.k, Tensor) else self.k
+            k = self.k.to(parts_of(after[0])[0].dtype) if isinstance(self.k, Tensor) else self.k
             return self.scheme.inverse(after, rhs, self.dt, k, self.gate)
 
     def _first(self, rhs: Any, n: int, part: int, u: Tensor, c: Coefficient, i: int) -> Tensor:
@@ -164,7 +163,7 @@ class _Step:
             value: Tensor = rhs(v.to(self.march.dtype), c, i)
             return value.to(torch.promote_types(value.dtype, v.dtype))
 
-        evaluation = RepeatedEvaluation(f, rhs.module, lambda: (_parts(self.march.state(n))[part],), whole=True)
+        evaluation = RepeatedEvaluation(f, rhs.module, lambda: (parts_of(self.march.state(n))[part],), whole=True)
         self.evaluations.append(evaluation)
         value: Tensor = evaluation(u)
         return value
@@ -177,11 +176,7 @@ class _Step:
 
 def _names(n: int, states: tuple[State, ...]) -> dict[int, tuple[int, int]]:
     """The number and part of each state by its storage, the newest being `u_n`."""
-    return {storage(part): (n - m, j) for m, u in enumerate(states) for j, part in enumerate(_parts(u))}
-
-
-def _parts(u: State) -> tuple[Tensor, ...]:
-    return u if isinstance(u, tuple) else (u,)
+    return {storage(part): (n - m, j) for m, u in enumerate(states) for j, part in enumerate(parts_of(u))}
 
 
 def _detached(u: State) -> State:

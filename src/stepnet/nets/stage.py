@@ -21,7 +21,7 @@ from stepnet.nets.replay import recomputed
 from stepnet.nets.reversible import SPARE_BITS, ReversibleMarch
 from stepnet.nets.trajectories import Visit, watch_calls
 from stepnet.schemes import LM, Point, Scheme, get_scheme, march
-from stepnet.schemes.arithmetic import Coefficient, State, is_traced
+from stepnet.schemes.arithmetic import Coefficient, State, is_traced, joined, parts_of
 from stepnet.schemes.core import RightHandSide, RightHandSides
 from stepnet.schemes.plan import Entry, equation_in_k, plan
 
@@ -188,7 +188,7 @@ class Stage(nn.Module):
             parts = own.unbind()  # taken by their numbers, since torch.fx cannot count them
             owned = [parts[n] for n in range(len(self.plan.owners))]
         memory = self.memory_in_use if self.training and torch.is_grad_enabled() else "stored"
-        if is_traced(x[0] if isinstance(x, tuple) else x):
+        if is_traced(parts_of(x)[0]):
             memory = "stored"  # a graph says what is computed; what to keep of it is for whoever runs it
         fs: list[RightHandSides] = [right_hand_side(block) for block in self.blocks]
         history: tuple[Point, ...] = ()
@@ -211,7 +211,7 @@ class Stage(nn.Module):
         yield x
         ks = owned if given is None else given
         if memory == "reversible":
-            reversible = ReversibleMarch(_dtype(x))
+            reversible = ReversibleMarch(parts_of(x)[0].dtype)
             taken = march(
                 self.scheme, fs, x, self.dt, ks, gates, None, history, self.plan.transition, take=reversible.advance
             )
@@ -278,14 +278,7 @@ def right_hand_side(block: nn.Module) -> RightHandSides:
 
 def _recomputing(rhs: RightHandSides, block: nn.Module) -> RightHandSides:
     """The same values; what their gradient needs is made again in the backward pass."""
-    if isinstance(rhs, tuple):
-        return tuple(partial(recomputed, f, block) for f in rhs)
-    return partial(recomputed, rhs, block)
-
-
-def _dtype(state: State) -> torch.dtype:
-    part: Tensor = state[0] if isinstance(state, tuple) else state
-    return part.dtype
+    return joined([partial(recomputed, f, block) for f in parts_of(rhs)])
 
 
 def choose_memory(memory: Memory, scheme: Scheme, ks: Iterable[Coefficient], activation: str) -> Memory:

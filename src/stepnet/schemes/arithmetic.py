@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import cmath
 import sys
+from collections.abc import Sequence
 from fractions import Fraction
 from numbers import Complex
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 # here, and `march`, through which callers meet a scheme, gives back the kind that it was given.
 State: TypeAlias = Any
 Coefficient: TypeAlias = Any  # a number, a rational, a symbol or a tensor: no type has all four, nor their products
+
+
+T = TypeVar("T")
 
 
 class Difference(NamedTuple):
@@ -85,6 +89,16 @@ def scale(c: Coefficient, x: State) -> State:
     if isinstance(x, np.ndarray) or is_tensor(x):
         c = _as_float(c)
     return c * x
+
+
+def parts_of(u: State) -> tuple[State, ...]:
+    """The parts of a pair; of anything else, itself alone."""
+    return u if isinstance(u, tuple) else (u,)
+
+
+def joined(parts: Sequence[T]) -> T | tuple[T, ...]:
+    """The pair of two parts; of one, the part itself."""
+    return tuple(parts) if len(parts) > 1 else parts[0]
 
 
 def is_number(value: object, number: int) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 
 from stepnet.arguments import checked
 from stepnet.errors import UserError, check_count
-from stepnet.schemes.arithmetic import Coefficient, State, is_finite, is_tensor
+from stepnet.schemes.arithmetic import Coefficient, State, is_finite, is_tensor, joined, parts_of
 from stepnet.schemes.core import RightHandSide, RightHandSides, Scheme, march
 from stepnet.schemes.scheme_registry import get_scheme
 
@@ -50,11 +50,10 @@ def solve(
     _check_equation(method, f, u0)
     _check_kinds(method, u0)
     dt = (end - start) / int(steps)
-    timed = [(part, _takes_time(part)) for part in (f if isinstance(f, tuple) else (f,))]
+    timed = [(part, _takes_time(part)) for part in parts_of(f)]
 
     def right_hand_sides(n: int) -> RightHandSides:
-        sides = tuple(_right_hand_side(part, takes_time, start + n * dt, dt) for part, takes_time in timed)
-        return sides if isinstance(f, tuple) else sides[0]
+        return joined([_right_hand_side(part, takes_time, start + n * dt, dt) for part, takes_time in timed])
 
     states = [u0]
     for n, u in enumerate(march(method, map(right_hand_sides, range(int(steps))), u0, dt)):
@@ -96,8 +95,7 @@ def _takes_time(f: Field) -> bool:
 
 def _check_equation(scheme: Scheme, f: Field | tuple[Field, ...], u0: State) -> None:
     equation = scheme.equation
-    parts = [len(given) if isinstance(given, tuple) else 1 for given in (f, u0)]
-    if parts != [2 if equation.partitioned else 1] * 2:
+    if {len(parts_of(f)), len(parts_of(u0))} != {2 if equation.partitioned else 1}:
         wanted = "a pair (f, g) and a pair (X, Y)" if equation.partitioned else "one f and one array"
         raise UserError(f"scheme {scheme.name!r} solves {equation}: expected {wanted}")
     mass = equation.mass
@@ -106,7 +104,7 @@ def _check_equation(scheme: Scheme, f: Field | tuple[Field, ...], u0: State) -> 
 
 
 def _check_kinds(scheme: Scheme, u0: State) -> None:
-    parts = u0 if isinstance(u0, tuple) else (u0,)
+    parts = parts_of(u0)
     if is_tensor(scheme.k) and not all(map(is_tensor, parts)):
         raise UserError(f"k is a tensor and the state a {type(parts[0]).__name__}: give a number k, or a tensor u0")
     of_k, of_u = tuple(getattr(scheme.k, "shape", ())), tuple(parts[0].shape)
@@ -132,14 +130,14 @@ def _as_state(u0: object) -> State:
 
 
 def _check_finite(u: State, scheme: Scheme, n: int, t: float, dt: float) -> None:
-    if not all(map(is_finite, u if isinstance(u, tuple) else (u,))):
+    if not all(map(is_finite, parts_of(u))):
         raise UserError(
             f"{scheme.name} blew up at step {n}, t = {t:g}, dt = {dt:g}: take more steps, or see its stability"
         )
 
 
 def _times(start: float, end: float, steps: int, u0: State) -> State:
-    first = u0[0] if isinstance(u0, tuple) else u0
+    first = parts_of(u0)[0]
     if is_tensor(first):
         import torch
 

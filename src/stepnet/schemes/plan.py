@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import sympy
 
 from stepnet.errors import UserError
-from stepnet.schemes.arithmetic import Coefficient, Difference, State
+from stepnet.schemes.arithmetic import Coefficient, Difference, State, joined, parts_of
 from stepnet.schemes.core import Equation, Past, Point, RightHandSide, RightHandSides, Scheme, advance, march
 from stepnet.schemes.implicit import fixed_point
 from stepnet.schemes.runge_kutta import Euler
@@ -130,7 +130,7 @@ def full_step(scheme: Scheme) -> PlannedStep:
     recorder = _Recorder(scheme, scheme.steps)
     past = tuple(Point(recorder.state(n), recorder.block(n)) for n in reversed(range(scheme.steps)))
     new = advance(scheme, past, dt, scheme.k)
-    for part in new if isinstance(new, tuple) else (new,):
+    for part in parts_of(new):
         if sympy.expand(part.weights.get(CONSTANT, 0)) != 0:
             raise UserError(f"{NO_SUM}: it has {part.weights[CONSTANT]}")
     recorder.settle(new)
@@ -165,13 +165,11 @@ class _Recorder:
         self.evaluations: list[PlannedEvaluation] = []
 
     def state(self, n: int) -> State:
-        states = tuple(_Sum({Quantity(part, n): 1}) for part in self.parts)
-        return states if len(states) > 1 else states[0]
+        return joined([_Sum({Quantity(part, n): 1}) for part in self.parts])
 
     def block(self, n: int) -> RightHandSides:
         """The right-hand side of step n; of a pair, both."""
-        functions = tuple(self.function(name, n) for name in self.functions)
-        return functions if len(functions) > 1 else functions[0]
+        return joined([self.function(name, n) for name in self.functions])
 
     def blocks_after_input(self) -> Iterator[RightHandSides]:
         """The same, where the first `f` reads the input as it was before it was projected."""
@@ -203,8 +201,7 @@ class _Recorder:
 
     def settle(self, new: State) -> State:
         """Write the step down; its result stands as a symbol in the next one."""
-        sums = new if isinstance(new, tuple) else (new,)
-        made = PlannedStep(self.taker, self.owns_k, tuple(self.evaluations), tuple(map(_terms, sums)))
+        made = PlannedStep(self.taker, self.owns_k, tuple(self.evaluations), tuple(map(_terms, parts_of(new))))
         self.steps.append(made)
         self.begin()
         return self.state(len(self.steps))
