@@ -35,19 +35,14 @@ K, K_FREE = "step_k", "step_k_free"  # the parameter's name in the block, withou
 PAST = "_stepnet_past"  # the attribute by which a state carries the states before it
 
 
+@dataclass(eq=False)
 class CarriedPast:
     """The points before a state, newest first. A state that is copied or saved goes without them."""
 
-    def __init__(
-        self,
-        points: tuple[Point, ...],
-        version: int | None,
-        march: ReversibleMarch | None = None,
-        exact: Tensor | None = None,
-    ) -> None:
-        self.points = points
-        self.march, self.exact = march, exact  # of a march that is taken back: the state as the march has it
-        self.version = version  # of the state: another one tells that it was altered in place
+    points: tuple[Point, ...]
+    version: int | None  # of the state: another one tells that it was altered in place
+    march: ReversibleMarch | None = None  # that is taken back,
+    exact: Tensor | None = None  # and the state as it has it
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (set, ())  # empty, and loadable with weights_only=True: the state may be an output that a caller saves

@@ -39,12 +39,7 @@ class Coupled(Scheme):
         return True
 
     def inverse(
-        self,
-        after: tuple[State, ...],
-        rhs: RightHandSides | None,
-        dt: Coefficient = 1,
-        k: Coefficient = None,
-        gate: Coefficient = 1,
+        self, after: tuple[State, ...], rhs: RightHandSides | None, dt: Coefficient, k: Coefficient, gate: Coefficient
     ) -> State:
         """`(X_n, Y_n)` from `(X_{n+1}, Y_{n+1})`: the same evaluations, taken back in the opposite order."""
         (f, g), (x, y) = cast("tuple[RightHandSide, RightHandSide]", rhs), after[0]

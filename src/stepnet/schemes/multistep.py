@@ -89,12 +89,7 @@ class LinearMultistep(Scheme):
         return self.steps == 2 and is_number(self._beta[2], 0) and not is_number(self._alpha[2], 0)
 
     def inverse(
-        self,
-        after: tuple[State, ...],
-        rhs: RightHandSides | None,
-        dt: Coefficient = 1,
-        k: Coefficient = None,
-        gate: Coefficient = 1,
+        self, after: tuple[State, ...], rhs: RightHandSides | None, dt: Coefficient, k: Coefficient, gate: Coefficient
     ) -> State:
         """`u_{n-1} = u_n + (u_{n+1} - u_n - gate dt f_n) / w`, where `w` is its weight in the carry: k for `lm`."""
         new, u = after
