@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from stepnet.cli import main
-from stepnet.commands.models import count, memory
 
 
 def test_lists_what_matches_with_its_costs(capsys) -> None:
@@ -52,8 +51,3 @@ def test_no_match_is_one_clear_line(capsys, pattern: str, message: str) -> None:
     assert out == ""
     assert message in error
     assert error.count("\n") == 1
-
-
-def test_three_figures_and_a_prefix() -> None:
-    assert [count(n) for n in (7, 999, 1000, 40_551_040, 999_600_000)] == ["7", "999", "1.00 k", "40.6 M", "1.00 G"]
-    assert [memory(n) for n in (512, 1024, 1_569_067, 127_658_992)] == ["512 B", "1.00 KiB", "1.50 MiB", "122 MiB"]

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from stepnet.report.catalogue import counted, kept, write
+from stepnet.report.catalogue import counted, kept, short_bytes, short_count, write
 
 
 def test_every_network_of_the_package_is_kept() -> None:
@@ -23,3 +23,10 @@ def test_what_is_written_is_read(tmp_path, monkeypatch) -> None:
     write(["resnet20"], tmp_path / "kept.json")
     monkeypatch.setattr("stepnet.report.catalogue.FILE", tmp_path / "kept.json")
     assert kept() == {"resnet20": counted("resnet20")}
+
+
+def test_three_figures_and_a_prefix() -> None:
+    counts = {7: "7", 999: "999", 1000: "1.00 k", 40_551_040: "40.6 M", 999_600_000: "1.00 G"}
+    assert {n: short_count(n) for n in counts} == counts
+    sizes = {512: "512 B", 1024: "1.00 KiB", 1_569_067: "1.50 MiB", 127_658_992: "122 MiB"}
+    assert {n: short_bytes(n) for n in sizes} == sizes

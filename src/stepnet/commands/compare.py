@@ -75,14 +75,15 @@ class Compare(TrainingFlags):
 
 
 def _print_rows(rows: Sequence[Comparison], title: str) -> None:
+    from stepnet.report.catalogue import short_count
     from stepnet.training.comparison import mean_and_deviation
 
     headings = ["model", *(RIGHT + h for h in ("param.", "madds", "s/epoch", "last epoch", "best epoch"))]
     lines = [
         [
             row.model,
-            _short(row.parameters),
-            _short(row.multiply_adds) if row.multiply_adds else "",
+            short_count(row.parameters),
+            short_count(row.multiply_adds) if row.multiply_adds else "",
             f"{statistics.median(row.seconds):.3g}",
             mean_and_deviation(row.last),
             mean_and_deviation(row.best),
@@ -105,14 +106,6 @@ def _verdict(gaps: PairedDifferences) -> str:
     if abs(gaps.mean) <= gaps.half_width:
         return "no difference is shown"
     return "it is lower" if gaps.mean < 0 else "it is higher"
-
-
-def _short(count: int) -> str:
-    """`0.27M`, `41M`, `4.1G`."""
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= size / 10:
-            return f"{count / size:.3g}{unit}"
-    return str(count)
 
 
 def _figures(rows: Sequence[Comparison]) -> dict[str, Any]:

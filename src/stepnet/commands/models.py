@@ -23,7 +23,7 @@ class Models:
     """Print the exact figures as JSON instead."""
 
     def __call__(self) -> None:
-        from stepnet.report.catalogue import counted, kept, registered
+        from stepnet.report.catalogue import counted, kept, registered, short_bytes, short_count
 
         known, own = kept(), registered()
         names = [name for name in (*known, *own) if fnmatch(name, self.pattern)]
@@ -38,27 +38,9 @@ class Models:
         rows = [
             [
                 *(each.name, each.family, each.scheme, f"{each.image_size}x{each.image_size}"),
-                *(f"{each.parameters:,}", count(each.multiply_adds), memory(each.activation_bytes)),
+                *(f"{each.parameters:,}", short_count(each.multiply_adds), short_bytes(each.activation_bytes)),
             ]
             for each in listings
         ]
         numbers = [RIGHT + heading for heading in ("image", "parameters", "mult-adds", "memory")]
         print_table(["model", "family", "scheme", *numbers], rows, spare=("family", "image"))
-
-
-def count(number: float) -> str:
-    """Three figures and a decimal prefix: 40.6 M."""
-    return _scaled(number, 1000, ("", "k", "M", "G", "T"))
-
-
-def memory(number: float) -> str:
-    """Three figures and a binary prefix: 1.45 MiB."""
-    return _scaled(number, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
-
-
-def _scaled(number: float, base: int, units: tuple[str, ...]) -> str:
-    power = 0
-    while number >= 999.5 and power < len(units) - 1:
-        number, power = number / base, power + 1
-    digits = 0 if number >= 99.95 or power == 0 else 1 if number >= 9.995 else 2
-    return f"{number:.{digits}f} {units[power]}".rstrip()

@@ -97,7 +97,6 @@ def describe_network(
     classes: Sequence[str] = (),
     preprocessing: Preprocessing | None = None,
     training: TrainingRecord | None = None,
-    license: str = "",
 ) -> ModelDescription:
     """The description of a network; `load` builds it again if `create_model` or `load_foreign` built it."""
     origin = origin_of(network)
@@ -115,7 +114,6 @@ def describe_network(
         preprocessing=preprocessing,
         training=training,
         k=coefficients(network),
-        license=license,
         versions=versions(),
     )
 

@@ -53,7 +53,7 @@ def load(where: Location, model: str | nn.Module | None = None, **options: Any) 
         return attach(network, describe_network(network))
     weights, description = read_model(where, model, options)
     if isinstance(model, nn.Module):
-        return attach(fill(model, description, weights, where), description)
+        return attach(fill(model, description, weights, where, options.get("example")), description)
     return attach(rebuild(description, weights, where), description)
 
 

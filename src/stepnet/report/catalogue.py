@@ -64,6 +64,24 @@ def counted(name: str) -> Listing:
     )
 
 
+def short_count(number: float) -> str:
+    """Three figures and a decimal prefix: 40.6 M."""
+    return _scaled(number, 1000, ("", "k", "M", "G", "T"))
+
+
+def short_bytes(number: float) -> str:
+    """Three figures and a binary prefix: 1.45 MiB."""
+    return _scaled(number, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
+
+
+def _scaled(number: float, base: int, units: tuple[str, ...]) -> str:
+    power = 0
+    while number >= 999.5 and power < len(units) - 1:
+        number, power = number / base, power + 1
+    digits = 0 if number >= 99.95 or power == 0 else 1 if number >= 9.995 else 2
+    return f"{number:.{digits}f} {units[power]}".rstrip()
+
+
 def write(names: Iterable[str], file: Path = FILE) -> None:
     """Count these networks and keep them."""
 

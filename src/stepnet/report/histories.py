@@ -57,20 +57,19 @@ class RunHistory:
         rows = enumerate(zip(*map(self.series, names), strict=True), 1)
         return [n for n, row in rows if not all(map(math.isfinite, row))]
 
+    def last(self, name: str) -> float:
+        """A figure of the last epoch so far; NaN where the run did not measure it."""
+        return self.series(name)[-1] if self.epochs else math.nan
+
     @property
     def last_error(self) -> float:
         """The test error after the last epoch so far, in per cent."""
-        return self.series("test_error")[-1] if self.epochs else math.nan
+        return self.last("test_error")
 
     @property
     def best_error(self) -> float:
         """The smallest test error: chosen on the test set."""
         return min((e for e in self.series("test_error") if math.isfinite(e)), default=math.nan)
-
-    @property
-    def top5_error(self) -> float:
-        """The last top-5 error; NaN where the run did not measure it."""
-        return self.series("test_top5_error")[-1] if self.epochs else math.nan
 
     @property
     def images_per_second(self) -> float:

@@ -18,13 +18,12 @@ from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.report.figures import Picture, rc_styles
 from stepnet.report.schematic import draw_stage
-from stepnet.report.scheme_plots import label_of, legend_above
+from stepnet.report.scheme_plots import QUIET, label_of, legend_above
 from stepnet.report.sketch import sketch_stage
 from stepnet.schemes import Point, Scheme, advance, get_scheme
 
 Example = Literal["gradient", "diffusion", "transport", "steps"]
 KS = (-0.3, -0.6, -0.9)
-QUIET = "0.6"
 KEY = "points: the march, lines: its modified equation"
 
 

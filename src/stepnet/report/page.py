@@ -15,6 +15,7 @@ from typing import Any
 
 import stepnet
 from stepnet.files import whole_file
+from stepnet.report.catalogue import short_count
 from stepnet.report.charts import coefficients_words, compression_words, curves_words, section_data
 from stepnet.report.histories import NetworkRuns, RunHistory, by_data, paired_differences, read_histories
 from stepnet.training.comparison import mean_and_deviation
@@ -126,10 +127,10 @@ def _summary(data: str, networks: Sequence[NetworkRuns]) -> str:
                 network.scheme or NOTHING,
                 str(len(network.counted)) + ("" if len(network.counted) == len(network.runs) else "*"),
                 f"{found.parameters:,}" if found else NOTHING,
-                _engineering(found.multiply_adds) if found and found.multiply_adds else NOTHING,
+                short_count(found.multiply_adds) if found and found.multiply_adds else NOTHING,
                 _spread(network, lambda run: run.last_error),
                 _spread(network, lambda run: run.best_error),
-                _spread(network, lambda run: run.top5_error),
+                _spread(network, lambda run: run.last("test_top5_error")),
                 _difference(network, networks[0]),
                 _spread(network, lambda run: run.images_per_second, middle=True),
                 NOTHING if network.printed_error is None else f"{network.printed_error:.2f}",
@@ -150,7 +151,7 @@ def _all_runs(data: str, networks: Sequence[NetworkRuns]) -> str:
             f"{len(run.epochs)} of {run.config.recipe.epochs}",
             _figure(run.last_error),
             _figure(run.best_error),
-            _figure(run.series("loss")[-1], 4) if run.epochs else NOTHING,
+            _figure(run.last("loss"), 4) if run.epochs else NOTHING,
             _figure(run.images_per_second, 0),
             "complete" if run.complete else "incomplete",
         ]
@@ -253,13 +254,6 @@ def _difference(network: NetworkRuns, first: NetworkRuns) -> str:
 
 def _figure(value: float, digits: int = 2) -> str:
     return f"{value:,.{digits}f}" if math.isfinite(value) else "NaN"
-
-
-def _engineering(value: float) -> str:
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value:g}"
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

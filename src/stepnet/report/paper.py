@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 
 @dataclass(frozen=True)
@@ -13,10 +14,10 @@ class PaperRow:
     source: str
     layers: str
     error: float  # top-1
-    dataset: str
+    params: str | None  # as printed, such as 0.27M; tables 3 and 4 print none
     name: str  # of our network
+    dataset: str
     recipe: str
-    params: str | None = None  # as printed, such as 0.27M; tables 3 and 4 print none
     top5: float | None = None
     strategy: str = "Original"
 
@@ -40,16 +41,11 @@ SCHEMES = (
 HE15, HE16, HUANG = "He et al. 2015", "He et al. 2016", "Huang, Sun et al. 2016"
 FRACTAL, DENSE, XIE, OURS = "Larsson et al. 2016", "Huang, Liu et al. 2016", "Xie et al. 2017", "the paper"
 
-
-def _cifar10(model: str, source: str, layers: str, error: float, params: str, name: str) -> PaperRow:
-    return PaperRow(model, source, layers, error, "cifar10", name, "cifar10", params)
-
-
-def _cifar100(
-    model: str, source: str, layers: str, error: float, params: str, name: str, recipe: str = "cifar100"
-) -> PaperRow:
-    return PaperRow(model, source, layers, error, "cifar100", name, recipe, params)
-
+_cifar10 = partial(PaperRow, dataset="cifar10", recipe="cifar10")
+_cifar100 = partial(PaperRow, dataset="cifar100", recipe="cifar100")
+_resnext = partial(PaperRow, dataset="cifar100", recipe="resnext_cifar")
+_imagenet = partial(PaperRow, params=None, dataset="imagenet", recipe="imagenet")
+_stochastic = partial(PaperRow, params=None, dataset="cifar10", recipe="stochastic_depth", strategy="Stochastic depth")
 
 CIFAR = (
     _cifar10("ResNet", HE15, "20", 8.75, "0.27M", "resnet20"),
@@ -68,41 +64,30 @@ CIFAR = (
     _cifar100("FractalNet", FRACTAL, "40", 22.49, "22.9M", "fractalnet40"),
     _cifar100("DenseNet", DENSE, "100", 19.25, "27.2M", "densenet100_k24"),
     _cifar100("DenseNet-BC", DENSE, "190", 17.18, "25.6M", "densenet_bc190_k40"),
-    _cifar100("ResNeXt", XIE, "29 (8x64d)", 17.77, "34.4M", "resnext29_8x64d", "resnext_cifar"),
-    _cifar100("ResNeXt", XIE, "29 (16x64d)", 17.31, "68.1M", "resnext29_16x64d", "resnext_cifar"),
-    _cifar100("ResNeXt", OURS, "29 (16x64d), pre-act", 17.65, "68.1M", "preact_resnext29_16x64d", "resnext_cifar"),
+    _resnext("ResNeXt", XIE, "29 (8x64d)", 17.77, "34.4M", "resnext29_8x64d"),
+    _resnext("ResNeXt", XIE, "29 (16x64d)", 17.31, "68.1M", "resnext29_16x64d"),
+    _resnext("ResNeXt", OURS, "29 (16x64d), pre-act", 17.65, "68.1M", "preact_resnext29_16x64d"),
     _cifar100("LM-ResNet", OURS, "110, pre-act", 25.87, "1.7M", "lm_resnet110"),
     _cifar100("LM-ResNet", OURS, "164, pre-act", 22.90, "2.55M", "lm_resnet164"),
-    _cifar100("LM-ResNeXt", OURS, "29 (8x64d), pre-act", 17.49, "35.1M", "lm_resnext29_8x64d", "resnext_cifar"),
-    _cifar100("LM-ResNeXt", OURS, "29 (16x64d), pre-act", 16.79, "68.8M", "lm_resnext29_16x64d", "resnext_cifar"),
+    _resnext("LM-ResNeXt", OURS, "29 (8x64d), pre-act", 17.49, "35.1M", "lm_resnext29_8x64d"),
+    _resnext("LM-ResNeXt", OURS, "29 (16x64d), pre-act", 16.79, "68.8M", "lm_resnext29_16x64d"),
 )
-
-
-def _imagenet(model: str, source: str, layers: str, error: float, top5: float, name: str) -> PaperRow:
-    return PaperRow(model, source, layers, error, "imagenet", name, "imagenet", top5=top5)
-
 
 IMAGENET = (
-    _imagenet("ResNet", HE15, "50", 24.7, 7.8, "resnet50"),
-    _imagenet("ResNet", HE15, "101", 23.6, 7.1, "resnet101"),
-    _imagenet("ResNet", HE15, "152", 23.0, 6.7, "resnet152"),
-    _imagenet("LM-ResNet", OURS, "50, pre-act", 23.8, 7.0, "lm_resnet50"),
-    _imagenet("LM-ResNet", OURS, "101, pre-act", 22.6, 6.4, "lm_resnet101"),
+    _imagenet("ResNet", HE15, "50", 24.7, name="resnet50", top5=7.8),
+    _imagenet("ResNet", HE15, "101", 23.6, name="resnet101", top5=7.1),
+    _imagenet("ResNet", HE15, "152", 23.0, name="resnet152", top5=6.7),
+    _imagenet("LM-ResNet", OURS, "50, pre-act", 23.8, name="lm_resnet50", top5=7.0),
+    _imagenet("LM-ResNet", OURS, "101, pre-act", 22.6, name="lm_resnet101", top5=6.4),
 )
 
-
-def _stochastic(model: str, source: str, layers: str, error: float, name: str, recipe: str) -> PaperRow:
-    strategy = "Original" if recipe == "cifar10" else "Stochastic depth"
-    return PaperRow(model, source, layers, error, "cifar10", name, recipe, strategy=strategy)
-
-
 STOCHASTIC = (
-    _stochastic("ResNet", HE15, "110", 6.61, "resnet110", "cifar10"),
-    _stochastic("ResNet", HE16, "110, pre-act", 6.37, "preact_resnet110", "cifar10"),
-    _stochastic("ResNet", HUANG, "56", 5.66, "resnet56", "stochastic_depth"),
-    _stochastic("ResNet", OURS, "56, pre-act", 5.55, "preact_resnet56", "stochastic_depth_56"),
-    _stochastic("ResNet", HUANG, "110", 5.25, "resnet110", "stochastic_depth"),
-    _stochastic("ResNet", HUANG, "1202", 4.91, "resnet1202", "stochastic_depth"),
-    _stochastic("LM-ResNet", OURS, "56, pre-act", 5.14, "lm_resnet56", "stochastic_depth_56"),
-    _stochastic("LM-ResNet", OURS, "110, pre-act", 4.80, "lm_resnet110", "stochastic_depth"),
+    _cifar10("ResNet", HE15, "110", 6.61, None, "resnet110"),
+    _cifar10("ResNet", HE16, "110, pre-act", 6.37, None, "preact_resnet110"),
+    _stochastic("ResNet", HUANG, "56", 5.66, name="resnet56"),
+    _stochastic("ResNet", OURS, "56, pre-act", 5.55, name="preact_resnet56", recipe="stochastic_depth_56"),
+    _stochastic("ResNet", HUANG, "110", 5.25, name="resnet110"),
+    _stochastic("ResNet", HUANG, "1202", 4.91, name="resnet1202"),
+    _stochastic("LM-ResNet", OURS, "56, pre-act", 5.14, name="lm_resnet56", recipe="stochastic_depth_56"),
+    _stochastic("LM-ResNet", OURS, "110, pre-act", 4.80, name="lm_resnet110"),
 )

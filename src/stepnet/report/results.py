@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from stepnet.errors import UserError
 from stepnet.files import read_file, whole_file
 from stepnet.report.paper import PaperRow
-from stepnet.schema import LARGEST
+from stepnet.schema import LARGEST, read_as
 from stepnet.training.recipes import recipe_name
 
 if TYPE_CHECKING:
@@ -34,24 +34,15 @@ class Measurement:
     seed: int
     test_error: float
     scheme: str | None = None  # another than the model's own
-    options: dict[str, Any] = field(default_factory=dict, hash=False)  # of the model, where they were changed
-
-
-FIELDS = ("model", "data", "recipe", "seed", "test_error", "scheme")
+    options: dict[str, Any] = field(default_factory=dict)  # of the model, where they were changed
 
 
 def read_measurements(folder: Path) -> list[Measurement]:
     """All runs in the files of a folder; none if there is no such folder."""
-    found = []
+    found: list[Measurement] = []
     for path in sorted(folder.glob("*.json")):
         content = _read(path)
-        runs = content.get("runs", []) if isinstance(content, dict) else []
-        try:
-            found += [
-                Measurement(**{name: run[name] for name in FIELDS}, options=run.get("options", {})) for run in runs
-            ]
-        except (KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"{path}: {error!r}; expected runs with {', '.join(FIELDS)}") from None
+        found += read_as(list[Measurement], content.get("runs", []) if isinstance(content, dict) else [], str(path))
     return found
 
 

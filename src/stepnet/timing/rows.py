@@ -14,7 +14,7 @@ from stepnet.nets import ResidualNetwork, create_model
 from stepnet.nets.profile import saved_bytes
 from stepnet.timing.harness import Row, Spread, compare
 from stepnet.timing.memory import peak_bytes
-from stepnet.timing.steps import batch, forward_pass, gradient, training_step
+from stepnet.timing.steps import Step, batch, forward_pass, gradient, training_step
 
 MIB = 2**20
 
@@ -37,10 +37,9 @@ def lm_over_plain(depths: Sequence[int], repeats: int, size: int = 32, compiled:
         if compiled:
             plain.compile(dynamic=False)
             lm.compile(dynamic=False)
-        baseline = training_step(plain, images, labels)
-        ratios, null = compare({"lm": training_step(lm, images, labels)}, baseline, repeats)
+        steps = [training_step(model, images, labels) for model in (lm, plain)]
         mode, reach = ("compiled", "1.02") if compiled else ("eager", "1.05")
-        yield Row(f"training step, LM / plain, ResNet-{depth}, {mode}", ratios["lm"], null=null, reach=f"≤ {reach}")
+        yield _compared(f"training step, LM / plain, ResNet-{depth}, {mode}", steps, repeats, f"≤ {reach}")
 
 
 def saved_by_lm(depths: Sequence[int], size: int = 32) -> Iterator[Row]:
@@ -68,20 +67,15 @@ def converted_over_original(names: Sequence[str], repeats: int, size: int = 8, p
         ):
             for model in (original, converted):
                 model.train(what != "forward")
-            ratios, null = compare({"converted": over}, under, repeats)
-            yield Row(f"{what}, converted / original, {name}", ratios["converted"], null=null, reach="≤ 1.05")
+            yield _compared(f"{what}, converted / original, {name}", (over, under), repeats, "≤ 1.05")
 
 
 def stochastic_over_plain(repeats: int, name: str = "resnet56", survival: float = 0.5, size: int = 32) -> Iterator[Row]:
     """A training step in which dropped blocks are not computed; the gates of step 0, 1, 2, …"""
     images, labels = batch(size)
     plain, gated = create_model(name), create_model(name, stochastic_depth=survival)
-    ratios, null = compare(
-        {"gated": training_step(gated, images, labels)}, training_step(plain, images, labels), repeats
-    )
-    yield Row(
-        f"training step, stochastic depth p_L = {survival} / plain, {name}", ratios["gated"], null=null, reach="≤ 0.80"
-    )
+    steps = [training_step(model, images, labels) for model in (gated, plain)]
+    yield _compared(f"training step, stochastic depth p_L = {survival} / plain, {name}", steps, repeats, "≤ 0.80")
 
 
 def reversible_over_stored(names: Sequence[str], repeats: int, size: int = 16) -> Iterator[Row]:
@@ -89,12 +83,16 @@ def reversible_over_stored(names: Sequence[str], repeats: int, size: int = 16) -
     images, labels = batch(size)
     for name in names:
         stored, reversible = create_model(name, memory="stored"), create_model(name)
-        ratios, null = compare(
-            {"reversible": training_step(reversible, images, labels)}, training_step(stored, images, labels), repeats
-        )
-        yield Row(f"training step, reversible / stored, {name}", ratios["reversible"], null=null, reach="≤ 1.4")
+        steps = [training_step(model, images, labels) for model in (reversible, stored)]
+        yield _compared(f"training step, reversible / stored, {name}", steps, repeats, "≤ 1.4")
         peaks = [peak_bytes(gradient(model, images)) / MIB for model in (reversible, stored)]
         yield Row(f"peak memory, {name}", Spread.exact(peaks[0]), "MiB", note=f"stored: {peaks[1]:.0f} MiB")
+
+
+def _compared(what: str, steps: Sequence[Step], repeats: int, reach: str) -> Row:
+    """The first of two over the second."""
+    ratios, null = compare({what: steps[0]}, steps[1], repeats)
+    return Row(what, ratios[what], null=null, reach=reach)
 
 
 def _model(name: str, scheme: str) -> nn.Module:

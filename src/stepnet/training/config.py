@@ -55,9 +55,7 @@ class TrainConfig:
         "march the blocks of each model by this scheme, not by its own; puts it into timm/ and torchvision/ networks",
         None,
     )
-    model_kwargs: dict[str, Any] = field(
-        default_factory=dict, hash=False
-    )  # options of the model, as `create_model` takes them
+    model_kwargs: dict[str, Any] = field(default_factory=dict)  # options of the model, as `create_model` takes them
     recipe: Recipe = field(default_factory=Recipe)
     seed: Seed = flag("of initial weights, data order, augmentation, gates", 0)
     start_like: str | None = None  # a label, NAME[:SCHEME][,OPTION=VALUE…]: its initial weights where they agree
