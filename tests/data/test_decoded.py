@@ -7,7 +7,6 @@ import pytest
 from PIL import Image
 
 from data.photographs import write_photos
-from stepnet.data import decoded
 from stepnet.data.decoded import decode_once, fingerprint
 from stepnet.data.folders import find_images, photos
 from stepnet.data.photos import Photos
@@ -27,7 +26,7 @@ def test_images_are_resized_cut_and_kept(source: Photos, tmp_path: Path, monkeyp
     with Image.open(source.paths[0]) as file:  # 300 x 400: the shorter side becomes 32
         resized = np.asarray(file.convert("RGB").resize((32, 42), Image.Resampling.BILINEAR))
     assert np.array_equal(images.images[0], resized[5:37])
-    monkeypatch.setattr(decoded, "_decode", lambda _: pytest.fail("decoded again"))
+    monkeypatch.setattr(Photos, "decode_all", lambda *_, **__: pytest.fail("decoded again"))
     again = decode_once(source, tmp_path / "cache")
     assert np.array_equal(again.images, images.images)
 

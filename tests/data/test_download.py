@@ -1,6 +1,8 @@
 """Downloads from a server on this machine, which can be told to misbehave."""
 
 import hashlib
+import io
+import tarfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stepnet.data import download as module
-from stepnet.data.download import Unreachable, download
+from stepnet.data.download import Unreachable, download, extract
 from stepnet.errors import UserError
 
 CONTENT = bytes(range(256)) * 4000
@@ -142,3 +144,38 @@ def test_other_addresses_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be reached: No connection adapters"):
         download(secret.as_uri(), tmp_path / "file", SHA256)
     assert [path.name for path in tmp_path.iterdir()] == ["secret"]
+
+
+def write_archive(path: Path, name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> str:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, link, 5 if kind == tarfile.REGTYPE else 0
+    with tarfile.open(path, "w:gz") as tar:
+        tar.addfile(info, io.BytesIO(b"hello"))
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_an_archive_with_the_right_checksum_is_unpacked(tmp_path: Path) -> None:
+    archive = tmp_path / "archive.tar.gz"
+    extract(archive, write_archive(archive, "top/file"), tmp_path / "out")
+    assert (tmp_path / "out" / "top" / "file").read_bytes() == b"hello"
+
+
+def test_the_checksum_is_looked_at_before_anything_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "archive.tar.gz"
+    sha256 = write_archive(archive, "top/file")
+    archive.write_bytes(archive.read_bytes()[:-1] + b"?")
+    monkeypatch.setattr(tarfile, "open", lambda *_, **__: pytest.fail("it was opened"))
+    with pytest.raises(UserError, match=f"where {sha256} is expected: nothing of it was unpacked"):
+        extract(archive, sha256, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "link"),
+    [("../file", tarfile.REGTYPE, ""), ("link", tarfile.SYMTYPE, "/etc/passwd"), ("device", tarfile.CHRTYPE, "")],
+)
+def test_nothing_is_written_outside_of_the_folder(name: str, kind: bytes, link: str, tmp_path: Path) -> None:
+    archive = tmp_path / "archive.tar.gz"
+    with pytest.raises(tarfile.FilterError):
+        extract(archive, write_archive(archive, name, kind, link), tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} <= {"archive.tar.gz", "out"}

@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from stepnet.data import sheets
-from stepnet.data.archives import sha256_of
 from stepnet.data.cifar import CIFAR10
+from stepnet.data.download import sha256_of
 from stepnet.data.sheets import batches_from_npm, batches_from_sheets
 from stepnet.errors import UserError
 

@@ -12,7 +12,7 @@ given       the items of a torch Dataset
 augment     crops and flips of a whole batch of uint8 images
 normalise   uint8 images to the float tensors that a network reads
 batches     which image stands where: a function of (seed, epoch, position), for any number of ranks
-fetch       `stepnet data fetch`; built on download, archives and sheets
+fetch       `stepnet data fetch`; built on download and sheets
 arrays      numpy's files, and pickles of arrays: read, and nothing in them is run
 """
 

@@ -8,16 +8,14 @@ import os
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stepnet.data.arrays import map_array
-from stepnet.data.augment import Augmentation, Pixels
-from stepnet.data.datasets import ImageSet, Request
+from stepnet.data.augment import Augmentation
+from stepnet.data.datasets import ImageSet
 from stepnet.data.photos import Photos
 from stepnet.errors import UserError
 from stepnet.files import alone, whole_folder
 
-BATCH = 256
 VERSION = 1  # of what is kept; another one is another name
 
 
@@ -32,12 +30,12 @@ def decode_once(photos: Photos, cache: Path, augmentation: Augmentation | None =
     try:
         with alone(folder):
             if not folder.is_dir():
-                images, kept = _decode(photos)
+                images, kept = photos.decode_all(margin=1.0)
                 with whole_folder(folder) as partial:
                     np.save(partial / "images.npy", images)
                     (partial / "kept.json").write_text(json.dumps(kept.tolist()))
     except OSError:
-        images, kept = _decode(photos)
+        images, kept = photos.decode_all(margin=1.0)
         return ImageSet(images, photos.labels[kept], photos.classes, augmentation)
     return _mapped(photos, folder, augmentation)
 
@@ -53,18 +51,6 @@ def fingerprint(photos: Photos) -> str:
             state = "gone"
         digest.update(os.fsencode(path) + f"\0{state}\n".encode())
     return digest.hexdigest()[:24]
-
-
-def _decode(photos: Photos) -> tuple[Pixels, NDArray[np.intp]]:
-    starts = range(0, len(photos), BATCH)
-    requests = (Request(np.arange(start, min(start + BATCH, len(photos))), None) for start in starts)
-    images = np.empty((len(photos), *photos.shape), np.uint8)
-    good = np.zeros(len(photos), np.bool_)
-    for request, some, some_good in photos.decoded(requests, margin=1.0):
-        images[request.indices], good[request.indices] = some, some_good
-    if not good.any():
-        raise UserError(f"none of {len(photos)} images can be decoded: see the paths above")
-    return images[good], np.flatnonzero(good)
 
 
 def _mapped(photos: Photos, folder: Path, augmentation: Augmentation) -> ImageSet:

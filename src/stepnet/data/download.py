@@ -1,8 +1,10 @@
-"""A file from the web: resumed where it broke off, and checked before anybody reads it."""
+"""A file from the web: resumed where it broke off, checked before anybody reads it; and an archive, unpacked."""
 
 from __future__ import annotations
 
+import hashlib
 import sys
+import tarfile
 from pathlib import Path
 
 from stepnet.errors import UserError, first_line
@@ -42,7 +44,7 @@ def download(url: str, path: Path, sha256: str) -> None:
                 part.unlink()
             cause = getattr(error.args[0], "reason", error)  # urllib3's retries around it say less
             raise Unreachable(f"{url} cannot be reached: {first_line(cause)}") from None
-        found = pooch.file_hash(part, alg="sha256")
+        found = sha256_of(part)
         if found == sha256:
             part.replace(path)
             return
@@ -50,3 +52,18 @@ def download(url: str, path: Path, sha256: str) -> None:
         if not have:  # else its beginning was perhaps of another version: once more from zero
             raise UserError(f"{url} has the sha256 {found} where {sha256} is expected: it was deleted; try again later")
     raise UserError(f"{url} broke off {ATTEMPTS} times: run again to go on from there")
+
+
+def extract(archive: Path, sha256: str, folder: Path) -> None:
+    """Unpack the .tar.gz archive into `folder`, after its checksum has been looked at and not before."""
+    found = sha256_of(archive)
+    if found != sha256:
+        raise UserError(f"{archive.name} has the sha256 {found} where {sha256} is expected: nothing of it was unpacked")
+    with tarfile.open(archive, "r:gz") as tar:
+        tar.extractall(folder, filter="data")
+
+
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stepnet.data import cifar
-from stepnet.data.archives import extract, sha256_of
 from stepnet.data.cifar import Cifar
-from stepnet.data.download import Unreachable, download
+from stepnet.data.download import Unreachable, download, extract, sha256_of
 from stepnet.data.sheets import PACKAGE, batches_from_npm
 from stepnet.errors import UserError, unknown
 from stepnet.files import alone, printable, reason, whole_folder

@@ -42,10 +42,11 @@ def given_data(data: object, val_share: float | None) -> Data:
     if isinstance(data, tuple | list) and len(data) == 2 and all(_is_set(part) for part in data):
         if val_share is not None:
             raise UserError(f"val_share = {val_share}, but a test set is given: leave one of them")
-        train, test = (GivenImages.of(part, range(len(part))) for part in data)
-        if isinstance(train.names, int) and isinstance(test.names, int):  # classes without names: as many as in either
-            most = max(train.names, test.names)
-            train, test = (GivenImages(part.dataset, part.places, most) for part in (train, test))
+        (first, count), (second, other) = map(_classes, data)
+        if not first and not second:  # classes without names: as many as in either
+            count = other = max(count, other)
+        named = (first or _numbered(count), second or _numbered(other))
+        train, test = (GivenImages(part, range(len(part)), names) for part, names in zip(data, named, strict=True))
         return Data(type(train.dataset).__name__, train, test)
     if not _is_set(data):
         raise UserError(
@@ -58,25 +59,19 @@ def given_data(data: object, val_share: float | None) -> Data:
     held_out = uniform(random_words(len(data), SPLIT)) < val_share
     if held_out.all() or not held_out.any():
         raise UserError(f"val_share = {val_share} of {len(data)} items leaves a set empty: take another share")
-    whole = GivenImages.of(data, range(len(data)))
+    names, count = _classes(data)
     parts = (np.flatnonzero(~held_out), np.flatnonzero(held_out))
-    train, test = (GivenImages(data, part.tolist(), whole.names) for part in parts)
+    train, test = (GivenImages(data, part.tolist(), names or _numbered(count)) for part in parts)
     return Data(type(data).__name__, train, test)
 
 
 @dataclass(frozen=True, eq=False)
 class GivenImages:
-    """The items of a data set at `places`; `names` are its classes, or how many there are."""
+    """The items of a data set at `places`."""
 
     dataset: Indexable
     places: Sequence[int]
-    names: tuple[str, ...] | int
-
-    @classmethod
-    def of(cls, dataset: Indexable, places: Sequence[int]) -> GivenImages:
-        if not len(dataset):
-            raise UserError(f"{type(dataset).__name__} holds no items: expected at least one")
-        return cls(dataset, places, _classes(dataset))
+    classes: tuple[str, ...]
 
     def __post_init__(self) -> None:
         shape = tuple(self._first.shape)
@@ -85,10 +80,6 @@ class GivenImages:
 
     def __len__(self) -> int:
         return len(self.places)
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return tuple(map(str, range(self.names))) if isinstance(self.names, int) else self.names
 
     @cached_property
     def _first(self) -> torch.Tensor:
@@ -150,9 +141,9 @@ class GivenImages:
                 f"{self._at(index)}: an image of shape {tuple(tensor.shape)} and {tensor.dtype}, the first is "
                 f"{tuple(known.shape)} and {known.dtype}: expected equal ones, by a resize in the data set's transform"
             )
-        count = self.names if isinstance(self.names, int) else len(self.names)
-        if not 0 <= label < count:
-            raise UserError(f"{self._at(index)}: label {label}: expected a whole number from 0 to {count - 1}")
+        if not 0 <= label < len(self.classes):
+            most = len(self.classes) - 1
+            raise UserError(f"{self._at(index)}: label {label}: expected a whole number from 0 to {most}")
         return tensor, label
 
     def _at(self, index: int) -> str:
@@ -166,11 +157,17 @@ def _is_set(value: object) -> bool:
         return False
 
 
-def _classes(dataset: Indexable) -> tuple[str, ...] | int:
-    """The names that the data set has for its classes; without names, one more than the largest label."""
+def _numbered(count: int) -> tuple[str, ...]:
+    return tuple(map(str, range(count)))
+
+
+def _classes(dataset: Indexable) -> tuple[tuple[str, ...], int]:
+    """The names that the data set has for its classes, and how many: without names, one more than the largest label."""
+    if not len(dataset):
+        raise UserError(f"{type(dataset).__name__} holds no items: expected at least one")
     names = getattr(dataset, "classes", None)
     if isinstance(names, list | tuple) and names and all(isinstance(name, str) for name in names):
-        return tuple(names)
+        return tuple(names), len(names)
     labels = getattr(dataset, "targets", getattr(dataset, "labels", None))
     tensors = getattr(dataset, "tensors", None)
     if isinstance(tensors, tuple) and len(tensors) == 2:
@@ -184,7 +181,7 @@ def _classes(dataset: Indexable) -> tuple[str, ...] | int:
             f"{type(dataset).__name__}: labels of type {values.dtype} and shape {values.shape}: "
             "expected one whole number for each item"
         )
-    return int(values.max()) + 1
+    return (), int(values.max()) + 1
 
 
 def _pair(dataset: Indexable, place: int) -> tuple[object, int]:

