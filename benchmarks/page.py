@@ -36,7 +36,7 @@ def page() -> str:
         load = found.get("load_before", machine["load_average"])
         lines += [f"## {title[0].upper()}{title[1:]}", ""]
         lines += [f"`{found['command']}`, {found['measured']}; {machine['processor']}, {machine['cpus']} cores, "]
-        lines[-1] += f"{threads}, load average {load:g}" + (f", {found['seconds']} s." if "seconds" in found else ".")
+        lines[-1] += f"{threads}, load average {load:.3g}" + (f", {found['seconds']} s." if "seconds" in found else ".")
         lines += ["", *([SHOWN] if peaks(found) else [])]
         lines += ["| what | measured | null twin | reach |", "| --- | --- | --- | --- |"]
         for row in found["rows"]:
@@ -75,7 +75,7 @@ def draw(contestants: dict[str, dict[int, float]]) -> None:
         axes.set_xticks(depths, [str(depth) for depth in depths])
         axes.minorticks_off()
         axes.set_xlabel("depth")
-        axes.set_ylabel("MiB beside parameters and gradients")
+        axes.set_ylabel("peak, MiB")
         axes.legend()
         write_figure(picture, PICTURE)
 
