@@ -108,13 +108,12 @@ def one_step_error(
     check_count("moment", moment)
     a, b = sympy.symbols("a b")
     fs: tuple[Function, ...] = (lambda x: a * x, lambda x: b * x)
-    equation = stochastic_equation(noise, damping)
-    rates = dict(zip(right_hand_sides(noise), (a * X, b * X), strict=False))
-    drift, diffusion = [equation.drift.subs(rates)], [equation.diffusion.subs(rates)]
-    state, new = [X], [stochastic_step(noise, fs, X, xi, dt)]
-    if damping is not None:
-        state, new = [X, Y], [*damped_step(noise, fs, (X, Y), xi, dt, sympy.nsimplify(damping))]
-        drift, diffusion = [Y, *drift], [sympy.S.Zero, *diffusion]
+    rates = dict(zip(right_hand_sides(noise), (a, b), strict=False))
+    state, drift, diffusion = stochastic_equation(noise, damping).linear(rates)
+    if damping is None:
+        new = [stochastic_step(noise, fs, X, xi, dt)]
+    else:
+        new = [*damped_step(noise, fs, (X, Y), xi, dt, sympy.nsimplify(damping))]
 
     def generator(phi: sympy.Expr) -> sympy.Expr:
         """`d/dt E phi(Z) = E (generator phi)(Z)`, by Itô's formula."""

@@ -10,7 +10,7 @@ and its equation is `dX = E(eta) f dt + s f dB`. In front of the f of `lm` (sect
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import sympy
@@ -87,6 +87,12 @@ class StochasticEquation:
     drift: sympy.Expr
     diffusion: sympy.Expr
     damped: bool = False
+
+    def linear(self, rates: Mapping[sympy.Symbol, Coefficient]) -> tuple[list[sympy.Expr], ...]:
+        """With `f = rate X`: the state, X or X and Y, and the rows of its drift and of its diffusion."""
+        force = {f: rate * X for f, rate in rates.items()}
+        drift, diffusion = self.drift.subs(force), self.diffusion.subs(force)
+        return ([X, Y], [Y, drift], [sympy.S.Zero, diffusion]) if self.damped else ([X], [drift], [diffusion])
 
     def __str__(self) -> str:
         noise = f"{_product(self.diffusion)} dB"

@@ -23,8 +23,6 @@ import sympy
 from stepnet.analysis.noise_laws import Array, Noise, Parameter, Time, get_noise, number, t
 from stepnet.analysis.sde import (
     Function,
-    X,
-    Y,
     damped_step,
     right_hand_sides,
     stochastic_equation,
@@ -270,25 +268,16 @@ def torchsde_moment(
     return float(powers.mean()), float(powers.std() / samples**0.5)
 
 
-def linear_equation(noise: Noise, problem: Problem) -> Callable[[float], tuple[Array, Array]]:
+def linear_equation(noise: Noise, problem: Problem) -> Callable[[float], Sequence[Array]]:
     """A and B in `dZ = A Z dt + B Z dB` at a time, for Z = X, or X and Y."""
-    equation = stochastic_equation(noise, problem.damping)
-    state = (X,) if problem.damping is None else (X, Y)
-    rates = {f: rate * X for f, rate in zip(right_hand_sides(noise), problem.rates, strict=False)}
-    drift, diffusion = ([Y] if len(state) == 2 else [], [sympy.S.Zero] if len(state) == 2 else [])
-    drift, diffusion = [*drift, equation.drift.subs(rates)], [*diffusion, equation.diffusion.subs(rates)]
-    matrices = [sympy.Matrix([[sympy.diff(row, z) for z in state] for row in rows]) for rows in (drift, diffusion)]
-    constant = [np.array([number(entry) for entry in matrix], dtype=float) for matrix in matrices]
-    shape = (len(state), len(state))
+    rates = dict(zip(right_hand_sides(noise), problem.rates, strict=False))
+    state, *rows = stochastic_equation(noise, problem.damping).linear(rates)
+    matrices = [sympy.Matrix(part).jacobian(state) for part in rows]
+    constant = [np.array([number(a) for a in matrix], dtype=float).reshape(matrix.shape) for matrix in matrices]
     if not noise.depends_on_time:
-        return lambda time: (constant[0].reshape(shape), constant[1].reshape(shape))
+        return lambda time: constant
     at = sympy.lambdify(t, matrices, "numpy")
-
-    def both(time: float) -> tuple[Array, Array]:
-        first, second = at(time)
-        return np.asarray(first, dtype=float), np.asarray(second, dtype=float)
-
-    return both
+    return lambda time: [np.asarray(matrix, dtype=float) for matrix in at(time)]
 
 
 def stepper(noise: Noise, problem: Problem) -> Callable[[Array, Array, float, Time], Array]:

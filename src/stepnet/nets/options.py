@@ -11,16 +11,11 @@ from stepnet.nets.stage import Memory
 from stepnet.schemes import Scheme
 
 
-class NetworkOptions(TypedDict, total=False):
-    """Those of every network."""
+class SteppedOptions(TypedDict, total=False):
+    """Those of every network, and of one that is marched by a scheme, which may learn coefficients."""
 
     num_classes: int
     in_channels: int
-
-
-class SteppedOptions(NetworkOptions, total=False):
-    """Those of a network that is marched by a scheme, which may learn coefficients."""
-
     dt: float
     k: float | None
     k_per_channel: bool

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stepnet.errors import UserError, check_count, unknown
-from stepnet.nets.blocks import basic, conv, norm, normalise
+from stepnet.nets.blocks import PostActivation, basic, conv
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.draws import Noise, untraced
 from stepnet.nets.model_registry import register_model
@@ -94,18 +94,11 @@ class _Mix(torch.autograd.Function):
         return first, gradient - first, None, None
 
 
-class Branch(nn.Module):
+class Branch(PostActivation):
     """(relu, conv, bn) twice."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int, evaluations: int) -> None:
-        super().__init__()
-        self.convs = nn.ModuleList(basic(inputs, outputs, stride))
-        self.norms = nn.ModuleList(norm(outputs, evaluations) for _ in self.convs)
-
     def forward(self, u: Tensor, i: int = 0) -> Tensor:
-        for convolve, layer in zip(self.convs, self.norms, strict=True):
-            u = normalise(layer, convolve(F.relu(u)), i)
-        return u
+        return super().forward(F.relu(u), i)
 
 
 class ShakeBlock(nn.Module):
@@ -116,7 +109,7 @@ class ShakeBlock(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int, evaluations: int, shake: Shake) -> None:
         super().__init__()
         self.shake = shake
-        self.branches = nn.ModuleList(Branch(inputs, outputs, stride, evaluations) for _ in range(2))
+        self.branches = nn.ModuleList(Branch(basic(inputs, outputs, stride), evaluations) for _ in range(2))
         self.given: Coefficients | None = None  # by its network, for one forward pass
 
     def forward(self, u: Tensor, i: int = 0) -> Tensor:
