@@ -1,36 +1,44 @@
-"""Every family with every scheme: it marches as its plan says and trains all it has, or is refused in one line."""
+"""Every family with every scheme marches as its plan says, trains all it has, compiles and resumes, or is refused."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stepnet.errors import UserError
+from stepnet.exchange.model_description import describe_network
 from stepnet.nets import Network, Stage
+from stepnet.nets.draws import drawn_options
 from stepnet.nets.fractalnet import cifar_fractalnet
 from stepnet.nets.polynet import cifar_polynet
 from stepnet.nets.resnet import cifar_bottleneck_resnet, cifar_resnet
 from stepnet.nets.resnext import cifar_resnext
-from stepnet.nets.revnet import CIFAR, RevNet
-from stepnet.nets.shakeshake import cifar_shakeshake
+from stepnet.nets.revnet import revnet
+from stepnet.nets.shakeshake import ShakeShake, cifar_shakeshake
 from stepnet.nets.stage import Coupling
 from stepnet.schemes import Difference
 from stepnet.schemes.plan import BEFORE_INPUT, INPUT, Quantity, Terms, dt, k
+from stepnet.training import Recipe, checkpoint
+from stepnet.training.build import build_optimizer
+from stepnet.training.checkpoint import Progress
 
-FAMILIES: dict[str, Callable[[str], Network]] = {
-    "resnet": lambda scheme: cifar_resnet(20, False, scheme),
-    "preact": lambda scheme: cifar_bottleneck_resnet(20, scheme),
-    "resnext": lambda scheme: cifar_resnext(20, 2, 4, True, scheme),
-    "poly2": lambda scheme: cifar_polynet(20, "poly2", scheme),
-    "mpoly2": lambda scheme: cifar_polynet(20, "mpoly2", scheme),
-    "two_way": lambda scheme: cifar_polynet(20, "two_way", scheme),
-    "shakeshake": lambda scheme: cifar_shakeshake(20, 4, scheme=scheme),
-    "fractalnet": lambda scheme: cifar_fractalnet(10, (4, 8, 8, 8, 8), scheme=scheme),
-    "revnet": lambda scheme: RevNet(CIFAR[38], scheme),
+FAMILIES: dict[str, Callable[..., Network]] = {
+    "resnet": partial(cifar_resnet, 20),
+    "preact": partial(cifar_bottleneck_resnet, 20),
+    "resnext": partial(cifar_resnext, 20, 2, 4, True),
+    "poly2": partial(cifar_polynet, 20, "poly2"),
+    "mpoly2": partial(cifar_polynet, 20, "mpoly2"),
+    "two_way": partial(cifar_polynet, 20, "two_way"),
+    "shakeshake": partial(cifar_shakeshake, 20, 4),
+    "fractalnet": partial(cifar_fractalnet, 10, (4, 8)),
+    "revnet": partial(revnet, 38),
 }
 SCHEMES = [
     "euler", "heun", "rk4", "neumann2", "picard2", "fractal2", "full_fractal2", "ab2", "ab3", "leapfrog", "midpoint2",
@@ -43,11 +51,13 @@ TAKES = {  # the families that take some schemes only; all others take what make
     "fractalnet": {"fractal2", "full_fractal2"},
     "revnet": {*PAIRS, "lm"},
 }
-CASES = [(family, scheme) for family in FAMILIES for scheme in SCHEMES]
 
 
-def takes(family: str, scheme: str) -> bool:
-    return scheme in TAKES.get(family, {*SCHEMES} - PAIRS - {"backward_euler"})
+def cases(taken: bool) -> pytest.MarkDecorator:
+    """The pairs that make a network, or those that are refused."""
+    usual = {*SCHEMES} - PAIRS - {"backward_euler"}
+    chosen = [(f, s) for f in FAMILIES for s in SCHEMES if (s in TAKES.get(f, usual)) is taken]
+    return pytest.mark.parametrize(("family", "scheme"), chosen, ids=[f"{f}-{s}" for f, s in chosen])
 
 
 def by_plan(stage: Stage, x: Any, past: Any = None) -> Any:
@@ -89,15 +99,10 @@ def by_plan(stage: Stage, x: Any, past: Any = None) -> Any:
     return new if pair else new[0]
 
 
-@pytest.mark.parametrize(("family", "scheme"), CASES, ids=[f"{family}-{scheme}" for family, scheme in CASES])
-def test_marches_as_planned_and_trains_all_it_has_or_is_refused(family: str, scheme: str) -> None:
+@cases(taken=True)
+def test_marches_as_planned_and_trains_all_it_has(family: str, scheme: str) -> None:
     torch.manual_seed(0)
-    if not takes(family, scheme):
-        with pytest.raises(UserError) as refused:
-            FAMILIES[family](scheme)
-        assert "\n" not in str(refused.value) and scheme.removeprefix("lm+") in str(refused.value)
-        return
-    model = FAMILIES[family](scheme).double()
+    model = FAMILIES[family](scheme=scheme).double()
     calls: list[tuple[Stage, tuple[Any, ...], Any]] = []
     for stage in model.stages:
         stage.register_forward_hook(lambda stage, args, output: calls.append((stage, args, output)))
@@ -113,17 +118,99 @@ def test_marches_as_planned_and_trains_all_it_has_or_is_refused(family: str, sch
             torch.testing.assert_close(by_plan(stage, *args[:2]), output, rtol=1e-11, atol=1e-11)
 
 
-def test_a_family_that_is_its_increment_keeps_it_under_lm() -> None:
-    assert FAMILIES["poly2"]("lm").scheme.name == "lm+neumann2"
-    assert FAMILIES["revnet"]("lm").scheme.name == "lm+coupled"
-    assert FAMILIES["resnet"]("lm").scheme.name == "lm"
-
-
-@pytest.mark.parametrize(("family", "scheme"), [("poly2", "lm"), ("revnet", "lm")])
-def test_lm_over_another_method_is_one_graph(family: str, scheme: str) -> None:
+@cases(taken=True)
+def test_compiles(family: str, scheme: str) -> None:
+    """As few steps as show the scheme, across a shape change where it reads a past: one graph, same gradients."""
     torch.manual_seed(0)
-    stage = FAMILIES[family](scheme).stages[0]
-    u = torch.randn(2, 16, 8, 8)
-    x = (u, u.flip(0)) if family == "revnet" else u
-    compiled = torch.compile(stage.eval(), backend="eager", fullgraph=True)
-    torch.testing.assert_close(compiled(x), stage(x), rtol=1e-5, atol=1e-5)
+    model = FAMILIES[family](scheme=scheme).double()
+    whole, states = model.stages[1], []
+    whole.register_forward_hook(lambda stage, args, output: states.append((args[:2], output)))
+    with torch.no_grad():
+        model(torch.randn(2, 3, 8, 8, dtype=torch.float64))
+    if isinstance(model, ShakeShake):
+        for block, drawn in zip(model.shaken, model.draw(0, 0, range(2)).coefficients, strict=True):
+            block.given = drawn
+    ((before, state),) = states
+    if (steps := model.scheme.steps) > 1:
+        stage, given = Stage(model.scheme, whole.blocks[: steps - 1], whole.transition, after=whole.after), before
+    else:
+        stage, given = Stage(model.scheme, whole.blocks[:1], after=whole.after), (state,)
+    torch._dynamo.reset()
+    # Families and schemes are Python, and end in the graph; making a backward graph of it takes as long again.
+    backward = scheme == "lm" or (family, scheme) in {("resnet", "heun"), ("fractalnet", "full_fractal2")}
+    backend = "aot_eager" if backward else "eager"
+    compiled = torch.compile(stage, backend=backend, fullgraph=True)
+    found, expected = (value_and_gradients(stage, f(*given)) for f in (compiled, stage))
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def value_and_gradients(stage: Stage, state: Any) -> tuple[Tensor, ...]:
+    value = torch.cat(state) if isinstance(state, tuple) else state
+    return value, *torch.autograd.grad(value.square().sum(), list(stage.parameters()))
+
+
+@cases(taken=True)
+def test_resumes(family: str, scheme: str, tmp_path: Path) -> None:
+    """A step from a checkpoint, in a network that began otherwise: every bit of weights, statistics, momentum."""
+    torch.manual_seed(0)
+    images, labels = torch.randn(2, 4, 3, 8, 8), torch.randint(10, (2, 4))
+    recipe = Recipe(lr=0.01)
+
+    def train(run: Run, step: int) -> None:
+        logits = run.model(images[step], **drawn_options(run.model, 0, step, range(4)))
+        F.cross_entropy(logits, labels[step]).backward()
+        run.optimizer.step()
+        run.optimizer.zero_grad()
+
+    def begin(seed: int) -> Run:
+        torch.manual_seed(seed)
+        model = FAMILIES[family](scheme=scheme)
+        return Run(model, build_optimizer(recipe, model))
+
+    whole, resumed = begin(0), begin(1)
+    train(whole, 0)
+    checkpoint.save(tmp_path / "last", *whole, Progress(step=1), describe_network(whole.model))
+    assert checkpoint.load(tmp_path / "last", *resumed) == Progress(step=1)
+    for run in (whole, resumed):
+        train(run, 1)
+    assert all(torch.equal(*pair) for pair in zip(*(run.tensors() for run in (whole, resumed)), strict=True))
+
+
+class Run(NamedTuple):
+    """A network in training."""
+
+    model: Network
+    optimizer: torch.optim.SGD
+
+    def tensors(self) -> list[Tensor]:
+        """All that a step reads and changes."""
+        return [
+            *self.model.state_dict().values(),
+            *(state["momentum_buffer"] for state in self.optimizer.state.values()),
+        ]
+
+
+@cases(taken=False)
+def test_or_is_refused(family: str, scheme: str) -> None:
+    with pytest.raises(UserError) as refused:
+        FAMILIES[family](scheme=scheme)
+    assert "\n" not in str(refused.value) and scheme.removeprefix("lm+") in str(refused.value)
+
+
+@cache
+def usual(family: str) -> Network:
+    """The network that the family is without a scheme of one's own."""
+    return FAMILIES[family]()
+
+
+@cases(taken=True)
+def test_stays_in_its_family(family: str, scheme: str) -> None:
+    """Neither its class nor what it computes beside the scheme: under LM it has its own increment, and coefficients."""
+    own, model = usual(family), FAMILIES[family](scheme=scheme)
+    assert type(model) is type(own)
+    increment = {"poly2": "neumann2", "mpoly2": "neumann2", "revnet": "coupled"}.get(family, "euler")
+    expected = f"lm+{increment}" if scheme == "lm" and increment != "euler" else scheme
+    assert model.scheme.name == expected
+    blocks = [{type(block) for block in net.stages[-1].blocks} for net in (own, model)]
+    assert blocks[0] == blocks[1]
+    assert any(name.endswith(".k") for name, _ in model.named_parameters()) == expected.startswith("lm")
