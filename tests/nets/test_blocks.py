@@ -20,7 +20,6 @@ from stepnet.nets.blocks import (
     basic,
     bottleneck,
     initialise,
-    make_shortcut,
     norm,
 )
 
@@ -113,11 +112,6 @@ def test_subsample_is_parameter_free() -> None:
     assert torch.equal(out[:, 2:], torch.zeros(1, 3, 4, 4))
     assert not list(shortcut.parameters())
     assert "stride=2" in repr(shortcut)
-
-
-def test_projection_is_normalised_in_post_activation_nets_only() -> None:
-    assert isinstance(make_shortcut("raw", 2, 4, 2, pre_activation=True), nn.Conv2d)
-    assert isinstance(make_shortcut("projection", 2, 4, 2, pre_activation=False), nn.Sequential)
 
 
 def test_initialisation_is_hes() -> None:

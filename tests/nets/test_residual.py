@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch import nn
 
 from stepnet.errors import UserError
-from stepnet.nets import ResidualNetwork, create_model
+from stepnet.nets import Backbone, ResidualNetwork, create_model
+from stepnet.nets.blocks import basic
 from stepnet.nets.densenet import DenseNet
 from stepnet.nets.resnet import cifar_bottleneck_resnet, cifar_resnet
 from stepnet.nets.resnext import cifar_resnext
@@ -142,3 +144,10 @@ def test_gates_are_one_for_each_block() -> None:
         assert not torch.equal(model(x, noise=[0] * 9), model(x))
     with pytest.raises(UserError, match=r"8 gates: the network has 9 blocks"):
         model(x, noise=[1] * 8)
+
+
+def test_projection_is_normalised_in_post_activation_nets_only() -> None:
+    raw = Backbone(basic, (2, 4), (1, 1), 2, pre_activation=True, shortcut="raw")
+    projection = Backbone(basic, (2, 4), (1, 1), 2, shortcut="projection")
+    assert isinstance(raw.make_shortcut(2, 4, 2), nn.Conv2d)
+    assert [type(layer) for layer in projection.make_shortcut(2, 4, 2)] == [nn.Conv2d, nn.BatchNorm2d]

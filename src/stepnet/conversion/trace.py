@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from stepnet.conversion.adapters import Split, likely_splits, split_of
 from stepnet.conversion.autograd_graph import Place, activation_of, is_residual, place_of
@@ -68,9 +69,10 @@ def trace(model: nn.Module, example: Any, blocks: Mapping[str, nn.Module]) -> li
 
 def _trace(model: nn.Module, example: Example, blocks: Mapping[str, nn.Module]) -> list[Call]:
     watch = _Watch()
-    with _in_mode(model, training=False), torch.random.fork_rng(devices=[]), torch.enable_grad():
+    with ExitStack() as hooks, _in_mode(model, training=False), torch.random.fork_rng(devices=[]), torch.enable_grad():
         for name, block in blocks.items():
-            watch.add(name, block)
+            for hook in watch.hooks(name, block):
+                hooks.enter_context(hook)
         try:
             model(*example.args, **example.kwargs)
         except Exception as error:
@@ -78,8 +80,6 @@ def _trace(model: nn.Module, example: Example, blocks: Mapping[str, nn.Module]) 
             raise UserError(
                 f"the network cannot run on the example ({_shown(example)}): {kind}: {first_line(error)}"
             ) from error
-        finally:
-            watch.end()
     return list(watch.calls.values())
 
 
@@ -88,10 +88,10 @@ class _Watch:
 
     def __init__(self) -> None:
         self.calls: dict[str, Call] = {}
-        self.hooks: list[Any] = []
         self.paused = False
 
-    def add(self, name: str, block: nn.Module) -> None:
+    def hooks(self, name: str, block: nn.Module) -> Iterator[RemovableHandle]:
+        """Put them on a block."""
         started: list[tuple[Tensor, Place, int] | None] = []  # a stack: a block may call itself
 
         def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -117,8 +117,8 @@ class _Watch:
             call.split, call.activation = self.checked_split(call), activation_of(new)
             self.calls[name] = call
 
-        self.hooks.append(block.register_forward_pre_hook(before, with_kwargs=True))
-        self.hooks.append(block.register_forward_hook(after, with_kwargs=True))
+        yield block.register_forward_pre_hook(before, with_kwargs=True)
+        yield block.register_forward_hook(after, with_kwargs=True)
 
     def checked_split(self, call: Call) -> Split | None:
         """The adapter for this block, if it gives what the block gave: a library may have changed the block."""
@@ -133,10 +133,6 @@ class _Watch:
             return next((split for split in likely if _agrees(split, call) and _agrees_in_training(split, call)), None)
         finally:
             self.paused = False
-
-    def end(self) -> None:
-        for hook in self.hooks:
-            hook.remove()
 
 
 def _agrees(split: Split, call: Call) -> bool:

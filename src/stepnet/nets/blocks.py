@@ -171,23 +171,11 @@ class Subsample(nn.Module):
         return f"stride={self.stride}, new channels={self.extra}"
 
 
+# What carries a state into a stage of another shape. "subsample" has no parameters. The others are 1x1 convolutions:
+# "projection" is that of He et al., in post-activation nets followed by a norm (2015), in pre-activation nets of the
+# block's own first (bn, relu), which `SharedTransition` applies (2016); "raw" projects the state itself; "released" is
+# (bn, relu, conv) with a norm of its own, as in the code that the LM authors released.
 Shortcut = Literal["subsample", "projection", "raw", "released"]
-
-
-def make_shortcut(kind: Shortcut, inputs: int, outputs: int, stride: int, pre_activation: bool) -> nn.Module:
-    """What carries a state into a stage of another shape.
-
-    "subsample" has no parameters. The others are 1x1 convolutions: "projection" is that of He et al., in
-    post-activation nets followed by a norm (2015), in pre-activation nets of the block's own first (bn, relu), which
-    `SharedTransition` applies (2016); "raw" projects the state itself; "released" is (bn, relu, conv) with a norm of
-    its own, as in the code that the LM authors released.
-    """
-    if kind == "subsample":
-        return Subsample(inputs, outputs, stride)
-    project = conv(inputs, outputs, 1, stride)
-    if kind == "released":
-        return nn.Sequential(nn.BatchNorm2d(inputs), nn.ReLU(), project)
-    return project if pre_activation else nn.Sequential(project, nn.BatchNorm2d(outputs))
 
 
 def initialise(model: nn.Module) -> None:

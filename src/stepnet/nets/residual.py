@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, TypedDict, cast, get_args
 
@@ -13,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stepnet.errors import UserError, check_count, unknown
-from stepnet.nets.blocks import PostActivation, PreActivation, Shortcut, conv, initialise, make_shortcut
+from stepnet.nets.blocks import PostActivation, PreActivation, Shortcut, Subsample, conv, initialise
 from stepnet.nets.bounds import BoundOption
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.draws import Noise, OwnDraws, untraced, zero_gradient
@@ -74,8 +75,13 @@ class Backbone:
         return block(self.convolutions(inputs, outputs, stride), evaluations)
 
     def make_shortcut(self, inputs: int, outputs: int, stride: int) -> nn.Module:
-        """What carries a state into a stage of another shape."""
-        return make_shortcut(self.shortcut, inputs, outputs, stride, self.pre_activation)
+        """What carries a state into a stage of another shape: see `Shortcut`."""
+        if self.shortcut == "subsample":
+            return Subsample(inputs, outputs, stride)
+        project = conv(inputs, outputs, 1, stride)
+        if self.shortcut == "released":
+            return nn.Sequential(nn.BatchNorm2d(inputs), nn.ReLU(), project)
+        return project if self.pre_activation else nn.Sequential(project, nn.BatchNorm2d(outputs))
 
     def make_stem(self, in_channels: int) -> nn.Module:
         """What makes the first state of an image."""
@@ -139,12 +145,10 @@ class Network(nn.Module, ABC):
         def keep(stage: nn.Module, args: object, state: Tensor | tuple[Tensor, ...]) -> None:
             states[stage] = torch.cat(state, dim=1) if isinstance(state, tuple) else state
 
-        handles = [stage.register_forward_hook(keep) for stage in stages]
-        try:
+        with ExitStack() as hooks:
+            for stage in stages:
+                hooks.enter_context(stage.register_forward_hook(keep))
             features = self.forward_features(x)
-        finally:
-            for handle in handles:
-                handle.remove()
         kept = [states[stage] for stage in stages]
         return kept if intermediates_only else (features, kept)
 

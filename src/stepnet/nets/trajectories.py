@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, Protocol, runtime_checkable
 
 from torch import nn
@@ -34,12 +35,10 @@ def trajectory(model: nn.Module, *args: Any, **options: Any) -> list[list[State]
     if not watched:
         raise UserError(f"{type(model).__name__} has no trajectory: none of its parts is marched by a scheme")
     stages: list[list[State]] = []
-    handles = [module.watch_states(stages) for module in watched]
-    try:
+    with ExitStack() as hooks:
+        for module in watched:
+            hooks.enter_context(module.watch_states(stages))
         model(*args, **options)
-    finally:
-        for handle in handles:
-            handle.remove()
     return stages
 
 
