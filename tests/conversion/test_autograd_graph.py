@@ -68,3 +68,11 @@ def test_residual(name: str) -> None:
 @pytest.mark.parametrize("name", NOT_RESIDUAL)
 def test_not_residual(name: str) -> None:
     assert not judged(NOT_RESIDUAL[name])
+
+
+def test_a_stage_of_many_blocks_is_residual_as_a_whole() -> None:
+    u = torch.randn(2, requires_grad=True) * 1
+    new, start = u, place_of(u)
+    for _ in range(2000):  # deeper than Python's stack
+        new = torch.relu(new + new.sin())
+    assert is_residual(new, start)

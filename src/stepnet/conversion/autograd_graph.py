@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 Place: TypeAlias = "tuple[Any, int]"  # a node of the graph and which of its outputs
+Asked: TypeAlias = "tuple[Place, bool]"  # does it hold the input; True if a sum is the last thing passed on the way
 
 _SUM_WITH_PRODUCT = {"Addcmul", "Addcdiv"}  # u + c (a b): only the first operand is passed on unchanged
 _SAME = {
@@ -41,34 +42,40 @@ def activation_of(output: Tensor) -> str:
 
 
 def is_residual(output: Tensor, start: Place) -> bool:
-    """Whether `output` is `start` plus something, up to layout and to what may follow a sum."""
-    known: dict[tuple[Place, bool], bool] = {}
+    """Whether `output` is `start` plus something, up to layout and to what may follow a sum.
 
-    def holds(place: Place, summed: bool) -> bool:
-        """Whether what stands at `place` holds the input; `summed` if a sum is the last thing passed on the way."""
-        key = (place, summed)
-        if key not in known:
-            known[key] = (place == start and summed) or _descends(place, summed)
-        return known[key]
+    No recursion: a stage of hundreds of blocks is asked about as a whole too, and its graph is as deep.
+    """
+    known: dict[Asked, bool] = {}
+    asked: list[Asked] = [(place_of(output), False)]
+    while asked:
+        place, summed = asked[-1]
+        parts, every = ([], False) if place == start else _made_of(place, summed)
+        if missing := [part for part in parts if part not in known]:
+            asked += missing
+            continue
+        held = [known[part] for part in parts]
+        known[asked.pop()] = (place == start and summed) or (bool(held) and (all(held) if every else any(held)))
+    return known[place_of(output), False]
 
-    def _descends(place: Place, summed: bool) -> bool:
-        if place[0] is None or place == start:
-            return False
-        operation = _operation(place[0])
-        edges: list[Place] = [edge for edge in place[0].next_functions if edge[0] is not None]
-        if operation == "Add":
-            return any(holds(edge, True) for edge in edges)
-        if operation == "CopySlices":  # a sum in place on a view: what it was before, then what was added
-            return any(holds(edge, True) for edge in edges[1:])
-        if operation in _SUM_WITH_PRODUCT:
-            return bool(edges) and holds(edges[0], True)
-        if operation in _SAME:
-            return bool(edges) and holds(edges[0], summed)
-        if operation == "Cat":  # class token and image tokens, put together again
-            return bool(edges) and all(holds(edge, summed) for edge in edges)
-        return operation in _AFTER_SUM and bool(edges) and holds(edges[0], False)
 
-    return holds(place_of(output), False)
+def _made_of(place: Place, summed: bool) -> tuple[list[Asked], bool]:
+    """The places of which one, or every one, must hold the input for this one to hold it."""
+    if place[0] is None:
+        return [], False
+    operation = _operation(place[0])
+    edges: list[Place] = [edge for edge in place[0].next_functions if edge[0] is not None]
+    if operation == "Add":
+        return [(edge, True) for edge in edges], False
+    if operation == "CopySlices":  # a sum in place on a view: what it was before, then what was added
+        return [(edge, True) for edge in edges[1:]], False
+    if operation in _SUM_WITH_PRODUCT:
+        return [(edge, True) for edge in edges[:1]], False
+    if operation in _SAME:
+        return [(edge, summed) for edge in edges[:1]], False
+    if operation == "Cat":  # class token and image tokens, put together again
+        return [(edge, summed) for edge in edges], True
+    return [(edge, False) for edge in edges[:1] if operation in _AFTER_SUM], False
 
 
 def _operation(node: Any) -> str:

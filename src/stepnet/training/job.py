@@ -17,6 +17,7 @@ from stepnet.nets.cost import KineticCost, takes_cost
 from stepnet.nets.draws import drawn_options
 from stepnet.schemes import Scheme, get_scheme
 from stepnet.training import checkpoint
+from stepnet.training.allocator import keep_memory
 from stepnet.training.build import build_network, build_optimizer
 from stepnet.training.checkpoint import Progress
 from stepnet.training.compiling import compiled_or_eager
@@ -46,6 +47,8 @@ class Job:
         self.config, self.recipe = config, config.recipe
         self.processes = Processes(config)
         self.accelerator = self.processes.accelerator
+        if self.processes.device.type == "cpu" and config.memory in (None, "stored"):
+            keep_memory()
         note(f"reading {config.data}, building the network")
         self.data: Data = data or config.read_data()
         start = self._start()
