@@ -12,7 +12,8 @@ RUN = TrainingRecord(
 
 def test_a_card_tells_data_recipe_error_coefficients_command_and_license():
     network = create_model("lm_resnet20", k=-0.5)
-    card = model_card(describe_network(network, "ab", GREY, RUN, "MIT"), "lm_resnet20.digits")
+    described = describe_network(network, "ab", GREY, RUN).changed(license="MIT")
+    card = model_card(described, "lm_resnet20.digits")
     _, header, text = card.split("---\n", 2)
     values = yaml.safe_load(header)
     assert (values["license"], values["library_name"]) == ("mit", "stepnet")

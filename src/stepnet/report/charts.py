@@ -31,7 +31,7 @@ def section_data(data: str, networks: Sequence[NetworkRuns]) -> dict[str, Json]:
             for number, run in runs
         ],
         "k": _coefficients([run for _, run in runs], {network.scheme for network in networks}),
-        "ours": [_our_point(network) for network in networks if network.cost and network.values(_last)],
+        "ours": [_our_point(network) for network in networks if network.cost and network.errors],
         "paper": printed_points(data),
     }
 
@@ -44,9 +44,9 @@ def printed_points(data: str) -> list[dict[str, Json]]:
 def curves_words(networks: Sequence[NetworkRuns]) -> str:
     """The curves, for one who does not see them."""
     ends = [
-        f"{network.label} from {_mean(network, _first):.2f} % to {_mean(network, _last):.2f} %"
+        f"{network.label} from {_first_error(network):.2f} % to {statistics.fmean(network.errors):.2f} %"
         for network in networks
-        if network.values(_last)
+        if network.errors
     ]
     longest = max((len(run.epochs) for network in networks for run in network.runs), default=0)
     return f"Test error over {longest} epoch{'s' * (longest != 1)}, mean over seeds: {_listed(ends)}." if ends else ""
@@ -68,9 +68,9 @@ def coefficients_words(networks: Sequence[NetworkRuns]) -> str:
 def compression_words(networks: Sequence[NetworkRuns]) -> str:
     """Error against parameters, for one who does not see it."""
     points = [
-        f"{network.label} {network.cost.parameters / 1e6:.2f} M and {_mean(network, _last):.2f} %"
+        f"{network.label} {network.cost.parameters / 1e6:.2f} M and {statistics.fmean(network.errors):.2f} %"
         for network in networks
-        if network.cost and network.values(_last)
+        if network.cost and network.errors
     ]
     printed = len(printed_points(networks[0].config.data))
     paper = f"{printed} points of the paper beside them" if printed else "the paper has no figure for this data set"
@@ -101,7 +101,7 @@ def _coefficients(runs: Sequence[RunHistory], schemes: set[str | None]) -> Json:
 
 def _our_point(network: NetworkRuns) -> Json:
     assert isinstance(network.cost, Profile)
-    errors = network.values(_last)
+    errors = network.errors
     return {
         "label": network.label,
         "parameters": network.cost.parameters,
@@ -116,17 +116,8 @@ def _printed_point(row: PaperRow) -> dict[str, Json]:
     return {"family": row.model, "label": f"{row.model} {row.layers}", "parameters": parameters, "error": row.error}
 
 
-def _first(run: RunHistory) -> float:
-    return run.series("test_error")[0]
-
-
-def _last(run: RunHistory) -> float:
-    return run.last_error
-
-
-def _mean(network: NetworkRuns, of: Any) -> float:
-    values = network.values(of)
-    return statistics.fmean(values) if values else math.nan
+def _first_error(network: NetworkRuns) -> float:
+    return statistics.fmean(network.values(lambda run: run.series("test_error")[0]) or [math.nan])
 
 
 def _finite(values: Sequence[float]) -> list[float | None]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from stepnet.errors import UserError
 from stepnet.nets.model_registry import model_entry
@@ -43,7 +43,7 @@ class RunHistory:
 
     def series(self, name: str) -> list[float]:
         """A figure of every epoch."""
-        return [_number(line.get(name)) for line in self.epochs]
+        return [cast(float, line.get(name, math.nan)) for line in self.epochs]
 
     @property
     def complete(self) -> bool:
@@ -80,12 +80,7 @@ class RunHistory:
     @cached_property
     def coefficients(self) -> list[Coefficients]:
         """`k_n` after each epoch; empty for a scheme that learns none."""
-        return [
-            {layer: mean_coefficient(k) for layer, k in found.items()}
-            if isinstance(found := line.get("k"), dict)
-            else {}
-            for line in self.epochs
-        ]
+        return [{layer: mean_coefficient(k) for layer, k in line["k"].items()} for line in self.epochs]
 
 
 @dataclass(frozen=True)
@@ -123,6 +118,11 @@ class NetworkRuns:
     def values(self, of: Callable[[RunHistory], float]) -> list[float]:
         """A figure of every run that counts, where it is one."""
         return [value for value in map(of, self.counted) if math.isfinite(value)]
+
+    @property
+    def errors(self) -> list[float]:
+        """The test errors of its runs after their last epochs."""
+        return self.values(lambda run: run.last_error)
 
     @property
     def printed_error(self) -> float | None:
@@ -188,10 +188,6 @@ def _without_seed(config: TrainConfig) -> TrainConfig:
     return dataclasses.replace(config, seed=0, **fresh)
 
 
-def mean_coefficient(k: Any) -> float:
+def mean_coefficient(k: float | list[float]) -> float:
     """One figure for a layer: its `k`, or the mean of those of its channels."""
-    return statistics.fmean(map(_number, k)) if isinstance(k, list) and k else _number(k)
-
-
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    return statistics.fmean(k or [math.nan]) if isinstance(k, list) else k

@@ -24,7 +24,7 @@ def step_rows(shown: Specimen, found: Sequence[StepSpectrum]) -> list[list[str]]
 
 def unstable_steps(shown: Specimen) -> list[str]:
     """A line for each `k` outside its stable interval."""
-    steps = [step for stage in network_steps(shown.network) for step in stage if step.k is not None]
+    steps = (step for stage in network_steps(shown.network) for step in stage)
     told = ((step, verdict(step.scheme, step.k)) for step in steps if step.k is not None)
     return [f"k = {step.k:.3f} of {step.name} is {words}" for step, words in told if words.startswith("outside")]
 

@@ -91,7 +91,7 @@ def plot_compression(runs: OneOrMore = (), data: str = "cifar10") -> Picture:
         xs, ys = [point["parameters"] for point in points], [point["error"] for point in points]
         axes.plot(xs, ys, **next(styles), linestyle=":", markerfacecolor="none", label=f"{family}, paper")
     for network in _networks(runs, data) if runs else ():
-        errors = network.values(lambda run: run.last_error)
+        errors = network.errors
         if network.cost is None or not errors:
             continue
         spread = statistics.stdev(errors) if len(errors) > 1 else None
