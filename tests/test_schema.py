@@ -38,7 +38,7 @@ def test_values_become_the_dataclass_and_missing_ones_its_defaults():
         ({}, "file: object missing required field rate"),
         ({"rate": "fast"}, "file: rate: expected float, got str"),
         ({"rate": 1.0, "inner": {"epochs": float("inf")}}, "file: inner.epochs: expected int, got float"),
-        ({"rate": 1.0, "inner": {"epochs": 0}}, "file: inner.epochs: expected int >= 1"),
+        ({"rate": 1.0, "inner": {"epochs": 0}}, "file: inner.epochs = 0: expected int >= 1"),
         ({"rate": 1.0, "inner": {"word": "zzz"}}, "file: inner.word: invalid enum value 'zzz'"),
         ({"rate": 1.0, "inner": {"epoch": 3}}, "file: unknown field 'epoch': did you mean 'epochs'?"),
         ({"rate": 1.0, "qqq": 3}, "file: unknown field 'qqq'"),

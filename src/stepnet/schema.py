@@ -54,7 +54,7 @@ def read_as(kind: type[T], values: object, what: str) -> T:
             _check_names(kind, values)
         return msgspec.convert(values, kind)
     except (msgspec.ValidationError, UserError) as error:
-        raise UserError(f"{what}: {_plain(str(error))}") from None
+        raise UserError(f"{what}: {_plain(str(error), values)}") from None
 
 
 def check_fields(instance: Any) -> None:
@@ -83,9 +83,12 @@ def _check_names(kind: Any, values: object) -> None:
             _check_names(hints[name], value)
 
 
-def _plain(message: str) -> str:
-    """`Expected `int`, got `float` - at `$.recipe.epochs`` as one plain clause."""
+def _plain(message: str, values: object = None) -> str:
+    """`Expected `int`, got `float` - at `$.recipe.epochs`` as a plain clause; a number out of range is told."""
     text, _, place = message.partition(" - at ")
     place = place.strip("`").removeprefix("$").lstrip(".")
     text = text[:1].lower() + text[1:].replace("`", "")
-    return f"{place}: {text}" if place else text
+    for name in place.split("."):
+        values = values.get(name) if isinstance(values, Mapping) else None
+    told = f" = {values!r}" if isinstance(values, int | float) and " got " not in text else ""
+    return f"{place}{told}: {text}" if place else text

@@ -21,6 +21,7 @@ def test_scheme_rows_names_and_bound_are_kept():
     converted = stepnet.convert(network, "lm", torch.zeros(1, 4), blocks=Block, k_bound=(-0.5, 0.5))
     assert getattr(converted, RECORD) == {
         "scheme": "lm",
+        "dt": 1,
         "stages": [["0", "1", "2"]],
         "split": [],
         "blocks": ["Block"],

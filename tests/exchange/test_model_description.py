@@ -14,7 +14,7 @@ GREY = Preprocessing(channels=1, image_size=8, resize=8, mean=(0.1 + 0.2,), std=
 def test_every_bit_comes_back():
     network = stepnet.create_model("lm_resnet20", in_channels=1, k_bound=(-0.5, 0.5))
     training = TrainingRecord(data="digits", epochs=1, recipe={"lr": 0.1}, test_error=1 / 3)
-    description = describe_network(network, ["ä", "b"], GREY, training, "MIT")
+    description = describe_network(network, ["ä", "b"], GREY, training)
     assert decode(encode(description), "here") == description
     assert description.options == {"in_channels": 1, "k_bound": [-0.5, 0.5], "num_classes": 10}
 

@@ -161,9 +161,9 @@ def test_the_revision_is_read_without_writing_the_index_of_the_checkout(
         ({"compile": "yes"}, "compile: expected bool, got str"),
         ({"recipe": {"schedule": "zzz"}}, "recipe.schedule: invalid enum value 'zzz'"),
         ({"recipe": {"epochs": float("inf")}}, "recipe.epochs: expected int, got float"),
-        ({"recipe": {"lr": -1.0}}, "lr = -1.0: expected a positive number"),
+        ({"recipe": {"lr": -1.0}}, "recipe.lr = -1.0: expected float > 0"),
         ({"recipe": {"momentum": 0.0, "nesterov": True}}, "nesterov = True: expected momentum with it"),
-        ({"seed": 10**30}, "below 2^63"),
+        ({"seed": 10**30}, f"seed = {10**30}: expected int <= {2**63 - 1}"),
     ],
     ids=str,
 )
