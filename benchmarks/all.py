@@ -18,7 +18,7 @@ from pathlib import Path
 
 SETS = (
     *("lm_step", "converted", "stochastic_depth", "train_vs_script", "commands"),
-    *("memory_modes", "growth", "cpu", "input_pipeline", "reversible", "lm_compiled"),
+    *("memory_modes", "resident", "growth", "cpu", "input_pipeline", "reversible", "lm_compiled"),
 )
 HERE = Path(__file__).parent
 
