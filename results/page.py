@@ -65,7 +65,8 @@ class Experiment:
                 if abs(gaps.mean) > gaps.half_width_among(len(self.others)):
                     clear.append(other.title)
                 verdicts.append(
-                    f"{other.title}: **{verdict(gaps, self.effect)}**; difference in points of error {gaps}."
+                    f"{other.title}: **{verdict(gaps, self.effect)}**; difference in points of error {gaps}"
+                    + (", one pair, which has no interval." if len(gaps) < 2 else ".")
                 )
         one = next(iter(plain.values()))
         if len(self.others) > 1:  # one interval in twenty excludes 0 by chance
@@ -177,7 +178,8 @@ def _row(network: Network, runs: dict[int, dict[str, Any]], plain: dict[int, dic
         gaps = _differences(runs, plain, "test_error")
         cells[3:5] = [str(gaps), " / ".join(map(str, gaps.signs))]
         loss = _differences(runs, plain, "test_loss")
-        cells[5] += f" ({loss.mean:+.4f} ± {loss.half_width:.4f})"
+        interval = f" ± {loss.half_width:.4f}" if len(loss) > 1 else ""
+        cells[5] += f" ({loss.mean:+.4f}{interval})"
     return f"| {' | '.join(cells)} |"
 
 
