@@ -1,0 +1,60 @@
+"""Train the runs of the protocol, and record those that are done: `python results/run.py [NUMBER …] --out FOLDER`.
+
+Without numbers all experiments are run, in their order of importance. Each run goes on where its folder stands, so
+the command may be stopped and given again at any time; given twice at once, the second takes the runs that the first
+has not. One that is done is evaluated anew and recorded in its results file; `python results/page.py` makes the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from experiments import EXPERIMENTS, HERE
+
+from stepnet.files import alone, hold
+from stepnet.report.results import record
+from stepnet.training import Run, TrainConfig, evaluate
+from stepnet.training.loop import train_config
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("numbers", nargs="*", metavar="NUMBER", help=", ".join(EXPERIMENTS))
+    parser.add_argument("--out", type=Path, required=True, help="the folder of all runs, outside the repository")
+    parser.add_argument("--seeds", type=int, help="train this many of each network's seeds, not the protocol's")
+    options = parser.parse_args()
+    if unknown := {*options.numbers} - {*EXPERIMENTS}:
+        parser.error(f"no experiment {', '.join(sorted(unknown))}: expected some of {', '.join(EXPERIMENTS)}")
+    for number in options.numbers or EXPERIMENTS:
+        experiment = EXPERIMENTS[number]
+        for config in experiment.configs(options.out.absolute(), options.seeds or experiment.seeds):
+            if config.weights is not None and not is_done(Path(config.weights)):
+                print(f"{config.out}: waits for {config.weights}")
+                continue
+            Path(config.out).mkdir(parents=True, exist_ok=True)
+            held = hold(Path(config.out))
+            if held is None:
+                print(f"{config.out}: another process trains it")
+                continue
+            with held:
+                train_and_record(config, HERE / experiment.files[-1])
+
+
+def is_done(folder: Path) -> bool:
+    run = Run(folder)
+    return run.config_file.exists() and len(run.metrics()) == run.config.recipe.epochs
+
+
+def train_and_record(config: TrainConfig, path: Path) -> None:
+    print(f"{time.strftime('%H:%M')} {config.out}", flush=True)
+    run = train_config(config)
+    found = evaluate(run)
+    with alone(path):
+        record(run, found, path)
+    print(f"{time.strftime('%H:%M')} {config.out}: {found.error:.2f} %", flush=True)
+
+
+if __name__ == "__main__":
+    main()
