@@ -162,7 +162,7 @@ def test_in_autocast_and_with_arguments_of_all_kinds() -> None:
 
 def test_buffers_are_put_back() -> None:
     norm = nn.BatchNorm1d(3)
-    with buffers_kept(norm):
+    with buffers_kept([norm]):
         norm(torch.randn(4, 3))
         assert norm.num_batches_tracked == 1
     assert norm.num_batches_tracked == 0

@@ -52,7 +52,7 @@ class ReversibleMarch:
         n = len(self.steps) + scheme.steps - 1  # the number of u_n: the march's first states are 0 … steps - 1
         if not self.steps:
             self.names = _names(n, window)
-        bits = scheme.lost_bits(k)
+        bits = scheme.lost_bits(_detached(k))
         if self.lost + bits > SPARE_BITS:
             self._keep(n, window)
             self.lost = 0.0
@@ -77,6 +77,10 @@ class ReversibleMarch:
             found = taken_back.inverse(after)
             self.found = {n: found, **{m: u for m, u in self.found.items() if m == n + 1}}  # newer ones have been used
         return self.found[n]
+
+    def knows(self, n: int) -> bool:
+        """Whether no step has to be taken back for `u_n`."""
+        return n in self.kept or n in self.found
 
     def given(self, u: State) -> State:
         """A state in the precision in which the network has it."""
@@ -153,14 +157,14 @@ class _Step:
         """The oldest of the states before the step."""
         with torch.no_grad():
             k = self.k.to(parts_of(after[0])[0].dtype) if isinstance(self.k, Tensor) else self.k
-            found = self.scheme.inverse(after, self._repeated(after[0]), self.dt, k, self.gate)
-        self._forget_values()
-        return found
+            return self.scheme.inverse(after, self._repeated(after[0]), self.dt, k, self.gate)
 
     def _first(self, j: int, rhs: Any, u: Tensor, c: Coefficient, i: int) -> Tensor:
         """The i-th evaluation of the j-th right-hand side."""
+        wanted = u.requires_grad
 
         def f(v: Tensor) -> Tensor:
+            v = v if v.requires_grad == wanted else v.detach().requires_grad_()  # a state that was found again
             value: Tensor = rhs(v.to(self.march.dtype), c, i)
             return value.to(torch.promote_types(value.dtype, v.dtype))
 
@@ -174,8 +178,10 @@ class _Step:
         if self.scheme.steps == 1:
             n, part = ((self.n, 1), (self.n + 1, 0))[j]
             return (parts_of(self.march.state(n))[part],)
+        if not self.march.knows(self.n - 1):
+            self.march.state(self.n - 1)  # takes this step back, which repeats its evaluations
+            return ()
         u = self.march.state(self.n)
-        self._forget_values()
         with torch.no_grad():
             self.scheme.increment((Point(u, self._repeated(u)), Point(u)), self.dt, self.k)
         return ()
@@ -186,13 +192,10 @@ class _Step:
         def again(j: int, v: Tensor, c: Coefficient, i: int) -> Tensor:
             evaluation = self.evaluations[j, i]
             value: Tensor = evaluation.again(v) if evaluation.value is None else evaluation.value
+            evaluation.value = None
             return value
 
         return joined([partial(again, j) for j, _ in enumerate(parts_of(u))])
-
-    def _forget_values(self) -> None:
-        for evaluation in self.evaluations.values():
-            evaluation.value = None
 
 
 def _names(n: int, states: tuple[State, ...]) -> dict[Place, tuple[int, int]]:

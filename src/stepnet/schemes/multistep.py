@@ -91,12 +91,15 @@ class LinearMultistep(Scheme):
     def inverse(
         self, after: tuple[State, ...], rhs: RightHandSides | None, dt: Coefficient, k: Coefficient, gate: Coefficient
     ) -> State:
-        """`u_{n-1} = u_n + (u_{n+1} - u_n - gate increment(u_n)) / w`, `w` its weight in the carry: k for `lm`."""
+        """The carry `(1 - w) u_n + w u_{n-1}` is `u_{n+1} - gate increment(u_n)`: mixed with `1/w` it gives `u_{n-1}`.
+
+        The weight `w` is k for `lm`.
+        """
         new, u = after
         alpha, _ = self.coefficients(k)
-        increment = 0 if is_number(gate, 0) else self.increment((Point(u, rhs), Point(u)), dt, k)
-        moved = combine((1, new), (-1, u), (-gate, increment))
-        return combine((1, u), (_divide(-alpha[0], alpha[2]), moved))
+        dropped = is_number(gate, 0)
+        carry = new if dropped else combine((1, new), (-gate, self.increment((Point(u, rhs), Point(u)), dt, k)))
+        return mix(u, carry, _divide(-alpha[0], alpha[2]))
 
     def lost_bits(self, k: Coefficient) -> float:
         alpha, _ = self.coefficients(k)
