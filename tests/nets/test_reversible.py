@@ -367,6 +367,18 @@ def test_memory_of_lm_is_flat_where_k_is_away_from_zero() -> None:
     assert peak(-0.9, 24, "stored") - peak(-0.9, 8, "stored") > 4 * 16 * state
 
 
+def test_the_gradient_of_an_inner_state_needs_the_last() -> None:
+    stage, (u, _), visited = lm_stage(-0.9, 5).double(), make_state(), []
+    stage(u, visit=visited.append)
+    with pytest.raises(RuntimeError, match="an inner state alone"):
+        visited[3].sum().backward()
+    found = []
+    for net in (stage, stored(stage)):
+        net(u, visit=(visited := []).append)
+        found.append(torch.autograd.grad(visited[3].square().sum() + visited[-1].sum(), u)[0])
+    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-10)
+
+
 def test_auto_chooses_by_the_coefficients_and_says_so() -> None:
     away, near = lm_stage(-0.9), lm_stage(-0.05)
     for stage, chosen in ((away, "reversible"), (near, "recompute")):

@@ -70,6 +70,11 @@ class ReversibleMarch:
         """`u_n`, kept or found by taking back the steps after it."""
         if n in self.kept:
             return self.kept[n]
+        if not self.found:
+            raise RuntimeError(
+                "memory='reversible': the gradient of an inner state alone was asked for, and the march is taken back "
+                "from its last: add that to the loss, or take memory='recompute'"
+            )
         if n not in self.found:
             scheme = self.steps[-1].scheme
             after = tuple(self.state(n + scheme.steps - j) for j in range(scheme.steps))
