@@ -29,11 +29,19 @@ def gradients(model: nn.Module, *args: Any, **options: Any) -> list[Tensor | Non
     return [None if p.grad is None else p.grad.clone() for p in model.parameters()]
 
 
-@pytest.mark.parametrize(("memory", "k"), [("recompute", -0.05), ("reversible", -0.9), ("reversible", -0.05)])
-def test_a_vision_transformer_with_dropout(memory: str, k: float) -> None:
+@pytest.mark.parametrize(
+    ("memory", "scheme", "k"),
+    [
+        ("recompute", "lm", -0.05),
+        ("reversible", "lm", -0.9),
+        ("reversible", "lm", -0.05),
+        ("reversible", "lm+heun", -0.9),
+    ],
+)
+def test_a_vision_transformer_with_dropout(memory: str, scheme: str, k: float) -> None:
     image, model = torch.randn(2, 3, 16, 16, dtype=torch.float64), vit().double()
-    stored = stepnet.convert(model, "lm", image, init=k)
-    other = stepnet.convert(model, "lm", image, init=k, memory=memory)
+    stored = stepnet.convert(model, scheme, image, init=k)
+    other = stepnet.convert(model, scheme, image, init=k, memory=memory)
     for ours, autograd in zip(gradients(other, image), gradients(stored, image), strict=True):
         torch.testing.assert_close(ours, autograd, rtol=1e-9, atol=1e-10)
 

@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from stepnet import create_model
+from stepnet import create_model, get_scheme
+from stepnet.nets.cost import KineticCost
 from stepnet.nets.replay import buffers_kept, recomputed
+from stepnet.nets.stage import Coupling, Stage
 from stepnet.timing.memory import peak_bytes
 
 
@@ -45,6 +47,27 @@ def test_gradients_and_statistics_are_those_of_storing(name: str, options: dict[
         assert torch.equal(ours, theirs)
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("lm_resnext29_8x64d", {}),  # whose transitions project the past
+        ("preact_resnet20", {"scheme": "lm", "shortcut": "projection", "stochastic_depth": 0.5}),
+        ("shakeshake26_2x32d", {}),
+        ("lm_revnet38", {}),
+    ],
+)
+def test_a_segment_may_begin_with_a_transition(name: str, options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    model, images = create_model(name, **options), torch.randn(2, 3, 8, 8)
+    twin = copy.deepcopy(model)
+    twin.set_memory("stored")
+    model.set_memory("recompute")
+    for stage in model.stages:
+        stage.segment = 2
+    for ours, autograd in zip(gradients(model, images), gradients(twin, images), strict=True):
+        assert torch.equal(ours, autograd)
+
+
 def test_memory_falls_to_the_states() -> None:
     model, images = create_model("resnet56"), torch.randn(4, 3, 32, 32)
     gradients(model, images)
@@ -53,6 +76,73 @@ def test_memory_falls_to_the_states() -> None:
         model.set_memory(memory)
         peaks.append(peak_bytes(lambda: model(images).sum().backward()))
     assert peaks[1] < peaks[0] / 2
+
+
+class Noisy(nn.Module):
+    """A block that draws numbers, moves statistics, and rounds where autocast is on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.conv = nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, u: Tensor, i: int = 0) -> Tensor:
+        return nn.functional.dropout(self.conv(torch.relu(self.norm(u))), 0.3, self.training)
+
+
+def deep_stage(scheme: str, depth: int = 41, **options: Any) -> Stage:
+    torch.manual_seed(0)
+    blocks = [Coupling(Noisy(), Noisy()) if "coupled" in scheme else Noisy() for _ in range(depth)]
+    return Stage(get_scheme(scheme), blocks, dt=0.1, memory="recompute", **options)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "options"),
+    [("euler", {"after": torch.relu}), ("lm", {}), ("lm", {"k_bound": "stable"}), ("coupled", {}), ("lm+coupled", {})],
+)
+def test_a_segment_of_steps_is_repeated_to_the_bit(scheme: str, options: dict[str, Any]) -> None:
+    stage = deep_stage(scheme, **options)
+    assert stage.segment > 1
+    twin = copy.deepcopy(stage)
+    twin.set_memory("stored")
+    state = [torch.randn(2, 4, 5, 5, requires_grad=True) for _ in range(1 + ("coupled" in scheme))]
+    gates = None if len(state) > 1 else [(1, 0, 0.5, torch.rand(2, 1, 1, 1))[n % 4] for n in range(stage.depth)]
+    found = []
+    for net in (stage, twin):
+        torch.manual_seed(1)
+        visited: list[Any] = []
+        with torch.autocast("cpu", torch.bfloat16):
+            net(tuple(state) if len(state) > 1 else state[0], gates=gates, visit=visited.append)
+        read = [part for u in (visited[7], visited[-1]) for part in (u if isinstance(u, tuple) else (u,))]
+        loss = sum(part.square().sum() for part in read)
+        found.append(
+            [*read, *torch.autograd.grad(loss, [*state, *net.parameters()], allow_unused=True), *net.buffers()]
+        )
+    for ours, theirs in zip(*found, strict=True):
+        assert (ours is None and theirs is None) or torch.equal(ours, theirs)
+
+
+def test_memory_of_a_deep_stage_grows_as_the_root_of_its_depth() -> None:
+    def peak(depth: int) -> int:
+        stage, u = deep_stage("euler", depth), torch.randn(2, 4, 32, 32, requires_grad=True)
+        stage(u).sum().backward()  # gradients are allocated
+        return peak_bytes(lambda: stage(u).sum().backward())
+
+    shallow, deep = peak(25), peak(100)
+    assert deep < 2.3 * shallow
+    assert deep < 45 * 4 * 2 * 4 * 32 * 32  # states, where there are 100
+
+
+@pytest.mark.parametrize("scheme", ["lm", "ab2"])
+def test_a_running_cost_and_an_older_f_are_recomputed_step_by_step(scheme: str) -> None:
+    stage, u = deep_stage(scheme), torch.randn(2, 4, 5, 5, requires_grad=True)
+    found = []
+    for memory in ("recompute", "stored"):
+        stage.set_memory(memory)
+        torch.manual_seed(1)
+        cost = KineticCost()
+        loss = stage(u, cost=cost).square().sum() + cost.total
+        found.append([cost.total, *torch.autograd.grad(loss, [u, *stage.parameters()])])
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(*found, strict=True))
 
 
 def test_in_autocast_and_with_arguments_of_all_kinds() -> None:
@@ -72,7 +162,7 @@ def test_in_autocast_and_with_arguments_of_all_kinds() -> None:
 
 def test_buffers_are_put_back() -> None:
     norm = nn.BatchNorm1d(3)
-    with buffers_kept(norm):
+    with buffers_kept([norm]):
         norm(torch.randn(4, 3))
         assert norm.num_batches_tracked == 1
     assert norm.num_batches_tracked == 0

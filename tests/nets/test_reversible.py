@@ -261,7 +261,7 @@ def test_data_parallel_training_gets_every_gradient(tmp_path) -> None:
 
 def lm_stage(k: float, depth: int = 12, scheme: str = "lm", dt: float = 1, block=conv_block) -> Stage:
     torch.manual_seed(0)
-    options = {"initial_k": k} if scheme == "lm" else {}
+    options = {"initial_k": k} if scheme.startswith("lm") else {}
     return Stage(get_scheme(scheme), [block() for _ in range(depth)], dt=dt, memory="reversible", **options)
 
 
@@ -284,6 +284,54 @@ def test_other_two_step_schemes_are_taken_back(scheme: str) -> None:
         torch.testing.assert_close(ours, autograd, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("base", ["heun", "neumann2", "fractal3"])
+def test_lm_over_any_one_step_method_is_taken_back(base: str) -> None:
+    """Its increment depends on `u_n` alone, wherever between the states it evaluates `f`."""
+    evaluations = get_scheme(base).stages
+    stage = lm_stage(-0.9, 5, f"lm+{base}", 0.3, lambda: PreActivation(basic(WIDTH, WIDTH), evaluations)).double()
+    (u, _), twin = make_state(), stored(stage)
+    for ours, autograd in zip(lm_gradients(stage, u), lm_gradients(twin, u), strict=True):
+        torch.testing.assert_close(ours, autograd, rtol=1e-10, atol=1e-10)
+    for ours, theirs in zip(stage.buffers(), twin.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+def lm_pairs(k: float, depth: int = 6, block=conv_block, memory: str = "reversible") -> Stage:
+    torch.manual_seed(0)
+    pairs = [Coupling(block(), block()) for _ in range(depth)]
+    return Stage(get_scheme("lm+coupled"), pairs, initial_k=k, memory=memory)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("k", [-0.9, -0.05])
+def test_lm_over_pairs_is_taken_back(k: float) -> None:
+    assert_same_gradients(lm_pairs(k).double(), make_state())
+    assert_same_gradients(lm_pairs(k, block=Dropped).double(), make_state())
+    x, y = torch.cat(make_state(), 1).chunk(2, 1)  # as a network splits its channels: two parts of one storage
+    assert_same_gradients(lm_pairs(k).double(), (x, y))
+
+
+def test_statistics_of_lm_over_pairs_move_once() -> None:
+    stage, twin = lm_pairs(-0.9), lm_pairs(-0.9, memory="stored")
+    for net in (stage, twin):
+        gradients(net, make_state(torch.float32))
+    for (name, ours), theirs in zip(stage.named_buffers(), twin.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_memory_of_lm_over_pairs_is_flat_where_k_is_away_from_zero() -> None:
+    shallow, deep = (saved_bytes(lm_pairs(-0.9, depth).double(), make_state()) for depth in (6, 24))
+    state = 2 * make_state()[0].nbytes
+    assert deep - shallow < state / 10  # the coefficients
+    assert saved_bytes(lm_pairs(-0.9, 24, memory="stored").double(), make_state()) > 24 * state
+
+
+def test_dropout_of_lm_over_pairs_is_replayed_when_a_graph_is_used_twice() -> None:
+    stage, state = lm_pairs(-0.7, 3, Dropped).double(), make_state()
+    loss = sum(part.square().sum() for part in stage(state))
+    first = torch.autograd.grad(loss, state, retain_graph=True)
+    assert all(torch.equal(a, b) for a, b in zip(first, torch.autograd.grad(loss, state), strict=True))
+
+
 def test_gates_and_dropout_of_lm_are_replayed() -> None:
     stage, (u, _) = lm_stage(-0.7, 4, block=Dropped).double(), make_state()
     image = torch.rand(3, 1, 1, 1, dtype=torch.float64)
@@ -297,11 +345,12 @@ def test_gates_and_dropout_of_lm_are_replayed() -> None:
 
 def test_in_single_precision_what_is_found_again_is_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """Against the same march with every state kept: the inverse adds nothing to rounding."""
-    stage, u = lm_stage(-0.9, 18, dt=0.1), make_state(torch.float32)[0]
-    ours = lm_gradients(stage, u)
+    state = make_state(torch.float32)
+    march, pairs = lm_stage(-0.9, 18, dt=0.1), lm_pairs(-0.9, 18)
+    found = [*lm_gradients(march, state[0]), *gradients(pairs, state)]
     monkeypatch.setattr(reversible, "SPARE_BITS", -1.0)
-    for found, kept in zip(ours, lm_gradients(stage, u), strict=True):
-        torch.testing.assert_close(found, kept, rtol=0, atol=1e-6 * float(kept.abs().max()))
+    for ours, kept in zip(found, [*lm_gradients(march, state[0]), *gradients(pairs, state)], strict=True):
+        torch.testing.assert_close(ours, kept, rtol=0, atol=1e-6 * float(kept.abs().max()))
 
 
 def test_memory_of_lm_is_flat_where_k_is_away_from_zero() -> None:
@@ -316,6 +365,18 @@ def test_memory_of_lm_is_flat_where_k_is_away_from_zero() -> None:
     assert peak(-0.9, 8, "reversible") < 24 * state  # twelve of double precision, while one step is taken back
     assert peak(-0.9, 24, "recompute") - peak(-0.9, 8, "recompute") < 17 * state
     assert peak(-0.9, 24, "stored") - peak(-0.9, 8, "stored") > 4 * 16 * state
+
+
+def test_the_gradient_of_an_inner_state_needs_the_last() -> None:
+    stage, (u, _), visited = lm_stage(-0.9, 5).double(), make_state(), []
+    stage(u, visit=visited.append)
+    with pytest.raises(RuntimeError, match="an inner state alone"):
+        visited[3].sum().backward()
+    found = []
+    for net in (stage, stored(stage)):
+        net(u, visit=(visited := []).append)
+        found.append(torch.autograd.grad(visited[3].square().sum() + visited[-1].sum(), u)[0])
+    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-10)
 
 
 def test_auto_chooses_by_the_coefficients_and_says_so() -> None:

@@ -81,6 +81,29 @@ def test_training_gradients_are_those_of_stored_activations() -> None:
         assert torch.equal(again, autograd)
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("name", ["lm_revnet38", "lm_poly2_resnet20"])
+def test_lm_over_a_revnet_and_a_polynet_runs_backwards(name: str, dtype: torch.dtype, tolerance: float) -> None:
+    torch.manual_seed(0)
+    model, images = create_model(name, k=-0.9, dt=0.3).to(dtype), torch.randn(4, 3, 16, 16, dtype=dtype)
+    found = []
+    for memory in ("stored", "reversible", "auto"):
+        net = copy.deepcopy(model)
+        net.set_memory(memory)
+        net(images).square().sum().backward()
+        found.append(torch.cat([p.grad.flatten() for p in net.parameters()]))
+    assert {stage.memory_in_use for stage in net.stages} == {"reversible"}
+    stored, reversed_, auto = found
+    assert float((reversed_ - stored).norm() / stored.norm()) < tolerance
+    assert torch.equal(auto, reversed_)
+
+
+def test_an_inverse_that_divides_by_k_is_taken_if_asked_for() -> None:
+    assert {stage.memory for stage in create_model("lm_revnet38").stages} == {"stored"}
+    near_zero = create_model("lm_revnet38", memory="auto")
+    assert {stage.memory_in_use for stage in near_zero.stages} == {"recompute"}
+
+
 def test_depth_costs_no_activation_memory() -> None:
     shallow, deep = profile(on_meta("revnet56")), profile(on_meta("revnet104"))
     assert deep.activation_bytes == shallow.activation_bytes

@@ -10,7 +10,7 @@ argument may come from elsewhere: see `stepnet.nets.reversible`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, TypeVar
 
@@ -29,12 +29,15 @@ def recomputed(f: Callable[..., Result], module: nn.Module, *args: Any) -> Resul
     """`f(*args)`, a function of the module's parameters, of which only the arguments are kept."""
     if not torch.is_grad_enabled():
         return f(*args)
-    kept = tree_map(_detached, args)
+    kept = tree_map(_leaf, args)
     return RepeatedEvaluation(f, module, lambda: kept)(*args)  # type: ignore[no-any-return]
 
 
 class RepeatedEvaluation:
-    """`f(*args)` whose saved tensors are slots; `argument` gives the arguments again when one is asked for."""
+    """`f(*args)` whose saved tensors are slots; `argument` gives the arguments again when one is asked for.
+
+    They are leaves that want a gradient where the first ones did: then autograd saves the same tensors.
+    """
 
     def __init__(
         self, f: Callable[..., Any], module: nn.Module, argument: Callable[[], tuple[Any, ...]], whole: bool = False
@@ -48,11 +51,11 @@ class RepeatedEvaluation:
         self.given: set[int] = set()  # the storages of the parameters, which are kept as they are
 
     def __call__(self, *args: Any) -> Any:
-        self.wanted = tree_map(lambda value: isinstance(value, Tensor) and value.requires_grad, args)
-        parameters = list(self.module.parameters())
+        self.parts = list(self.module.modules())
+        parameters = [p for part in self.parts for p in part._parameters.values() if p is not None]
         self.versions = [(p, p._version) for p in parameters]
         self.given = {storage(p) for p in parameters}
-        self.noise = [(part, part.given) for part in self.module.modules() if hasattr(part, "given")]
+        self.noise = [(part, part.given) for part in self.parts if "given" in vars(part)]
         device = next((value.device for value in args if isinstance(value, Tensor)), torch.device("cpu"))
         self.conditions = Conditions(device)
         with self.conditions.recorded(), saved_tensors_hooks(self._number, self._fetch):
@@ -75,11 +78,10 @@ class RepeatedEvaluation:
                 if filled == self.count and not self.whole:
                     raise _AllFilled
 
-        leaves = tree_map(_leaf, args, self.wanted)  # autograd saves the same tensors if the same ones have gradients
-        with torch.enable_grad(), self.conditions.replayed(), buffers_kept(self.module), _given(self.noise):
+        with torch.enable_grad(), self.conditions.replayed(), buffers_kept(self.parts), _given(self.noise):
             try:
                 with saved_tensors_hooks(fill, lambda _: None):  # type: ignore[arg-type, return-value]
-                    value = self.f(*leaves)
+                    value = self.f(*args)
             except _AllFilled:
                 return None
         if filled != self.count:
@@ -152,9 +154,9 @@ class Conditions:
 
 
 @contextmanager
-def buffers_kept(module: nn.Module) -> Iterator[None]:
-    """Whatever a call does to the module's buffers is undone: it works on copies."""
-    owners = [part for part in module.modules() if part._buffers]
+def buffers_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Whatever a call does to the modules' buffers is undone: it works on copies."""
+    owners = [part for part in modules if part._buffers]
     before = [part._buffers for part in owners]
     for part in owners:
         part._buffers = {name: None if b is None else b.clone() for name, b in part._buffers.items()}
@@ -182,8 +184,8 @@ def _detached(value: Any) -> Any:
     return value.detach() if isinstance(value, Tensor) else value
 
 
-def _leaf(value: Any, wanted: bool) -> Any:
-    return value.detach().requires_grad_(wanted) if isinstance(value, Tensor) else value
+def _leaf(value: Any) -> Any:
+    return value.detach().requires_grad_(value.requires_grad) if isinstance(value, Tensor) else value
 
 
 def storage(tensor: Tensor) -> int:

@@ -3,7 +3,8 @@
     (X_n, Y_n) from (X_{n+1}, Y_{n+1})            RevNet (Gomez et al. 2017; paper, section 2.1)
     u_{n-1} = u_n + (u_{n+1} - u_n - dt f(u_n)) / k       LM; with k = -gamma, momentum networks (Sander et al. 2021)
 
-The step and its inverse are the scheme's. An inverse that divides by k multiplies rounding by 1/|k|: it loses
+and the same with any increment of `u_n` in place of `dt f(u_n)`: LM over Heun, over PolyNet's, over RevNet's. The step
+and its inverse are the scheme's. An inverse that divides by k multiplies rounding by 1/|k|: it loses
 log2(1/|k|) bits. Such a march is summed in double precision, whose 29 spare bits pay for the loss; where 20 of them are
 spent, the states are kept once, and the count begins anew. So what is found again is what was there.
 """
@@ -22,6 +23,7 @@ from stepnet.schemes import Point, Scheme, advance
 from stepnet.schemes.arithmetic import Coefficient, State, joined, parts_of
 from stepnet.schemes.core import Past
 
+Place = tuple[int, int]  # a storage, and where in it a tensor begins: the two parts of a pair may share one
 SPARE_BITS = 20.0  # of double over single precision, less what keeps a state on the same side of its rounding
 
 
@@ -35,7 +37,7 @@ class ReversibleMarch:
         self.found: dict[int, State] = {}  # in the backward pass: the newest that were found again
         self.lost = 0.0
         self.newest: dict[int, State] = {}
-        self.names: dict[int, tuple[int, int]] = {}  # of the storage of a recent state: its number and part
+        self.names: dict[Place, tuple[int, int]] = {}  # of a recent state, by its place: its number and part
 
     def advance(
         self, scheme: Scheme, past: Past, dt: Coefficient = 1, k: Coefficient = None, gate: Coefficient = 1
@@ -50,7 +52,7 @@ class ReversibleMarch:
         n = len(self.steps) + scheme.steps - 1  # the number of u_n: the march's first states are 0 … steps - 1
         if not self.steps:
             self.names = _names(n, window)
-        bits = scheme.lost_bits(k)
+        bits = scheme.lost_bits(_detached(k))
         if self.lost + bits > SPARE_BITS:
             self._keep(n, window)
             self.lost = 0.0
@@ -68,6 +70,11 @@ class ReversibleMarch:
         """`u_n`, kept or found by taking back the steps after it."""
         if n in self.kept:
             return self.kept[n]
+        if not self.found:
+            raise RuntimeError(
+                "memory='reversible': the gradient of an inner state alone was asked for, and the march is taken back "
+                "from its last: add that to the loss, or take memory='recompute'"
+            )
         if n not in self.found:
             scheme = self.steps[-1].scheme
             after = tuple(self.state(n + scheme.steps - j) for j in range(scheme.steps))
@@ -75,6 +82,10 @@ class ReversibleMarch:
             found = taken_back.inverse(after)
             self.found = {n: found, **{m: u for m, u in self.found.items() if m == n + 1}}  # newer ones have been used
         return self.found[n]
+
+    def knows(self, n: int) -> bool:
+        """Whether no step has to be taken back for `u_n`."""
+        return n in self.kept or n in self.found
 
     def given(self, u: State) -> State:
         """A state in the precision in which the network has it."""
@@ -100,12 +111,12 @@ class ReversibleMarch:
 
     def _exact(self, scheme: Scheme, u: State) -> State:
         """The state in the precision in which its sums can be undone."""
-        least = torch.float32 if scheme.equation.partitioned else torch.float64
+        least = torch.float32 if scheme.steps == 1 else torch.float64  # nothing is divided by, or k
         return joined([part.to(torch.promote_types(part.dtype, least)) for part in parts_of(u)])
 
     def _name(self, tensor: Tensor) -> Any:
         """What autograd gets to keep: the number of a state, or what is not one."""
-        return self.names.get(storage(tensor), tensor if tensor.is_leaf else tensor.detach())
+        return self.names.get(_place(tensor), tensor if tensor.is_leaf else tensor.detach())
 
     def _fetch(self, kept: Any) -> Tensor:
         if isinstance(kept, Tensor):
@@ -141,42 +152,64 @@ class _Step:
         self, march: ReversibleMarch, scheme: Scheme, n: int, dt: Coefficient, k: Coefficient, gate: Coefficient
     ) -> None:
         self.march, self.scheme, self.n, self.dt, self.k, self.gate = march, scheme, n, dt, k, gate
-        self.evaluations: list[RepeatedEvaluation] = []
+        self.evaluations: dict[tuple[int, int], RepeatedEvaluation] = {}  # the i-th of right-hand side j
 
     def recorded(self, point: Point) -> Any:
-        """The right-hand sides, each evaluated so that it keeps nothing: `f` at `u_n`, or at `Y_n` and `X_{n+1}`."""
-        if isinstance(point.u, tuple):
-            f, g = point.pair
-            return partial(self._first, f, self.n, 1), partial(self._first, g, self.n + 1, 0)
-        return partial(self._first, point.rhs, self.n, 0)
+        """The right-hand sides, each evaluated so that it keeps nothing."""
+        return joined([partial(self._first, j, rhs) for j, rhs in enumerate(parts_of(point.rhs))])
 
     def inverse(self, after: tuple[State, ...]) -> State:
         """The oldest of the states before the step."""
         with torch.no_grad():
-            again = [partial(self._again, evaluation) for evaluation in self.evaluations]
-            rhs = tuple(again) if len(again) > 1 else again[0] if again else None
             k = self.k.to(parts_of(after[0])[0].dtype) if isinstance(self.k, Tensor) else self.k
-            return self.scheme.inverse(after, rhs, self.dt, k, self.gate)
+            return self.scheme.inverse(after, self._repeated(after[0]), self.dt, k, self.gate)
 
-    def _first(self, rhs: Any, n: int, part: int, u: Tensor, c: Coefficient, i: int) -> Tensor:
+    def _first(self, j: int, rhs: Any, u: Tensor, c: Coefficient, i: int) -> Tensor:
+        """The i-th evaluation of the j-th right-hand side."""
+        wanted = u.requires_grad
+
         def f(v: Tensor) -> Tensor:
+            v = v if v.requires_grad == wanted else v.detach().requires_grad_()  # a state that was found again
             value: Tensor = rhs(v.to(self.march.dtype), c, i)
             return value.to(torch.promote_types(value.dtype, v.dtype))
 
-        evaluation = RepeatedEvaluation(f, rhs.module, lambda: (parts_of(self.march.state(n))[part],), whole=True)
-        self.evaluations.append(evaluation)
+        evaluation = RepeatedEvaluation(f, rhs.module, partial(self._argument, j), whole=True)
+        self.evaluations[j, i] = evaluation
         value: Tensor = evaluation(u)
         return value
 
-    def _again(self, evaluation: RepeatedEvaluation, u: Tensor, c: Coefficient, i: int) -> Tensor:
-        value: Tensor = evaluation.again(u) if evaluation.value is None else evaluation.value
-        evaluation.value = None
-        return value
+    def _argument(self, j: int) -> tuple[Tensor, ...]:
+        """RevNet's `f` stands at `Y_n`, its `g` at `X_{n+1}`. Others may stand between states: all are repeated."""
+        if self.scheme.steps == 1:
+            n, part = ((self.n, 1), (self.n + 1, 0))[j]
+            return (parts_of(self.march.state(n))[part],)
+        if not self.march.knows(self.n - 1):
+            self.march.state(self.n - 1)  # takes this step back, which repeats its evaluations
+            return ()
+        u = self.march.state(self.n)
+        with torch.no_grad():
+            self.scheme.increment((Point(u, self._repeated(u)), Point(u)), self.dt, self.k)
+        return ()
+
+    def _repeated(self, u: State) -> Any:
+        """The right-hand sides, whose evaluations are repeated if their values are not known already."""
+
+        def again(j: int, v: Tensor, c: Coefficient, i: int) -> Tensor:
+            evaluation = self.evaluations[j, i]
+            value: Tensor = evaluation.again(v) if evaluation.value is None else evaluation.value
+            evaluation.value = None
+            return value
+
+        return joined([partial(again, j) for j, _ in enumerate(parts_of(u))])
 
 
-def _names(n: int, states: tuple[State, ...]) -> dict[int, tuple[int, int]]:
-    """The number and part of each state by its storage, the newest being `u_n`."""
-    return {storage(part): (n - m, j) for m, u in enumerate(states) for j, part in enumerate(parts_of(u))}
+def _names(n: int, states: tuple[State, ...]) -> dict[Place, tuple[int, int]]:
+    """The number and part of each state by its place, the newest being `u_n`."""
+    return {_place(part): (n - m, j) for m, u in enumerate(states) for j, part in enumerate(parts_of(u))}
+
+
+def _place(tensor: Tensor) -> Place:
+    return storage(tensor), tensor.storage_offset()
 
 
 def _detached(u: State) -> State:

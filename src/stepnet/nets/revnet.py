@@ -64,7 +64,8 @@ class RevNet(Network):
         self.scheme = method.over(get_scheme("coupled")) if type(method) is LM else method
         check_makes_network(self.scheme, pair=True)
         self.stem = backbone.make_stem(in_channels)
-        memory = memory or ("reversible" if self.scheme.invertible else "stored")
+        # An inverse that divides by k, which may be near 0, is taken where it is asked for.
+        memory = memory or ("stored" if self.scheme.trainable else "reversible")
         self.stages = nn.ModuleList()
         for index, width in enumerate(backbone.widths):
             units, transition = _units(backbone, index, self.scheme)

@@ -25,9 +25,9 @@ from stepnet.schemes.arithmetic import Coefficient, State, is_traced, joined, pa
 from stepnet.schemes.core import RightHandSide, RightHandSides
 from stepnet.schemes.plan import Entry, equation_in_k, plan
 
-# What a training step keeps for its backward pass. stored: all that autograd saves. recompute: the states; the blocks
-# are evaluated again. reversible: the last states; the scheme is run backwards. auto: reversible where the coefficients
-# are such that it keeps a quarter of recompute's states or less, else recompute.
+# What a training step keeps for its backward pass. stored: all that autograd saves. recompute: the states, of a deep
+# stage every m-th; the blocks are evaluated again. reversible: the last states; the scheme is run backwards. auto:
+# reversible where the coefficients are such that it keeps one state for four steps or fewer, else recompute.
 Memory = Literal["stored", "recompute", "reversible", "auto"]
 Gates = Sequence[Coefficient]
 Pair = tuple[Tensor, Tensor]  # the state (X, Y) of a coupled system
@@ -117,6 +117,7 @@ class Stage(nn.Module):
         self.transition = transition
         self.blocks = nn.ModuleList(blocks)
         self.plan = plan(scheme, self.depth, entry_by(transition))
+        self.segment = 1 if self.plan.reads_older_f else segment_length(scheme, self.depth)
         self.bound = Bound.of(k_bound, scheme)
         self.k: nn.Parameter | None = None
         if owners := len(self.plan.owners):
@@ -201,7 +202,9 @@ class Stage(nn.Module):
                 history = (Point(self.transition.project_past(past)),)
         if memory == "reversible" and cost is not None:
             memory = "recompute"  # a cost reads every f
-        if memory != "stored":
+        # A segment's repetition would sum a cost again.
+        segmented = memory == "recompute" and self.segment > 1 and cost is None and given is None
+        if memory != "stored" and not segmented:
             # A transition, and a step that has not its whole past, cannot be taken back.
             first = max(int(self.transition is not None), self.scheme.steps - 1 - len(history))
             again = self.depth if memory == "recompute" else first
@@ -217,8 +220,40 @@ class Stage(nn.Module):
             )
             for n, u in enumerate(taken, 1):
                 yield reversible.given(reversible.close(u) if n == self.depth else u)
+        elif segmented:
+            yield from self._segments(fs, (x, *(point.u for point in history)), ks, gates)
         else:
             yield from march(self.scheme, fs, x, self.dt, ks, gates, self.after, history, self.plan.transition)
+
+    def _segments(
+        self,
+        fs: list[RightHandSides],
+        window: tuple[StateT, ...],
+        ks: Sequence[Coefficient] | None,
+        gates: Gates | None,
+    ) -> Iterator[StateT]:
+        """The march in segments of m steps, each repeated as one evaluation of the states before it."""
+        own = iter(ks or ())
+        for n in range(0, self.depth, self.segment):
+            part = slice(n, n + self.segment)
+            owned = None if ks is None else [next(own) for step in self.plan.steps[part] if step.owns_k]
+            transition = self.plan.transition if n == 0 else None
+            segment = partial(self._segment, fs[part], owned, None if gates is None else gates[part], transition)
+            states = recomputed(segment, nn.ModuleList(self.steps[part]), *window)
+            yield from states
+            window = (*reversed(states), *window)[: self.scheme.steps]
+
+    def _segment(
+        self,
+        fs: list[RightHandSides],
+        ks: list[Coefficient] | None,
+        gates: Gates | None,
+        transition: Scheme | None,
+        u: StateT,
+        *past: StateT,
+    ) -> list[StateT]:
+        points = [Point(v) for v in past]
+        return list(march(self.scheme, fs, u, self.dt, ks, gates, self.after, points, transition))
 
     def forward(
         self,
@@ -279,6 +314,15 @@ def right_hand_side(block: nn.Module) -> RightHandSides:
 def _recomputing(rhs: RightHandSides, block: nn.Module) -> RightHandSides:
     """The same values; what their gradient needs is made again in the backward pass."""
     return joined([partial(recomputed, f, block) for f in parts_of(rhs)])
+
+
+def segment_length(scheme: Scheme, depth: int) -> int:
+    """How many steps are repeated as one: the m that keeps least, `s N / m` states between segments and `4 m` in one.
+
+    A step reads s states, of which m = 1 keeps each once; an evaluation keeps about 4 states' worth for its gradient.
+    """
+    lengths = range(1, max(depth, 1) + 1)
+    return min(lengths, key=lambda m: min(m, scheme.steps) * depth / m + 4 * scheme.stages * m)
 
 
 def choose_memory(memory: Memory, scheme: Scheme, ks: Iterable[Coefficient], activation: str) -> Memory:

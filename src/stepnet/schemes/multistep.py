@@ -85,18 +85,21 @@ class LinearMultistep(Scheme):
 
     @property
     def invertible(self) -> bool:
-        """A two-step method that reads `f_n` alone: `u_{n-1}` then stands in the carry only."""
+        """A two-step method whose increment reads `u_n` alone: `u_{n-1}` then stands in the carry only."""
         return self.steps == 2 and is_number(self._beta[2], 0) and not is_number(self._alpha[2], 0)
 
     def inverse(
         self, after: tuple[State, ...], rhs: RightHandSides | None, dt: Coefficient, k: Coefficient, gate: Coefficient
     ) -> State:
-        """`u_{n-1} = u_n + (u_{n+1} - u_n - gate dt f_n) / w`, where `w` is its weight in the carry: k for `lm`."""
+        """The carry `(1 - w) u_n + w u_{n-1}` is `u_{n+1} - gate increment(u_n)`: mixed with `1/w` it gives `u_{n-1}`.
+
+        The weight `w` is k for `lm`.
+        """
         new, u = after
         alpha, _ = self.coefficients(k)
-        increment = 0 if is_number(gate, 0) else self.increment((Point(u, rhs), Point(u)), dt, k)
-        moved = combine((1, new), (-1, u), (-gate, increment))
-        return combine((1, u), (_divide(-alpha[0], alpha[2]), moved))
+        dropped = is_number(gate, 0)
+        carry = new if dropped else combine((1, new), (-gate, self.increment((Point(u, rhs), Point(u)), dt, k)))
+        return mix(u, carry, _divide(-alpha[0], alpha[2]))
 
     def lost_bits(self, k: Coefficient) -> float:
         alpha, _ = self.coefficients(k)
@@ -181,10 +184,6 @@ class LMOver(LM):
     @property
     def equation(self) -> Equation:
         return replace(self.base.equation, mass=self.mass() * self.base.equation.mass)
-
-    @property
-    def invertible(self) -> bool:
-        return False  # its f are evaluated between the states, which an inverse does not know
 
     def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
         return self.base.increment(past[:1], dt, None)

@@ -92,6 +92,11 @@ class Plan:
                 counts[n] = max(counts[n], i + 1)
         return counts
 
+    @property
+    def reads_older_f(self) -> bool:
+        """Whether a step reads an `f` of an earlier one."""
+        return any(q.name in "fg" and q.n < n for n, step in enumerate(self.steps) for q in step.reads)
+
     def keeps_f(self, n: int) -> bool:
         """Whether a later step reads an `f` of step n."""
         return any(q.n == n and q.name in "fg" for step in self.steps[n + 1 :] for q in step.reads)
