@@ -29,7 +29,7 @@ from stepnet.nets.reversible import ReversibleMarch
 from stepnet.nets.stage import Memory
 from stepnet.schemes import Difference, Point, Scheme, advance
 from stepnet.schemes.arithmetic import is_tensor, is_traced
-from stepnet.schemes.plan import EULER
+from stepnet.schemes.plan import EULER, Taker
 
 K, K_FREE = "step_k", "step_k_free"  # the parameter's name in the block, without and with a bound: no library uses it
 PAST = "_stepnet_past"  # the attribute by which a state carries the states before it
@@ -55,10 +55,10 @@ class Role:
     name: str  # its path in the network
     scheme: Scheme
     place: int  # how many steps of the chain come before it
+    taker: Taker  # who takes this step
     dt: float = 1  # the weight of f
     last: bool = False  # the chain ends here: nobody needs a past any more
     split: Split | None = None  # branch, shortcut and activation, where they are known
-    transition: bool = False  # changes the shape: hands over the projected input
     overwrites: bool = False  # works in place on its input, and so gets a copy
     keyword: str = ""  # the name of the argument that is the state
     memory: Memory = "stored"  # what a gradient keeps: see `stepnet.nets.stage`
@@ -66,6 +66,16 @@ class Role:
     evaluations: int = 1  # of the block in this step
     owns_k: bool = False
     bound: Bound | None = None  # the interval in which k is kept
+
+    @property
+    def transition(self) -> bool:
+        """Whether it changes the shape: it hands over the projected input."""
+        return self.taker == "transition"
+
+    @property
+    def taken_back(self) -> bool:
+        """Whether the scheme's inverse undoes it: a step without its whole past cannot be taken back."""
+        return self.memory == "reversible" and self.taker == "scheme"
 
 
 class ConvertedStep(Graft):
@@ -128,9 +138,9 @@ class ConvertedStep(Graft):
 
     def _march(self, u: Tensor) -> tuple[ReversibleMarch | None, Tensor]:
         """The march of which this is a step that can be taken back, and `u` as it has it."""
-        role = self.step_role
-        stored = role.memory != "reversible" or not torch.is_grad_enabled() or role.place < role.scheme.steps - 1
-        if stored or is_traced(u):  # a graph says what is computed; what to keep of it is for whoever runs it
+        if is_traced(u):  # a graph says what is computed; what to keep of it is for whoever runs it
+            return None, u
+        if not self.step_role.taken_back or not torch.is_grad_enabled():
             return None, u
         past = getattr(u, PAST)
         return (ReversibleMarch(u.dtype), u) if past.march is None else (past.march, past.exact)
@@ -162,8 +172,8 @@ class ConvertedStep(Graft):
 
     def _recomputed(self, f: Callable[..., Any], *args: Any) -> Any:
         role = self.step_role
-        kept = role.memory == "stored" or (role.memory == "reversible" and role.place >= role.scheme.steps - 1)
-        return f(*args) if kept or is_traced(args[0]) else recomputed(f, self, *args)
+        kept = role.memory == "stored" or role.taken_back or is_traced(args[0])
+        return f(*args) if kept else recomputed(f, self, *args)
 
     @property
     def memory_in_use(self) -> Memory | None:
