@@ -20,7 +20,7 @@ from stepnet.nets.cost import KineticCost
 from stepnet.nets.replay import recomputed
 from stepnet.nets.reversible import SPARE_BITS, ReversibleMarch
 from stepnet.nets.trajectories import Visit, watch_calls
-from stepnet.schemes import LM, Point, Scheme, get_scheme, march
+from stepnet.schemes import Point, Scheme, get_scheme, march
 from stepnet.schemes.arithmetic import Coefficient, State, is_traced, joined, parts_of
 from stepnet.schemes.core import RightHandSide, RightHandSides
 from stepnet.schemes.plan import Entry, equation_in_k, plan
@@ -319,9 +319,7 @@ def check_coefficients(scheme: Scheme, k: float | None, channels: int | None) ->
 def scheme_of_family(scheme: str | Scheme | None, own: str, family: str) -> Scheme:
     """The scheme of a family that is defined by its increment: its `own`, or LM's carry over it; no other, silently."""
     base = get_scheme(own)
-    method = base if scheme is None else get_scheme(scheme)
-    if type(method) is LM:
-        method = method.over(base)
+    method = base if scheme is None else get_scheme(scheme).over(base)
     if method.name not in (base.name, f"lm+{base.name}"):
         raise UserError(
             f"scheme {method.name!r} would make {family} another network: it is {base.name!r}; take 'lm' or a resnet"
