@@ -154,19 +154,20 @@ class Stage(nn.Module):
         return [*([] if self.transition is None else [self.transition.block]), *self.blocks]
 
     @property
+    def step_names(self) -> list[str]:
+        """The name of each step in the stage."""
+        return [*([] if self.transition is None else ["transition"]), *(f"blocks.{n}" for n in range(len(self.blocks)))]
+
+    @property
     def depth(self) -> int:
         """How many steps it takes, the transition counted."""
         return len(self.steps)
 
     def named_coefficients(self) -> Iterator[tuple[str, Tensor]]:
         """`k_n` with the name of the block whose step owns it."""
-        names = [
-            *(["transition"] if self.transition is not None else []),
-            *(f"blocks.{n}" for n in range(len(self.blocks))),
-        ]
         ks = self.coefficients
         for owner, k in zip(self.plan.owners, () if ks is None else ks.unbind(), strict=True):
-            yield names[owner], k
+            yield self.step_names[owner], k
 
     def states(
         self,

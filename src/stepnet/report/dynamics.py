@@ -66,12 +66,10 @@ def network_steps(model: nn.Module) -> list[list[NetworkStep]]:
 
 def _stage_steps(path: str, stage: Stage) -> Iterator[NetworkStep]:
     ks = {name: float(k.detach().mean()) for name, k in stage.named_coefficients()}
-    moved = stage.transition is not None
-    for n, block in enumerate(stage.steps):
-        name = "transition" if moved and n == 0 else f"blocks.{n - moved}"
-        scheme = taken_by(stage.scheme, stage.plan.steps[n].taker)
+    for name, block, planned in zip(stage.step_names, stage.steps, stage.plan.steps, strict=True):
+        scheme = taken_by(stage.scheme, planned.taker)
         full = f"{path}.{name}" if path else name
-        yield NetworkStep(full, scheme, stage.dt, ks.get(name), block, moved and n == 0)
+        yield NetworkStep(full, scheme, stage.dt, ks.get(name), block, transition=name == "transition")
 
 
 def roots(scheme: Scheme, k: float | None, at: complex = 0) -> Complex:
