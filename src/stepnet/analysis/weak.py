@@ -30,6 +30,7 @@ from stepnet.analysis.sde import (
 )
 from stepnet.arguments import checked
 from stepnet.errors import UserError, check_count
+from stepnet.extras import import_extra
 from stepnet.schemes import Scheme, get_scheme
 from stepnet.schemes.arithmetic import State
 
@@ -235,11 +236,9 @@ def torchsde_moment(
     noise: Noise, moment: int, problem: Problem, samples: int, seed: int = 0, steps: int = 64
 ) -> tuple[float, float]:
     """`E X(T)^m` of the stochastic equation by torchsde with small steps, and its standard error."""
-    try:
-        import torch
-        import torchsde
-    except ImportError:
-        raise UserError("a nonlinear f is compared with torchsde, which is missing: pip install torchsde") from None
+    torchsde = import_extra("torchsde")  # a nonlinear f is compared with it
+    import torch
+
     equation, names = stochastic_equation(noise), right_hand_sides(noise)
 
     def weighted(part: sympy.Expr) -> Function:
