@@ -1,6 +1,6 @@
 """Plain values (of YAML, JSON, flags, callers) held to the types of a dataclass or TypedDict: one mechanism, msgspec's.
 
-A type says everything: `Literal` the words, `Annotated[int, at_least(1)]` the range. What does not fit is told in one
+A type says everything: `Literal` the words, `Annotated[int, Meta(ge=1)]` the range. What does not fit is told in one
 line that names the place and what was expected there.
 """
 
@@ -20,11 +20,6 @@ from stepnet.files import read_file
 
 T = TypeVar("T")
 LARGEST = 2**26  # bytes of the text files of a run
-
-
-def at_least(least: float) -> msgspec.Meta:
-    """The range of a number, in an annotation."""
-    return msgspec.Meta(ge=least)
 
 
 def read_yaml(path: Path, what: str) -> object:
