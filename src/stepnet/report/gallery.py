@@ -14,7 +14,7 @@ from stepnet.report.histories import RunHistory
 from stepnet.report.lesion import Lesion, lesion_study
 from stepnet.report.modified_plots import Example, plot_modified
 from stepnet.report.plots import plot_coefficients, plot_compression, plot_curves
-from stepnet.report.portraits import plot_lesion, plot_spectrum, plot_trajectory
+from stepnet.report.portraits import plot_spectrum, plot_trajectory
 from stepnet.report.schematic import plot_networks
 from stepnet.report.scheme_plots import plot_stability
 from stepnet.report.specimens import open_network, specimen
@@ -82,6 +82,7 @@ def lesions(subjects: Sequence[str], images: int = 1000) -> dict[str, Lesion]:
     return found
 
 
+# The lesion study is a table too: the command draws what `lesions` finds.
 FIGURES: dict[str, Callable[[Sequence[str]], Picture]] = {
     "networks": networks,
     "k": plot_coefficients,
@@ -89,7 +90,6 @@ FIGURES: dict[str, Callable[[Sequence[str]], Picture]] = {
     "compression": compression,
     "stability": stability,
     "modified": modified,
-    "lesion": lambda subjects: plot_lesion(lesions(subjects)),
     "trajectory": trajectory,
     "spectrum": spectrum,
 }
