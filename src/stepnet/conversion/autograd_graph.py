@@ -8,11 +8,12 @@ first sum: `relu(u) + f(u)` does not hold `u`.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from torch import Tensor
+from torch.autograd.graph import Node
 
-Place: TypeAlias = "tuple[Any, int]"  # a node of the graph and which of its outputs
+Place: TypeAlias = "tuple[Node | None, int]"  # a node of the graph and which of its outputs
 Asked: TypeAlias = "tuple[Place, bool]"  # does it hold the input; True if a sum is the last thing passed on the way
 
 _SUM_WITH_PRODUCT = {"Addcmul", "Addcdiv"}  # u + c (a b): only the first operand is passed on unchanged
@@ -78,5 +79,5 @@ def _made_of(place: Place, summed: bool) -> tuple[list[Asked], bool]:
     return [(edge, False) for edge in edges[:1] if operation in _AFTER_SUM], False
 
 
-def _operation(node: Any) -> str:
+def _operation(node: Node) -> str:
     return str(node.name()).rpartition("::")[2].rstrip("0123456789").removesuffix("Backward")

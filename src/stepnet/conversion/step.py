@@ -28,7 +28,8 @@ from stepnet.nets.replay import recomputed
 from stepnet.nets.reversible import ReversibleMarch
 from stepnet.nets.stage import Memory
 from stepnet.schemes import Difference, Point, Scheme, advance
-from stepnet.schemes.arithmetic import is_tensor, is_traced
+from stepnet.schemes.arithmetic import Coefficient, State, is_tensor, is_traced
+from stepnet.schemes.core import RightHandSide
 from stepnet.schemes.plan import EULER, Taker
 
 K, K_FREE = "step_k", "step_k_free"  # the parameter's name in the block, without and with a bound: no library uses it
@@ -95,7 +96,7 @@ class ConvertedStep(Graft):
         outputs: list[Any] = []  # of the block, or of its branch
         done = False  # what is evaluated later is evaluated again, and its outputs are not wanted
 
-        def rhs(v: Any, c: Any, i: int) -> Any:
+        def rhs(v: State, c: Coefficient, i: int) -> State:
             v = v.value if isinstance(v, Difference) else v  # a scheme may evaluate f at f: the Neumann series
             if split is not None:
                 output = self._recomputed(self._evaluation(i, partial(split.branch, self)), v)
@@ -230,9 +231,9 @@ class _Side:
     """`f` of a step whose evaluation is repeated; `B(v) - v` is formed in double precision, in which it is exact."""
 
     module: nn.Module
-    rhs: Callable[[Any, Any, int], Any]
+    rhs: RightHandSide
 
-    def __call__(self, v: Tensor, c: Any, i: int) -> Tensor:
+    def __call__(self, v: Tensor, c: Coefficient, i: int) -> Tensor:
         value = self.rhs(v, c, i)
         f: Tensor = value.end.double() - value.start.double() if isinstance(value, Difference) else value
         return f

@@ -25,8 +25,9 @@ from stepnet.analysis.symbols import z, zeta
 from stepnet.conversion.step import ConvertedStep, state_in
 from stepnet.errors import UserError
 from stepnet.nets.stage import Coupling, Stage
-from stepnet.nets.trajectories import State, trajectory
+from stepnet.nets.trajectories import trajectory
 from stepnet.schemes import Difference, Scheme
+from stepnet.schemes.arithmetic import State
 from stepnet.schemes.plan import taken_by
 
 Complex: TypeAlias = NDArray[np.complex128]
