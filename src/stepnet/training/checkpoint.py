@@ -19,7 +19,7 @@ from torch import nn
 
 from stepnet.errors import UserError, first_line
 from stepnet.exchange.model_description import ModelDescription, encode
-from stepnet.exchange.model_files import DESCRIPTION, PREFIX, RESUME
+from stepnet.exchange.model_files import DESCRIPTION, PREFIX, RESUME, resumed_weights
 from stepnet.tensors import Tensors, alike, first_difference, read_tensors, write_tensors
 
 MOMENTUM = "momentum_buffer"  # what SGD keeps for each parameter
@@ -76,7 +76,7 @@ def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Prog
     if header.get("format") != RESUME:
         raise UserError(f"{path} is not the resume state of a run: its format is {header.get('format')!r}")
     progress = _progress(path, header)
-    weights = {name.removeprefix(PREFIX): t for name, t in tensors.items() if name.startswith(PREFIX)}
+    weights = resumed_weights(tensors)
     difference = first_difference(model.state_dict(), weights)
     if difference is not None:
         raise UserError(f"{path} holds {header.get('what')!r}, which is another network: they differ in {difference}")
