@@ -26,7 +26,7 @@ def read_yaml(path: Path, what: str) -> object:
     """What a YAML file holds; `what` opens the line for one that cannot be read.
 
     Aliases are refused: ten lines in which each list holds the one before ten times stand for ten thousand million
-    values, and whoever looks at them all never ends.
+    values, and reading them all never ends.
     """
     try:
         return yaml.load(read_file(path, LARGEST), _WithoutAliases)

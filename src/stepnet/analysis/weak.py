@@ -47,7 +47,7 @@ LARGE_STEPS = tuple(2**n for n in range(3, 7))  # where the error stands clear o
 class Problem:
     """What is solved: `f(X) = rate X` from `X(0) = start` to `time`.
 
-    Shake-shake has a rate for each branch. `f` replaces the linear right-hand sides by functions of one's own. With a
+    Shake-shake has a rate for each branch. `f` replaces the linear right-hand sides by functions of your own. With a
     `damping` g it is the paper's process of section 3.2, `dX = Y dt, dY = p f dt + sqrt(p(1-p)) f dB - g Y dt`.
     """
 
@@ -125,7 +125,7 @@ def weak_order(
 ) -> WeakOrder:
     """The measured weak order: `weak_order("stochastic_depth", p=0.2, moment=3)`.
 
-    Exact moments are compared at SMALL_STEPS unless told, Monte Carlo at LARGE_STEPS. The points are weighted by dt^2:
+    Exact moments are compared at SMALL_STEPS by default, Monte Carlo at LARGE_STEPS. The points are weighted by dt^2:
     what is uncertain by sampling hardly depends on dt, and weighs the less in log |error| the larger the error is.
     """
     if steps is None:
@@ -333,6 +333,6 @@ def _check(noise: Noise, steps: int, moment: int, problem: Problem, samples: int
     if scheme.steps > 1 or scheme.equation.partitioned:
         raise UserError(f"scheme {scheme.name!r}: expected a one-step scheme of X; LM's process is Problem(damping=g)")
     if noise.depends_on_time and problem.f is not None:
-        raise UserError("a p(t) with a function f of one's own: torchsde is compared for a number p")
+        raise UserError("a p(t) with a function f of your own: torchsde is compared for a number p")
     if problem.damping is not None and problem.f is not None:
-        raise UserError("damping with a function f of one's own: the process of section 3.2 is solved for a linear f")
+        raise UserError("damping with a function f of your own: the process of section 3.2 is solved for a linear f")

@@ -149,7 +149,7 @@ def decode(text: str | bytes, where: object) -> ModelDescription:
     try:
         return msgspec.json.decode(text, type=ModelDescription)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{where} is damaged: its description is none ({first_line(error)})") from None
+        raise UserError(f"{where} is damaged: its description cannot be read ({first_line(error)})") from None
 
 
 def versions() -> dict[str, str]:

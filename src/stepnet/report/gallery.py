@@ -45,14 +45,14 @@ def compression(subjects: Sequence[str]) -> Picture:
 
 
 def stability(subjects: Sequence[str]) -> Picture:
-    """The stability regions of the schemes named; of Euler, Heun, RK4 and lm unless told."""
+    """The stability regions of the schemes named; of Euler, Heun, RK4 and lm by default."""
     return plot_stability(*(subjects or ("euler", "heun", "rk4", get_scheme("lm", k=-0.5))))
 
 
 def modified(subjects: Sequence[str]) -> Picture:
-    """The modified equation on one of four examples, the gradient flow unless told."""
+    """The modified equation on one of four examples, the gradient flow by default."""
     if len(subjects) > 1:
-        raise UserError(f"figure modified of {' '.join(subjects)}: name one example, gradient unless told")
+        raise UserError(f"figure modified of {' '.join(subjects)}: name one example; without a name it is gradient")
     width, height = matplotlib.rcParams["figure.figsize"]
     with matplotlib.rc_context({"figure.figsize": (width / 2, height)}):  # it has two panels side by side
         return plot_modified(cast(Example, subjects[0])) if subjects else plot_modified()

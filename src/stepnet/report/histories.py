@@ -34,7 +34,7 @@ class RunHistory:
 
     @classmethod
     def read(cls, folder: Path) -> RunHistory:
-        """From a run's folder; a folder that is none is told in a line."""
+        """From a run's folder; another folder is refused in one line."""
         run = Run(folder)
         if folder.is_dir() and not run.config_file.exists() and any(folder.glob("*/config.yaml")):
             raise UserError(f"{folder} is not a run but a folder of runs: name them, as in {folder}/*")

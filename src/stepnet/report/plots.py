@@ -39,7 +39,7 @@ def plot_curves(runs: OneOrMore, measure: Literal["error", "loss"] = "error", lo
             for curve in curves if len(curves) > 1 else ():
                 axes.plot(range(1, len(curve) + 1), curve, dash, color=style["color"], alpha=0.35, linewidth=0.6)
             mean = [statistics.fmean(values) for values in _by_epoch(curves)]
-            marker = style.get("marker", "o") if len(mean) == 1 else ""  # a line of one point is none
+            marker = style.get("marker", "o") if len(mean) == 1 else ""  # one point makes no line
             axes.plot(range(1, len(mean) + 1), mean, dash, color=style["color"], label=label, marker=marker)
     axes.set(xlabel="epoch", ylabel="error (%)" if measure == "error" else "loss")
     axes.set(**{"yscale": "log"} if log else {"ylim": (0, None)})
@@ -52,7 +52,7 @@ def plot_curves(runs: OneOrMore, measure: Literal["error", "loss"] = "error", lo
 def plot_coefficients(runs: OneOrMore | nn.Module, epoch: int | None = None) -> Picture:
     """The learned `k_n` by layer, as in figure 4, with the interval in which the scheme is zero-stable.
 
-    Of a network, those that it has; of runs, those after `epoch` (from 1), the last one unless told.
+    Of a network, those that it has; of runs, those after `epoch` (from 1), the last one by default.
     """
     if isinstance(runs, nn.Module):
         own = {layer: mean_coefficient(k) for layer, k in coefficients(runs).items()}

@@ -23,7 +23,7 @@ def quick(repeats: int) -> Iterator[Row]:
     """About a minute on a quiet core."""
     yield from lm_over_plain([20], repeats)
     yield from saved_by_lm([20, 110])
-    with suppress(UserError):  # timm is no part of an installation, and wants a torchvision that fits torch
+    with suppress(UserError):  # timm may not be installed, and wants a torchvision that fits torch
         yield from converted_over_original(["timm/resnet18"], repeats, size=4, pixels=96)
     yield from stochastic_over_plain(repeats, "resnet20")
     yield from reversible_over_stored(["revnet38"], repeats)

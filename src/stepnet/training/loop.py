@@ -32,7 +32,7 @@ class Watcher:
     """Told of every step and epoch; the command line's progress bar is one."""
 
     def note(self, text: str) -> None:
-        """Something begins that takes its time."""
+        """Something begins that takes a while."""
 
     def describe(self, lines: Sequence[str], stable: tuple[float, float] | None) -> None:
         """What the run is, in lines; and the interval in which its scheme is zero-stable, if it learns coefficients."""
