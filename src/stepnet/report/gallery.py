@@ -12,7 +12,7 @@ from stepnet.errors import UserError
 from stepnet.report.figures import Picture, shrink_to
 from stepnet.report.histories import RunHistory
 from stepnet.report.lesion import Lesion, lesion_study
-from stepnet.report.modified_plots import Example, plot_modified
+from stepnet.report.modified_plots import ModifiedExample, plot_modified
 from stepnet.report.plots import plot_coefficients, plot_compression, plot_curves
 from stepnet.report.portraits import plot_spectrum, plot_trajectory
 from stepnet.report.schematic import plot_networks
@@ -55,7 +55,7 @@ def modified(subjects: Sequence[str]) -> Picture:
         raise UserError(f"figure modified of {' '.join(subjects)}: name one example; without a name it is gradient")
     width, height = matplotlib.rcParams["figure.figsize"]
     with matplotlib.rc_context({"figure.figsize": (width / 2, height)}):  # it has two panels side by side
-        return plot_modified(cast(Example, subjects[0])) if subjects else plot_modified()
+        return plot_modified(cast(ModifiedExample, subjects[0])) if subjects else plot_modified()
 
 
 def trajectory(subjects: Sequence[str]) -> Picture:

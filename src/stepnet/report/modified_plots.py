@@ -23,13 +23,13 @@ from stepnet.report.sketch import sketch_stage
 from stepnet.schemes import Point, Scheme, advance, get_scheme
 from stepnet.schemes.plan import plan, taken_by
 
-Example = Literal["gradient", "diffusion", "transport", "steps"]
+ModifiedExample = Literal["gradient", "diffusion", "transport", "steps"]
 KS = (-0.3, -0.6, -0.9)
 KEY = "points: the march, lines: its modified equation"
 
 
 @checked
-def plot_modified(example: Example = "gradient", ks: Sequence[float] = KS) -> Picture:
+def plot_modified(example: ModifiedExample = "gradient", ks: Sequence[float] = KS) -> Picture:
     """One of four pictures.
 
     Euler and `lm` with several k on a "gradient" flow (acceleration) or on a "diffusion"; Lax-Friedrichs beside

@@ -20,7 +20,7 @@ from stepnet.errors import UserError
 from stepnet.nets import coefficients
 from stepnet.report.charts import printed_points
 from stepnet.report.figures import Picture, rc_styles
-from stepnet.report.histories import Coefficients, NetworkRuns, RunHistory, by_data, mean_coefficient, read_histories
+from stepnet.report.histories import KByLayer, NetworkRuns, RunHistory, by_data, mean_coefficient, read_histories
 from stepnet.schemes import get_scheme
 
 RunFolder: TypeAlias = str | PathLike[str]
@@ -56,7 +56,7 @@ def plot_coefficients(runs: OneOrMore | nn.Module, epoch: int | None = None) -> 
     """
     if isinstance(runs, nn.Module):
         own = {layer: mean_coefficient(k) for layer, k in coefficients(runs).items()}
-        groups: list[tuple[str, list[Coefficients]]] = [(type(runs).__name__, [own])]
+        groups: list[tuple[str, list[KByLayer]]] = [(type(runs).__name__, [own])]
     else:
         groups = [(network.label, [_after(run, epoch) for run in network.runs]) for network in _networks(runs)]
     groups = [(label, kept) for label, ks in groups if (kept := [one for one in ks if one])]
@@ -119,7 +119,7 @@ def _networks(runs: OneOrMore, data: str | None = None) -> list[NetworkRuns]:
     return next(iter(found.values()))
 
 
-def _after(run: RunHistory, epoch: int | None) -> Coefficients:
+def _after(run: RunHistory, epoch: int | None) -> KByLayer:
     if epoch is not None and not 1 <= epoch <= len(run.epochs):
         raise UserError(f"epoch {epoch}: {run.folder} has 1 to {len(run.epochs)}")
     return run.coefficients[-1 if epoch is None else epoch - 1] if run.epochs else {}

@@ -25,21 +25,21 @@ from stepnet.tensors import Tensors, alike, first_difference, read_tensors, writ
 MOMENTUM = "momentum_buffer"  # what SGD keeps for each parameter
 AT_REST = "at rest"  # the parameters that have had no gradient yet, and so have no momentum
 
-Count = Annotated[int, Meta(ge=0)]
-Sum = Annotated[float, Meta(ge=0)]
+FromZero = Annotated[int, Meta(ge=0)]
+Total = Annotated[float, Meta(ge=0)]
 
 
 @dataclass
 class Progress:
     """Where a run stands: steps done in the epoch under way, and the epoch's sums so far."""
 
-    epoch: Count = 0
-    step: Count = 0
+    epoch: FromZero = 0
+    step: FromZero = 0
     loss_sum: float = 0.0
-    wrong: Sum = 0.0
-    seen: Count = 0
-    seconds: Sum = 0.0
-    best_error: Sum = float("inf")
+    wrong: Total = 0.0
+    seen: FromZero = 0
+    seconds: Total = 0.0
+    best_error: Total = float("inf")
     best_epoch: Annotated[int, Meta(ge=-1)] = -1
 
     def begin_epoch(self, epoch: int) -> None:
