@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stepnet.errors import UserError, check_count, unknown
+from stepnet.errors import UserError, check_count, check_known
 from stepnet.nets.blocks import PostActivation, PreActivation, Shortcut, Subsample, conv, initialise
 from stepnet.nets.bounds import BoundOption
 from stepnet.nets.cost import KineticCost
@@ -50,8 +50,7 @@ class Backbone:
     large_images: bool = False  # ImageNet's stem: 7x7 at stride 2, max-pool
 
     def __post_init__(self) -> None:
-        if self.shortcut not in get_args(Shortcut):
-            raise unknown("shortcut", self.shortcut, get_args(Shortcut))
+        check_known("shortcut", self.shortcut, get_args(Shortcut))
 
     def blocks(self, index: int, scheme: Scheme) -> tuple[Transition | None, list[nn.Module]]:
         """The transition and the blocks of one stage, with the statistics that the scheme's evaluations need."""

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stepnet.errors import UserError, check_count, unknown
+from stepnet.errors import UserError, check_count, check_known
 from stepnet.nets.blocks import PostActivation, basic, conv
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.draws import Draw, untraced
@@ -45,8 +45,7 @@ class Shake:
 
     def __post_init__(self) -> None:
         for name, allowed in (("forward", Forward), ("backward", Backward), ("level", Level)):
-            if getattr(self, name) not in get_args(allowed):
-                raise unknown(f"shake {name}", getattr(self, name), get_args(allowed))
+            check_known(f"shake {name}", getattr(self, name), get_args(allowed))
         check_step_size(self.dt)
 
 
