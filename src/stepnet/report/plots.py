@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, zip_longest
 from os import PathLike
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -126,8 +125,8 @@ def _after(run: RunHistory, epoch: int | None) -> KByLayer:
 
 
 def _by_epoch(curves: Sequence[Sequence[float]]) -> Iterator[list[float]]:
-    for epoch in range(max(map(len, curves), default=0)):
-        yield [curve[epoch] for curve in curves if epoch < len(curve)] or [math.nan]
+    for values in zip_longest(*curves):
+        yield [value for value in values if value is not None]
 
 
 def _mark_stages(axes: Axes, layers: Sequence[str]) -> None:

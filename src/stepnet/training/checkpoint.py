@@ -84,8 +84,7 @@ def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Prog
     _check_whole(path, header, {name for name, _ in model.named_parameters()} - momentum.keys(), progress, optimizer)
     for name, parameter in model.named_parameters():
         if name in momentum:
-            kept = momentum[name].to(parameter.device).contiguous(memory_format=_layout(parameter))
-            optimizer.state[parameter][MOMENTUM] = kept
+            optimizer.state[parameter][MOMENTUM] = torch.empty_like(parameter).copy_(momentum[name])  # laid out alike
     model.load_state_dict(weights)
     return progress
 
@@ -135,8 +134,3 @@ def _names(text: str) -> list[str]:
         return msgspec.json.decode(text, type=list[str])
     except msgspec.MsgspecError:
         return []
-
-
-def _layout(parameter: torch.Tensor) -> torch.memory_format:
-    channels_last = parameter.ndim == 4 and parameter.is_contiguous(memory_format=torch.channels_last)
-    return torch.channels_last if channels_last else torch.contiguous_format
