@@ -13,19 +13,15 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepnet.data.augment import Pixels
 from stepnet.data.datasets import Batch, Request
-from stepnet.data.images import MARGIN, centre_view, random_view, read_view
+from stepnet.data.images import MARGIN, Look, centre_view, random_view, read_view
 from stepnet.data.normalise import Normalisation, sample_of, statistics
 from stepnet.errors import UserError
-
-if TYPE_CHECKING:
-    from stepnet.data.images import Look
 
 BATCH = 256
 AHEAD = 2  # batches that are decoded while one is used
