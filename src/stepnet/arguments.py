@@ -176,9 +176,9 @@ def _hints(function: Callable[..., object]) -> dict[str, object]:
     hints: dict[str, object] = {}
     for name, annotation in function.__annotations__.items():
         try:
-            hints[name] = eval(annotation, known) if isinstance(annotation, str) else annotation
-            if isinstance(hints[name], str):  # an alias that is a string
-                hints[name] = eval(hints[name], known)
+            while isinstance(annotation, str):  # an alias may be a string, too
+                annotation = eval(annotation, known)
+            hints[name] = annotation
         except (NameError, AttributeError, TypeError, SyntaxError):
             continue
     return hints

@@ -15,7 +15,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 
 import numpy as np
 import sympy
@@ -313,7 +313,10 @@ def _power(matrix: Array, m: int) -> Array:
 
 def _kronecker(factors: dict[int, Array], m: int, size: int) -> Array:
     """The m-fold Kronecker product of the given factors, with the identity in the other places."""
-    return reduce(np.kron, [factors.get(i, np.eye(size)) for i in range(m)], np.ones(1))
+    product = np.ones(1)
+    for i in range(m):
+        product = np.asarray(np.kron(product, factors.get(i, np.eye(size))), dtype=np.float64)
+    return product
 
 
 def _check(noise: Noise, steps: int, moment: int, problem: Problem, samples: int | None) -> None:

@@ -139,9 +139,8 @@ class ConvertedStep(Graft):
 
     def _march(self, u: Tensor) -> tuple[ReversibleMarch | None, Tensor]:
         """The march of which this is a step that can be taken back, and `u` as it has it."""
-        if is_traced(u):  # a graph says what is computed; what to keep of it is for whoever runs it
-            return None, u
-        if not self.step_role.taken_back or not torch.is_grad_enabled():
+        stored = not self.step_role.taken_back or not torch.is_grad_enabled()
+        if stored or is_traced(u):  # a graph says what is computed; what to keep of it is for whoever runs it
             return None, u
         past = getattr(u, PAST)
         return (ReversibleMarch(u.dtype), u) if past.march is None else (past.march, past.exact)
