@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from torch import nn
 
-from stepnet.arguments import checked, fits, shown, told
+from stepnet.arguments import checked, fits, in_words, shown
 from stepnet.errors import UserError
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -39,7 +39,7 @@ Module = TypeVar("Module", bound=nn.Module)
 def test_a_value_fits_its_type(hint: Any, right: list[object], wrong: list[object]) -> None:
     assert [fits(value, hint) for value in right] == [True] * len(right)
     assert [fits(value, hint) for value in wrong] == [False] * len(wrong)
-    assert told(hint)
+    assert in_words(hint)
 
 
 @checked

@@ -5,14 +5,15 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import pytest
+from msgspec import Meta
 
 from stepnet import UserError
-from stepnet.schema import at_least, check_fields, read_as, read_yaml
+from stepnet.schema import check_fields, read_as, read_yaml
 
 
 @dataclass
 class Inner:
-    epochs: Annotated[int, at_least(1)] = 1
+    epochs: Annotated[int, Meta(ge=1)] = 1
     word: Literal["a", "b"] = "a"
     marks: tuple[int, ...] = ()
 

@@ -1,7 +1,7 @@
 """Arguments of public functions are checked against their annotations: one mechanism, at the boundary.
 
-Inside the house types are mypy's affair. At its door stands whoever has no type checker: a wrong argument is told in
-one line, by its name, its value and what was expected, before anything is built.
+Inside the library types are checked by mypy. A caller without a type checker gets one line for a wrong argument, with
+its name, its value and what was expected, before anything is built.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from stepnet.errors import UserError, nearest
 P = ParamSpec("P")
 R = TypeVar("R")
 
-NUMBERS = {int: Integral, float: Real, complex: Complex}  # numpy's too, and no truth values
+NUMBERS: Mapping[object, type] = {int: Integral, float: Real, complex: Complex}  # numpy's too, and no truth values
 
 LONGEST_NAME = 255  # bytes of one part of a path
-WORDS = {
+WORDS: Mapping[object, str] = {
     os.PathLike: "a path",
     int: "a whole number",
     float: "a number",
@@ -48,24 +48,24 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             hint = _hints(function).get(name, Any)
             if kind is inspect.Parameter.VAR_KEYWORD:
                 options = _options(hint)
-                each = [(option, inner, options.get(option, Any)) for option, inner in value.items()]
+                given = [(option, inner, options.get(option, Any)) for option, inner in value.items()]
+            elif kind is inspect.Parameter.VAR_POSITIONAL:
+                given = [(name, inner, hint) for inner in value]
             else:
-                each = [
-                    (name, inner, hint) for inner in (value if kind is inspect.Parameter.VAR_POSITIONAL else [value])
-                ]
-            for what, inner, wanted in each:
+                given = [(name, value, hint)]
+            for what, inner, wanted in given:
                 if not fits(inner, wanted):
-                    hint_at = nearest(inner, words(wanted)) if isinstance(inner, str) else ""
+                    near = nearest(inner, allowed_words(wanted)) if isinstance(inner, str) else ""
                     raise UserError(
-                        f"{what} = {shown(inner)}: expected {told(wanted)} in {function.__name__}(…)"
-                        + (f"; {hint_at}" if hint_at else "")
+                        f"{what} = {shown(inner)}: expected {in_words(wanted)} in {function.__name__}(…)"
+                        + (f"; {near}" if near else "")
                     )
         return function(*args, **kwargs)
 
     return checking
 
 
-def fits(value: object, hint: Any) -> bool:
+def fits(value: object, hint: object) -> bool:
     """Whether a value is one of a type; what cannot be decided here is taken for right."""
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if hint in (Any, object):
@@ -96,15 +96,15 @@ def fits(value: object, hint: Any) -> bool:
     return isinstance(value, kind) and _contents_fit(value, parts) and (kind is not os.PathLike or _is_file_name(value))
 
 
-def told(hint: Any) -> str:
+def in_words(hint: object) -> str:
     """A type in words that a message can hold."""
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if hint is None or hint is type(None):
         return "None"
     if origin in (Union, types.UnionType):
-        return " or ".join(dict.fromkeys(map(told, parts)))
+        return " or ".join(dict.fromkeys(map(in_words, parts)))
     if isinstance(hint, TypeVar):
-        return told(hint.__bound__)
+        return in_words(hint.__bound__)
     if origin is Literal:
         return " or ".join(map(repr, parts))
     if hint in WORDS:
@@ -117,17 +117,17 @@ def told(hint: Any) -> str:
     name = str(getattr(kind, "__name__", kind))
     holds = isinstance(kind, type) and issubclass(kind, collections.abc.Collection)
     known = [part for part in parts if part not in (Ellipsis, Any)]
-    inner = " or ".join(dict.fromkeys(map(told, known))) if holds and len(known) == len(parts) else ""
+    inner = " or ".join(dict.fromkeys(map(in_words, known))) if holds and len(known) == len(parts) else ""
     count = f"{len(parts)}, each " if kind is tuple and Ellipsis not in parts else ""
     return f"a {name} of {count}{inner}" if inner else f"a {name}"
 
 
-def words(hint: Any) -> list[str]:
+def allowed_words(hint: object) -> list[str]:
     """The words that a type allows."""
-    parts = typing.get_args(hint)
-    if typing.get_origin(hint) is Literal:
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
         return [part for part in parts if isinstance(part, str)]
-    return [word for part in parts if typing.get_origin(hint) in (Union, types.UnionType) for word in words(part)]
+    return [word for part in parts for word in allowed_words(part)] if origin in (Union, types.UnionType) else []
 
 
 def shown(value: object) -> str:
@@ -139,7 +139,7 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:50]}… ({type(value).__name__})"
 
 
-def _contents_fit(value: object, parts: tuple[Any, ...]) -> bool:
+def _contents_fit(value: object, parts: tuple[object, ...]) -> bool:
     """The entries of a list, tuple, set or dict; those of other collections are not looked at."""
     if not parts or not isinstance(value, list | tuple | set | frozenset | dict | range):
         return True
@@ -156,7 +156,7 @@ def _is_file_name(value: object) -> bool:
     return b"\0" not in name and all(len(part) <= LONGEST_NAME for part in name.split(os.sep.encode()))
 
 
-def _options(hint: Any) -> dict[str, Any]:
+def _options(hint: object) -> dict[str, object]:
     """The options by name that `**options: Unpack[Options]` allows; of others nothing is known."""
     (options,) = typing.get_args(hint) if typing.get_origin(hint) is typing.Unpack else (None,)
     return typing.get_type_hints(options) if typing.is_typeddict(options) else {}
@@ -168,17 +168,17 @@ def _is_silent_protocol(kind: type) -> bool:
 
 
 @functools.cache
-def _hints(function: Callable[..., object]) -> dict[str, Any]:
+def _hints(function: Callable[..., object]) -> dict[str, object]:
     """The annotations as types; one whose names are imported for type checkers only is looked up, or left out."""
     known = dict(vars(sys.modules[function.__module__]))
     if "torch" in sys.modules:
         known.setdefault("torch", sys.modules["torch"])
-    hints = {}
+    hints: dict[str, object] = {}
     for name, annotation in function.__annotations__.items():
         try:
-            hints[name] = eval(annotation, known) if isinstance(annotation, str) else annotation
-            if isinstance(hints[name], str):  # an alias that is a string
-                hints[name] = eval(hints[name], known)
+            while isinstance(annotation, str):  # an alias may be a string, too
+                annotation = eval(annotation, known)
+            hints[name] = annotation
         except (NameError, AttributeError, TypeError, SyntaxError):
             continue
     return hints

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from numbers import Integral
 
 LONGEST = 800  # characters of a message
@@ -27,6 +27,12 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:
     names = sorted(known)
     hint = nearest(name, names) or f"known: {', '.join(names[:12])}"
     return UserError(f"unknown {kind} {name!r}: {hint}")
+
+
+def check_known(kind: str, name: object, known: Collection[str]) -> None:
+    """Refuse a name that is none of those that are known."""
+    if name not in known:
+        raise unknown(kind, name, known)
 
 
 def nearest(name: object, known: Iterable[str], cutoff: float = 0.5) -> str:

@@ -68,7 +68,7 @@ def reason(error: Exception) -> str:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether there is a folder of that name; a name that is too long or holds a zero byte is none."""
+    """Whether there is a folder of that name; there is none of a name that is too long or holds a zero byte."""
     return os.path.isdir(path)  # noqa: PTH112  (pathlib raises on such names)
 
 

@@ -17,7 +17,7 @@ class Stream(IntEnum):
     ORDER = 0  # of the images in an epoch
     VIEWS = 1  # their augmentation
     GATES = 2  # of stochastic depth
-    NOISE = 3  # torch's own generator, seeded anew before each training step
+    NOISE = 3  # torch's own generator, seeded again before each training step
 
 
 def random_words(count: int, *key: int) -> Words:

@@ -1,6 +1,6 @@
 """Plain values (of YAML, JSON, flags, callers) held to the types of a dataclass or TypedDict: one mechanism, msgspec's.
 
-A type says everything: `Literal` the words, `Annotated[int, at_least(1)]` the range. What does not fit is told in one
+A type says everything: `Literal` the words, `Annotated[int, Meta(ge=1)]` the range. What does not fit is told in one
 line that names the place and what was expected there.
 """
 
@@ -22,16 +22,11 @@ T = TypeVar("T")
 LARGEST = 2**26  # bytes of the text files of a run
 
 
-def at_least(least: float) -> msgspec.Meta:
-    """The range of a number, in an annotation."""
-    return msgspec.Meta(ge=least)
-
-
 def read_yaml(path: Path, what: str) -> object:
     """What a YAML file holds; `what` opens the line for one that cannot be read.
 
     Aliases are refused: ten lines in which each list holds the one before ten times stand for ten thousand million
-    values, and whoever looks at them all never ends.
+    values, and reading them all never ends.
     """
     try:
         return yaml.load(read_file(path, LARGEST), _WithoutAliases)

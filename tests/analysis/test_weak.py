@@ -228,5 +228,5 @@ def test_a_p_of_t_must_be_a_probability_and_f_linear():
         weak_error("stochastic_depth", 8, p=lambda t: 1 + t)
     with pytest.raises(UserError, match="expected a number between 0 and 1"):
         falling(1.5)
-    with pytest.raises(UserError, match="with a function f of one's own"):
+    with pytest.raises(UserError, match="with a function f of your own"):
         weak_error(FALLING, 8, problem=Problem(f=(np.sin,)), samples=2000)

@@ -30,7 +30,7 @@ def test_a_network_that_nobody_named_is_described_by_its_class():
 def test_a_preprocessing_that_makes_no_sense_is_refused(field, value):
     fields = {"channels": "1", "image_size": "8", "resize": "8", "mean": "[0.5]", "std": "[0.5]"} | {field: value}
     inner = ", ".join(f'"{name}": {text}' for name, text in fields.items())
-    with pytest.raises(UserError, match="here is damaged: its description is none"):
+    with pytest.raises(UserError, match="here is damaged: its description cannot be read"):
         decode(f'{{"model": "x", "preprocessing": {{{inner}}}}}', "here")
 
 

@@ -163,7 +163,7 @@ def test_a_description_that_does_not_fit_is_refused(tmp_path, network, change, s
 )
 def test_a_damaged_description_is_one_line(tmp_path, text):
     save_file({"w": torch.zeros(1)}, tmp_path / "a", metadata={"stepnet": text})
-    with pytest.raises(UserError, match="is damaged: its description is none") as refused:
+    with pytest.raises(UserError, match="is damaged: its description cannot be read") as refused:
         stepnet.load(tmp_path / "a")
     assert "\n" not in str(refused.value)
 

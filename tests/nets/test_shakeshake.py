@@ -10,7 +10,7 @@ from torch import Tensor
 
 from stepnet.errors import UserError
 from stepnet.nets import Stage, create_model, shakeshake
-from stepnet.nets.shakeshake import Coefficients, Shake, ShakeBlock, cifar_shakeshake, draw_coefficients
+from stepnet.nets.shakeshake import BranchWeights, Shake, ShakeBlock, cifar_shakeshake, draw_coefficients
 from stepnet.randomness import random_words, uniform
 
 
@@ -51,7 +51,7 @@ def test_evaluation_takes_the_mean() -> None:
 def test_backward_pass_takes_its_own_coefficient() -> None:
     own = block(Shake())
     a, b = torch.tensor(0.9).double(), torch.tensor(0.2).double()
-    own.given = Coefficients(a, b)
+    own.given = BranchWeights(a, b)
     ends = []
     for branch in own.branches:
         branch.register_forward_hook(lambda module, inputs, output: ends.append(output))
@@ -66,7 +66,7 @@ def test_backward_pass_takes_its_own_coefficient() -> None:
 
 
 def test_kinds_and_levels() -> None:
-    def draw(shake: Shake) -> Coefficients:
+    def draw(shake: Shake) -> BranchWeights:
         return draw_coefficients(shake, 1, range(5), 0)[0]
 
     keep = draw(Shake(backward="keep"))

@@ -39,7 +39,7 @@ def test_lesions_of_two_runs_of_one_model_keep_apart(write_model_of_digits) -> N
     found = lesions([one, other], images=20)
     assert list(found) == ["tiny", other]
     with pytest.raises(UserError, match="lesion of what"):
-        FIGURES["lesion"]([])
+        lesions([])
 
 
 def test_schemes_and_modified_equations() -> None:

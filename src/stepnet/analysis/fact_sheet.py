@@ -90,7 +90,7 @@ def scheme_align(found: SchemeAnalysis) -> str:
 
 
 def scheme_values(found: SchemeAnalysis) -> dict[str, object]:
-    """The facts as strings, numbers and lists; None where one cannot be had."""
+    """The facts as strings, numbers and lists; None where there is none."""
 
     def expression(find: Callable[[], object]) -> str | None:
         try:

@@ -18,7 +18,7 @@ import sympy
 
 from stepnet.analysis.power_series import divide, of_shifts
 from stepnet.analysis.symbols import dt, exact, vanishes, z, zeta
-from stepnet.analysis.trees import Series, System, Terms, Vector, grade
+from stepnet.analysis.trees import Combination, Series, System, Vector, grade
 from stepnet.errors import UserError, check_count
 from stepnet.schemes import Equation, Point, Scheme, advance
 from stepnet.schemes.arithmetic import Coefficient, joined, parts_of
@@ -99,7 +99,7 @@ def _short(c: Coefficient) -> sympy.Expr:
     return sympy.factor(sympy.cancel(c)) if getattr(c, "free_symbols", ()) else sympy.sympify(c)
 
 
-def _backward_error(method: Scheme, limit: int) -> list[Terms]:
+def _backward_error(method: Scheme, limit: int) -> list[Combination]:
     """The field V, one part of it for each part of the state, whose flow the step follows, up to a grade:
 
         exp(D_V) u = step(u, exp(-D_V) u, …).
@@ -112,7 +112,7 @@ def _backward_error(method: Scheme, limit: int) -> list[Terms]:
     system = Autonomous(equation, limit)
     count = 2 if equation.partitioned else 1
     weight = 1 - _carried(method, count)
-    field: list[Terms] = [{} for _ in range(count)]
+    field: list[Combination] = [{} for _ in range(count)]
     for q in range(1, limit + 1):
         past = []
         for j in range(method.steps):
@@ -141,12 +141,12 @@ class Autonomous(System):
         return super().evaluate(label, u, 0)
 
 
-def _flow(field: list[Terms], part: int, limit: int, equation: Equation, time: int) -> Terms:
+def _flow(field: list[Combination], part: int, limit: int, equation: Equation, time: int) -> Combination:
     """`exp(s D_V) u - u = s V + s^2 D_V V / 2! + s^3 D_V^2 V / 3! + …` at time s, one part of it, up to a grade."""
     if not time:
         return {}
     power, n = {v: time * c for v, c in field[part].items()}, 1
-    total: Terms = dict(power)
+    total: Combination = dict(power)
     while power:
         n += 1
         grown = _lie_derivative(power, field, limit, equation)
@@ -156,9 +156,9 @@ def _flow(field: list[Terms], part: int, limit: int, equation: Equation, time: i
     return total
 
 
-def _lie_derivative(terms: Terms, field: list[Terms], limit: int, equation: Equation) -> Terms:
+def _lie_derivative(terms: Combination, field: list[Combination], limit: int, equation: Equation) -> Combination:
     """`D_V` of a combination of elementary differentials: V is grafted on every vertex in turn."""
-    result: Terms = {}
+    result: Combination = {}
     for vector, c in terms.items():
         for branch, weight in ((v, w) for part in field for v, w in part.items()):
             if grade(vector, 1) + grade(branch, 1) <= limit:

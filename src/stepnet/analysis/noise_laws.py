@@ -216,5 +216,5 @@ def _parameter(name: str, value: Parameter, upper: float = float("inf")) -> symp
         return value.subs(sympy.Symbol("t"), t)
     if not (isinstance(value, int | float | sympy.Expr) and 0 < value < upper):
         between = f"0 < {name} < {upper}" if np.isfinite(upper) else f"{name} > 0 and finite"
-        raise UserError(f"{name} = {value}: expected {between} (a noise without variance is none)")
+        raise UserError(f"{name} = {value}: expected {between} (without variance it is no noise)")
     return sympy.nsimplify(exact(value), rational=True)

@@ -13,18 +13,17 @@ import sympy
 
 from stepnet.analysis.symbols import dt, k, z, zeta
 from stepnet.schemes import Equation, Scheme
-from stepnet.schemes.plan import Quantity, full_step
-from stepnet.schemes.plan import Terms as PlannedTerms
+from stepnet.schemes.plan import Quantity, Terms, full_step
 
-Terms = tuple[tuple[sympy.Expr, sympy.Expr], ...]  # (coefficient, symbol), in reading order
+LineTerms = tuple[tuple[sympy.Expr, sympy.Expr], ...]  # (coefficient, symbol), in reading order
 
 
 @dataclass(frozen=True)
 class Line:
     """`left = right`, or `left = f(right)`: each side a linear combination of symbols."""
 
-    left: Terms
-    right: Terms
+    left: LineTerms
+    right: LineTerms
     function: str = ""
 
     def __str__(self) -> str:
@@ -56,7 +55,7 @@ def step_lines(method: Scheme) -> list[Line]:
     new = [Quantity(part, n + 1) for part in ("XY" if method.equation.partitioned else "u")]
     symbols = {q: _state(q.name, q.n - n) for q in (*new, *step.reads) if q.name not in "fg"}
     states = {_one(symbol): symbol for symbol in symbols.values()}
-    calls: dict[tuple[str, Terms], sympy.Symbol] = {}  # f at one place is one f, however often it is asked for
+    calls: dict[tuple[str, LineTerms], sympy.Symbol] = {}  # f at one place is one f, however often it is asked for
     for evaluation in step.evaluations:
         name = evaluation.result.name
         call = name, _in_symbols(evaluation.argument, symbols)
@@ -95,7 +94,7 @@ def _state(name: str, shift: int) -> sympy.Symbol:
     return sympy.Symbol(f"{name}_{{n{shift:+d}}}" if shift else f"{name}_n")
 
 
-def _in_symbols(total: PlannedTerms, symbols: dict[Quantity, sympy.Symbol]) -> Terms:
+def _in_symbols(total: Terms, symbols: dict[Quantity, sympy.Symbol]) -> LineTerms:
     weights: dict[sympy.Symbol, sympy.Expr] = {}
     for quantity, weight in total:
         symbol = symbols[quantity]
@@ -103,11 +102,11 @@ def _in_symbols(total: PlannedTerms, symbols: dict[Quantity, sympy.Symbol]) -> T
     return tuple((c, symbol) for symbol, c in weights.items() if c != 0)
 
 
-def _one(symbol: sympy.Symbol) -> Terms:
+def _one(symbol: sympy.Symbol) -> LineTerms:
     return ((sympy.Integer(1), symbol),)
 
 
-def _sum(terms: Terms, show: Callable[[sympy.Expr], str]) -> str:
+def _sum(terms: LineTerms, show: Callable[[sympy.Expr], str]) -> str:
     """`c s + c s - c s`: a factor 1 is left out, a sign becomes the operator, a sum is put in parentheses."""
     text = ""
     for c, symbol in terms:

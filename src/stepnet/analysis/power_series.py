@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import sympy
 
-Coefficients = list[sympy.Expr]
+PowerSeries = list[sympy.Expr]
 
 
-def of_shifts(weights: dict[int, sympy.Expr], length: int) -> Coefficients:
+def of_shifts(weights: dict[int, sympy.Expr], length: int) -> PowerSeries:
     """`sum_m w_m e^(m D)` in powers of D: the coefficient of D^n is `sum_m w_m m^n / n!`."""
     return [
         sympy.expand(sum(w * sympy.Integer(m) ** n for m, w in weights.items())) / sympy.factorial(n)
@@ -18,17 +18,17 @@ def of_shifts(weights: dict[int, sympy.Expr], length: int) -> Coefficients:
     ]
 
 
-def divide(a: Coefficients, b: Coefficients) -> Coefficients:
+def divide(a: PowerSeries, b: PowerSeries) -> PowerSeries:
     """`a / b`, where b does not vanish at 0."""
-    quotient: Coefficients = []
+    quotient: PowerSeries = []
     for n, term in enumerate(a):
         quotient.append(sympy.cancel((term - sum(quotient[j] * b[n - j] for j in range(n))) / b[0]))
     return quotient
 
 
-def log(a: Coefficients) -> Coefficients:
+def log(a: PowerSeries) -> PowerSeries:
     """`log a` for `a = 1 + …`: from `a' = a (log a)'`."""
-    result: Coefficients = [sympy.Integer(0)]
+    result: PowerSeries = [sympy.Integer(0)]
     for n in range(1, len(a)):
         known = sum((j * result[j] * a[n - j] for j in range(1, n)), sympy.Integer(0))
         result.append(sympy.cancel(a[n] - known / n))

@@ -36,7 +36,7 @@ from stepnet.errors import UserError
 from stepnet.schemes import Equation, Scheme
 from stepnet.schemes.arithmetic import Coefficient, parts_of
 
-EXTENT = (-4.0, 1.0, -3.5, 3.5)  # of a region, unless told: left, right, bottom, top
+EXTENT = (-4.0, 1.0, -3.5, 3.5)  # of a region, by default: left, right, bottom, top
 
 
 class SchemeAnalysis:
@@ -112,7 +112,7 @@ class SchemeAnalysis:
         return region_on_grid(self.growth, extent, n)
 
     def modified_equation(self, terms: int = 2, form: Form | None = None) -> sympy.Eq | tuple[sympy.Eq, ...]:
-        """The modified equation with its first non-zero terms, in its own form unless told."""
+        """The modified equation with its first non-zero terms, in its own form unless `form` names another."""
         if (terms, form) not in self._modified:
             self._modified[terms, form] = modified(self.scheme, self.amplification, terms, form)
         return self._modified[terms, form]

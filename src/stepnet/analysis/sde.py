@@ -38,7 +38,7 @@ def stochastic_step(
     scheme: Scheme | None = None,
     time: Time = 0.0,
 ) -> State:
-    """One step of the gated scheme, forward Euler unless told, for symbols and arrays alike."""
+    """One step of the gated scheme, forward Euler by default, for symbols and arrays alike."""
     rhs, gate = gated(noise, fs, xi, dt, time)
     return advance(scheme or Euler(), (Point(u, rhs),), dt, None, gate)
 

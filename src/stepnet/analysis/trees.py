@@ -27,7 +27,7 @@ from stepnet.schemes.arithmetic import Coefficient, State, joined, parts_of
 from stepnet.schemes.core import RightHandSides
 
 Vector: TypeAlias = "tuple[Any, ...]"  # (label, child, child, …), children sorted
-Terms: TypeAlias = "dict[Vector, Coefficient]"
+Combination: TypeAlias = "dict[Vector, Coefficient]"
 
 TIME: Vector = ("tau",)
 
@@ -44,7 +44,7 @@ def grade(vector: Vector, derivative: int) -> int:
 class Series:
     """`base * u_0 + sum_v terms[v] v`, a state or a right-hand side; dt is 1, since a grade implies its power."""
 
-    terms: Terms
+    terms: Combination
     base: Coefficient = 0
 
     __array_ufunc__ = None  # a numpy number on the left leaves the product to us
@@ -113,7 +113,7 @@ class System:
     def _rhs(self, label: str, time: int) -> Callable[[Series, Coefficient, int], Series]:
         return lambda u, c, i: self.evaluate(label, u, time + exact(c))
 
-    def _truncate(self, terms: Terms) -> Terms:
+    def _truncate(self, terms: Combination) -> Combination:
         return {v: c for v, c in terms.items() if grade(v, self.equation.derivative) <= self.limit}
 
 

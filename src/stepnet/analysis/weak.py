@@ -30,6 +30,7 @@ from stepnet.analysis.sde import (
 )
 from stepnet.arguments import checked
 from stepnet.errors import UserError, check_count
+from stepnet.extras import import_extra
 from stepnet.schemes import Scheme, get_scheme
 from stepnet.schemes.arithmetic import State
 
@@ -46,7 +47,7 @@ LARGE_STEPS = tuple(2**n for n in range(3, 7))  # where the error stands clear o
 class Problem:
     """What is solved: `f(X) = rate X` from `X(0) = start` to `time`.
 
-    Shake-shake has a rate for each branch. `f` replaces the linear right-hand sides by functions of one's own. With a
+    Shake-shake has a rate for each branch. `f` replaces the linear right-hand sides by functions of your own. With a
     `damping` g it is the paper's process of section 3.2, `dX = Y dt, dY = p f dt + sqrt(p(1-p)) f dB - g Y dt`.
     """
 
@@ -124,7 +125,7 @@ def weak_order(
 ) -> WeakOrder:
     """The measured weak order: `weak_order("stochastic_depth", p=0.2, moment=3)`.
 
-    Exact moments are compared at SMALL_STEPS unless told, Monte Carlo at LARGE_STEPS. The points are weighted by dt^2:
+    Exact moments are compared at SMALL_STEPS by default, Monte Carlo at LARGE_STEPS. The points are weighted by dt^2:
     what is uncertain by sampling hardly depends on dt, and weighs the less in log |error| the larger the error is.
     """
     if steps is None:
@@ -235,11 +236,9 @@ def torchsde_moment(
     noise: Noise, moment: int, problem: Problem, samples: int, seed: int = 0, steps: int = 64
 ) -> tuple[float, float]:
     """`E X(T)^m` of the stochastic equation by torchsde with small steps, and its standard error."""
-    try:
-        import torch
-        import torchsde
-    except ImportError:
-        raise UserError("a nonlinear f is compared with torchsde, which is missing: pip install torchsde") from None
+    torchsde = import_extra("torchsde")  # a nonlinear f is compared with it
+    import torch
+
     equation, names = stochastic_equation(noise), right_hand_sides(noise)
 
     def weighted(part: sympy.Expr) -> Function:
@@ -334,6 +333,6 @@ def _check(noise: Noise, steps: int, moment: int, problem: Problem, samples: int
     if scheme.steps > 1 or scheme.equation.partitioned:
         raise UserError(f"scheme {scheme.name!r}: expected a one-step scheme of X; LM's process is Problem(damping=g)")
     if noise.depends_on_time and problem.f is not None:
-        raise UserError("a p(t) with a function f of one's own: torchsde is compared for a number p")
+        raise UserError("a p(t) with a function f of your own: torchsde is compared for a number p")
     if problem.damping is not None and problem.f is not None:
-        raise UserError("damping with a function f of one's own: the process of section 3.2 is solved for a linear f")
+        raise UserError("damping with a function f of your own: the process of section 3.2 is solved for a linear f")

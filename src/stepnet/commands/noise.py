@@ -42,7 +42,7 @@ class ShowNoise:
                 print(f"{name:<18}{get_noise(name).about}")
             return
         found = analyse_noise(self.name, self.samples, self.damping, **self._parameters())
-        if self.plot is not None:  # first, so that a picture that cannot be had is all that is told
+        if self.plot is not None:  # first: where there can be no picture, nothing else is printed
             from stepnet.report.weak_errors import draw_noises
 
             draw_noises(found.numbers, self.plot, self.samples)

@@ -17,11 +17,11 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 
 from stepnet.errors import UserError, nearest
 
-Command = Callable[[], object]
+Parsed = Callable[[], object]  # a command whose fields are known
 REGISTRY = ConstructorRegistry()
 
 
-def parse(kind: Callable[..., Command], name: str, words: Sequence[str], examples: Sequence[str] = ()) -> Command:
+def parse(kind: Callable[..., Parsed], name: str, words: Sequence[str], examples: Sequence[str] = ()) -> Parsed:
     """The command of a dataclass with the fields that the words give it; prints the help where they ask for it."""
     prog = f"stepnet {name}"
     shown = [f"  stepnet {example}" for example in examples]
@@ -51,7 +51,7 @@ def parse(kind: Callable[..., Command], name: str, words: Sequence[str], example
     return command
 
 
-def print_completion(commands: dict[str, Callable[..., Command]], shell: str) -> None:
+def print_completion(commands: dict[str, Callable[..., Parsed]], shell: str) -> None:
     """The script that completes commands and flags in bash, zsh, fish or tcsh."""
     tyro.extras.subcommand_cli_from_dict(commands, prog="stepnet", args=["--tyro-print-completion", shell])
 
@@ -81,7 +81,7 @@ def _sentence(box: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _flags(kind: Callable[..., Command]) -> set[str]:
+def _flags(kind: Callable[..., Parsed]) -> set[str]:
     def of(parser: argparse.ArgumentParser) -> Iterator[str]:
         for action in parser._actions:
             yield from action.option_strings

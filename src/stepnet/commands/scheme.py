@@ -43,7 +43,7 @@ class ShowScheme:
             raise UserError(f"scheme {self.name!r} has no k: leave out --k {self.k:g}")
         given = {} if self.k is None else {"k": self.k}
         found = analyse(self.name, **given)
-        if self.plot is not None:  # first, so that a picture that cannot be had is all that is told
+        if self.plot is not None:  # first: where there can be no picture, nothing else is printed
             from stepnet.report.scheme_plots import draw_scheme
 
             draw_scheme(get_scheme(self.name) if self.k is None else found.scheme, self.plot)

@@ -8,12 +8,13 @@ first sum: `relu(u) + f(u)` does not hold `u`.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from torch import Tensor
+from torch.autograd.graph import Node
 
-Place: TypeAlias = "tuple[Any, int]"  # a node of the graph and which of its outputs
-Asked: TypeAlias = "tuple[Place, bool]"  # does it hold the input; True if a sum is the last thing passed on the way
+GraphPlace: TypeAlias = "tuple[Node | None, int]"  # a node of the graph and which of its outputs
+Asked: TypeAlias = "tuple[GraphPlace, bool]"  # does it hold the input; True if the last thing on the way is a sum
 
 _SUM_WITH_PRODUCT = {"Addcmul", "Addcdiv"}  # u + c (a b): only the first operand is passed on unchanged
 _SAME = {
@@ -27,7 +28,7 @@ _AFTER_SUM = {
 }  # fmt: skip
 
 
-def place_of(u: Tensor) -> Place:
+def place_of(u: Tensor) -> GraphPlace:
     """Where a tensor stands in the graph; taken before the block runs, since work in place moves it."""
     return (u.grad_fn, u.output_nr)
 
@@ -41,7 +42,7 @@ def activation_of(output: Tensor) -> str:
     return last.removeprefix("Native").lower() if last in _AFTER_SUM else ""
 
 
-def is_residual(output: Tensor, start: Place) -> bool:
+def is_residual(output: Tensor, start: GraphPlace) -> bool:
     """Whether `output` is `start` plus something, up to layout and to what may follow a sum.
 
     No recursion: a stage of hundreds of blocks is asked about as a whole too, and its graph is as deep.
@@ -59,12 +60,12 @@ def is_residual(output: Tensor, start: Place) -> bool:
     return known[place_of(output), False]
 
 
-def _made_of(place: Place, summed: bool) -> tuple[list[Asked], bool]:
+def _made_of(place: GraphPlace, summed: bool) -> tuple[list[Asked], bool]:
     """The places of which one, or every one, must hold the input for this one to hold it."""
     if place[0] is None:
         return [], False
     operation = _operation(place[0])
-    edges: list[Place] = [edge for edge in place[0].next_functions if edge[0] is not None]
+    edges: list[GraphPlace] = [edge for edge in place[0].next_functions if edge[0] is not None]
     if operation == "Add":
         return [(edge, True) for edge in edges], False
     if operation == "CopySlices":  # a sum in place on a view: what it was before, then what was added
@@ -78,5 +79,5 @@ def _made_of(place: Place, summed: bool) -> tuple[list[Asked], bool]:
     return [(edge, False) for edge in edges[:1] if operation in _AFTER_SUM], False
 
 
-def _operation(node: Any) -> str:
+def _operation(node: Node) -> str:
     return str(node.name()).rpartition("::")[2].rstrip("0123456789").removesuffix("Backward")

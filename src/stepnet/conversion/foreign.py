@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from stepnet.errors import UserError, first_line, unknown
+from stepnet.errors import UserError, check_known, first_line
 from stepnet.extras import import_extra
 from stepnet.nets.origin import remember_origin
 
@@ -24,16 +24,14 @@ def load_foreign(
 ) -> nn.Module:
     """Build `timm/NAME` or `torchvision/NAME`; `pretrained` with its library's weights and a classifier of its own."""
     library, _, model = name.partition("/")
-    known = list_foreign(library)
-    if model not in known:
-        raise unknown(f"{library} model", model, known)
+    check_known(f"{library} model", model, list_foreign(library))
     try:
         built = _timm if library == "timm" else _torchvision
         network = built(model, num_classes, in_channels, pretrained, options)
     except (OSError, RuntimeError) as error:  # no connection, and whatever a library makes of it
         if not pretrained:
             raise
-        raise UserError(f"{name}: its pretrained weights cannot be had ({first_line(error)})") from None
+        raise UserError(f"{name}: its pretrained weights cannot be loaded ({first_line(error)})") from None
     weightless = {key: value for key, value in options.items() if key != "weights"}
     return remember_origin(network, name, {"num_classes": num_classes, "in_channels": in_channels, **weightless})
 
@@ -60,8 +58,7 @@ def _torchvision(model: str, classes: int, channels: int, pretrained: bool, opti
 
 def list_foreign(library: str) -> list[str]:
     """The names of a library's image classifiers, without the library."""
-    if library not in LIBRARIES:
-        raise unknown("library", library, LIBRARIES)
+    check_known("library", library, LIBRARIES)
     if library == "timm":
         return list(import_extra("timm").list_models())
     models = import_extra("torchvision.models")

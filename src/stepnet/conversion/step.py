@@ -28,8 +28,9 @@ from stepnet.nets.replay import recomputed
 from stepnet.nets.reversible import ReversibleMarch
 from stepnet.nets.stage import Memory
 from stepnet.schemes import Difference, Point, Scheme, advance
-from stepnet.schemes.arithmetic import is_tensor, is_traced
-from stepnet.schemes.plan import EULER
+from stepnet.schemes.arithmetic import Coefficient, State, is_tensor, is_traced
+from stepnet.schemes.core import RightHandSide
+from stepnet.schemes.plan import EULER, Taker
 
 K, K_FREE = "step_k", "step_k_free"  # the parameter's name in the block, without and with a bound: no library uses it
 PAST = "_stepnet_past"  # the attribute by which a state carries the states before it
@@ -55,10 +56,10 @@ class Role:
     name: str  # its path in the network
     scheme: Scheme
     place: int  # how many steps of the chain come before it
+    taker: Taker  # who takes this step
     dt: float = 1  # the weight of f
     last: bool = False  # the chain ends here: nobody needs a past any more
     split: Split | None = None  # branch, shortcut and activation, where they are known
-    transition: bool = False  # changes the shape: hands over the projected input
     overwrites: bool = False  # works in place on its input, and so gets a copy
     keyword: str = ""  # the name of the argument that is the state
     memory: Memory = "stored"  # what a gradient keeps: see `stepnet.nets.stage`
@@ -66,6 +67,16 @@ class Role:
     evaluations: int = 1  # of the block in this step
     owns_k: bool = False
     bound: Bound | None = None  # the interval in which k is kept
+
+    @property
+    def transition(self) -> bool:
+        """Whether it changes the shape: it hands over the projected input."""
+        return self.taker == "transition"
+
+    @property
+    def taken_back(self) -> bool:
+        """Whether the scheme's inverse undoes it: a step without its whole past cannot be taken back."""
+        return self.memory == "reversible" and self.taker == "scheme"
 
 
 class ConvertedStep(Graft):
@@ -85,7 +96,7 @@ class ConvertedStep(Graft):
         outputs: list[Any] = []  # of the block, or of its branch
         done = False  # what is evaluated later is evaluated again, and its outputs are not wanted
 
-        def rhs(v: Any, c: Any, i: int) -> Any:
+        def rhs(v: State, c: Coefficient, i: int) -> State:
             v = v.value if isinstance(v, Difference) else v  # a scheme may evaluate f at f: the Neumann series
             if split is not None:
                 output = self._recomputed(self._evaluation(i, partial(split.branch, self)), v)
@@ -128,8 +139,7 @@ class ConvertedStep(Graft):
 
     def _march(self, u: Tensor) -> tuple[ReversibleMarch | None, Tensor]:
         """The march of which this is a step that can be taken back, and `u` as it has it."""
-        role = self.step_role
-        stored = role.memory != "reversible" or not torch.is_grad_enabled() or role.place < role.scheme.steps - 1
+        stored = not self.step_role.taken_back or not torch.is_grad_enabled()
         if stored or is_traced(u):  # a graph says what is computed; what to keep of it is for whoever runs it
             return None, u
         past = getattr(u, PAST)
@@ -162,8 +172,8 @@ class ConvertedStep(Graft):
 
     def _recomputed(self, f: Callable[..., Any], *args: Any) -> Any:
         role = self.step_role
-        kept = role.memory == "stored" or (role.memory == "reversible" and role.place >= role.scheme.steps - 1)
-        return f(*args) if kept or is_traced(args[0]) else recomputed(f, self, *args)
+        kept = role.memory == "stored" or role.taken_back or is_traced(args[0])
+        return f(*args) if kept else recomputed(f, self, *args)
 
     @property
     def memory_in_use(self) -> Memory | None:
@@ -220,9 +230,9 @@ class _Side:
     """`f` of a step whose evaluation is repeated; `B(v) - v` is formed in double precision, in which it is exact."""
 
     module: nn.Module
-    rhs: Callable[[Any, Any, int], Any]
+    rhs: RightHandSide
 
-    def __call__(self, v: Tensor, c: Any, i: int) -> Tensor:
+    def __call__(self, v: Tensor, c: Coefficient, i: int) -> Tensor:
         value = self.rhs(v, c, i)
         f: Tensor = value.end.double() - value.start.double() if isinstance(value, Difference) else value
         return f

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from stepnet.conversion.adapters import Split, likely_splits, split_of
-from stepnet.conversion.autograd_graph import Place, activation_of, is_residual, place_of
+from stepnet.conversion.autograd_graph import GraphPlace, activation_of, is_residual, place_of
 from stepnet.conversion.example import Example, as_example, guesses
 from stepnet.conversion.step import state_in
 from stepnet.errors import UserError, first_line
@@ -92,7 +92,7 @@ class _Watch:
 
     def hooks(self, name: str, block: nn.Module) -> Iterator[RemovableHandle]:
         """Put them on a block."""
-        started: list[tuple[Tensor, Place, int] | None] = []  # a stack: a block may call itself
+        started: list[tuple[Tensor, GraphPlace, int] | None] = []  # a stack: a block may call itself
 
         def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             u = args[0] if args else kwargs.get(_first_parameter(module))

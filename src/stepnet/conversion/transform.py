@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from stepnet.arguments import checked
-from stepnet.conversion.chains import Chain, Selection, candidates, is_transition, select
+from stepnet.conversion.chains import Chain, Selection, candidates, select
 from stepnet.conversion.record import forget_conversion, record_of, remember_conversion
 from stepnet.conversion.step import ConvertedStep, Role, become_block, become_step
 from stepnet.conversion.summary import Conversion
@@ -172,10 +172,10 @@ def _roles(chain: Chain, scheme: Scheme, dt: float, memory: Memory, bound: Bound
             name=call.name,
             scheme=scheme,
             place=place,
+            taker=plan.steps[place].taker,
             dt=dt,
             last=place == len(chain.calls) - 1,
             split=call.split,
-            transition=is_transition(call),
             overwrites=call.overwrites,
             keyword=call.keyword,
             memory=memory,

@@ -1,6 +1,6 @@
 """numpy's files of arrays, opened so that they cannot ask for more than is expected of them.
 
-No object is ever unpickled. A file that is none raises `UserError` in one line.
+No object is ever unpickled. A file that holds no arrays raises a `UserError` of one line.
 """
 
 from __future__ import annotations

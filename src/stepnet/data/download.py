@@ -36,7 +36,7 @@ def download(url: str, path: Path, sha256: str) -> None:
         except requests.HTTPError as error:
             if not have:
                 part.unlink()
-                raise Unreachable(f"{url} cannot be had: the server says {first_line(error)}") from None
+                raise Unreachable(f"{url} cannot be downloaded: the server says {first_line(error)}") from None
         except requests.RequestException as error:
             if isinstance(error, requests.exceptions.ChunkedEncodingError) or part.stat().st_size > have:
                 continue  # it broke off: on from there

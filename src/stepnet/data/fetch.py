@@ -16,7 +16,7 @@ from stepnet.data import cifar
 from stepnet.data.cifar import Cifar
 from stepnet.data.download import Unreachable, download, extract, sha256_of
 from stepnet.data.sheets import PACKAGE, batches_from_npm
-from stepnet.errors import UserError, unknown
+from stepnet.errors import UserError, check_known
 from stepnet.files import alone, printable, reason, whole_folder
 
 
@@ -60,8 +60,7 @@ PUBLISHED = {
 
 def fetch(name: str, root: Path, say: Callable[[str], None] = print) -> Path:
     """Fetch the data set into `root` unless it is there, and make the arrays that `get_data` maps; their folder."""
-    if name not in PUBLISHED:
-        raise unknown("data to fetch", name, PUBLISHED)
+    check_known("data to fetch", name, PUBLISHED)
     published = PUBLISHED[name]
     folder, arrays = root / published.kind.binary_folder, root / name
     try:

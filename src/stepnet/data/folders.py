@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import os
 import statistics
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,9 +78,8 @@ def find_images(folder: Path, val_share: float | None = None) -> Found:
     if own is not None:
         validation = _annotated(own) if (own / ANNOTATIONS).exists() else _class_folders(own)
     elif val_share is not None:
-        share = val_share
-        validation = [pair for pair in images if position(pair[0].relative_to(train)) < share]
-        images = [pair for pair in images if position(pair[0].relative_to(train)) >= share]
+        validation = [pair for pair in images if position(pair[0].relative_to(train)) < val_share]
+        images = [pair for pair in images if position(pair[0].relative_to(train)) >= val_share]
     else:
         raise UserError(
             f"{printable(folder)} has no images for validation: expected train/ and val/ (or test/) in it, "
@@ -162,8 +160,7 @@ def _annotated(folder: Path) -> LabelledPaths:
 
 
 def _check(folder: Path, train: LabelledPaths, validation: LabelledPaths, classes: tuple[str, ...]) -> None:
-    counted = Counter(name for _, name in validation)
-    strange = sorted(set(counted) - set(classes))
+    strange = sorted({name for _, name in validation} - set(classes))
     where = printable(folder)
     if strange:
         more = f" and {len(strange) - 1} more" if len(strange) > 1 else ""

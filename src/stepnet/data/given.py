@@ -17,14 +17,13 @@ import numpy as np
 from PIL import Image
 
 from stepnet.data.datasets import Batch, Data, Request
-from stepnet.data.normalise import Normalisation, statistics
+from stepnet.data.normalise import Normalisation, sample_of, statistics
 from stepnet.errors import UserError
 from stepnet.randomness import random_words, uniform
 
 if TYPE_CHECKING:
     import torch
 
-SAMPLE = 2000  # images of which mean and deviation are taken
 SPLIT = 0x51717  # keys the split into training and validation
 
 
@@ -113,13 +112,12 @@ class GivenImages:
                 yield images.float().contiguous(memory_format=torch.channels_last), labels
 
     def statistics(self) -> Normalisation:
-        """Of images that are bytes, the mean and deviation of `SAMPLE` of them; 0 and 1 for floats."""
+        """Of images that are bytes, the mean and deviation of a sample of them; 0 and 1 for floats."""
         channels = self.shape[2]
         if not self.of_bytes:
             return Normalisation((0.0,) * channels, (1.0,) * channels)
-        sample = np.linspace(0, len(self) - 1, min(len(self), SAMPLE)).round().astype(int).tolist()
         with _generators_kept():
-            pixels = [self._item(index, index)[0].permute(1, 2, 0).numpy() for index in sample]
+            pixels = [self._item(i, i)[0].permute(1, 2, 0).numpy() for i in sample_of(len(self)).tolist()]
         return statistics(np.stack(pixels))
 
     def _item(self, index: int, seed: int) -> tuple[torch.Tensor, int]:

@@ -17,7 +17,7 @@ from stepnet.files import is_folder, printable
 if TYPE_CHECKING:
     AnyData: TypeAlias = str | os.PathLike[str] | Data | Indexable | Sequence[Indexable]
 else:
-    AnyData = object  # what is none of these is told more than that
+    AnyData = object  # anything else gets a longer message than a type
 
 
 @checked
@@ -30,7 +30,7 @@ def get_data(
 ) -> Data:
     """The data set that `data` stands for.
 
-    - a name of `list_data()`, read from the folder `root` (`data_root()` unless told);
+    - a name of `list_data()`, read from the folder `root` (`data_root()` by default);
     - a folder with a folder of images for each class, in images of `image_size` pixels (`folders`);
     - `(train, test)`, two torch Datasets or whatever has a length and gives (image, label) at an index;
     - one of them, and the share of it that is for validation;

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 BLOCK = 2**17  # numbers
+SAMPLE = 2000  # images of which mean and deviation are taken, where each has to be decoded
 LARGEST_KEPT = 10_000  # bytes
 
 
@@ -66,6 +67,11 @@ def statistics(images: Pixels) -> Normalisation:
             counts[channel] += np.bincount(part[..., channel].ravel(), minlength=256)
     mean, std = zip(*map(_moments, counts), strict=True)
     return Normalisation(mean, std)
+
+
+def sample_of(count: int) -> NDArray[np.intp]:
+    """`SAMPLE` places among so many images, evenly spread; all of them where there are fewer."""
+    return np.linspace(0, count - 1, min(count, SAMPLE)).round().astype(np.intp)
 
 
 def kept_statistics(path: Path, take: Callable[[], Normalisation]) -> Normalisation:

@@ -13,23 +13,18 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepnet.data.augment import Pixels
 from stepnet.data.datasets import Batch, Request
-from stepnet.data.images import MARGIN, centre_view, random_view, read_view
-from stepnet.data.normalise import Normalisation, statistics
+from stepnet.data.images import MARGIN, Look, centre_view, random_view, read_view
+from stepnet.data.normalise import Normalisation, sample_of, statistics
 from stepnet.errors import UserError
-
-if TYPE_CHECKING:
-    from stepnet.data.images import Look
 
 BATCH = 256
 AHEAD = 2  # batches that are decoded while one is used
-SAMPLE = 2000  # images of which mean and deviation are taken
 
 log = logging.getLogger(__name__)
 
@@ -101,8 +96,8 @@ class Photos:
         return images[good], np.flatnonzero(good)
 
     def sample(self) -> Photos:
-        """`SAMPLE` of the files, evenly spread."""
-        places = np.linspace(0, len(self) - 1, min(len(self), SAMPLE)).round().astype(np.intp)
+        """Those of which its statistics are taken."""
+        places = sample_of(len(self))
         some = tuple(self.paths[place] for place in places)
         return Photos(some, self.labels[places], self.classes, self.side, self.workers, self.unreadable)
 

@@ -56,7 +56,7 @@ def _what(description: ModelDescription) -> str:
     family = f"a network of the family {entry.family}" if entry else "a network"
     scheme = description.scheme or (entry.scheme if entry else None)
     march = f" whose blocks are marched by the scheme `{scheme}` (`stepnet scheme {scheme}` tells what it is)"
-    options = {key: value for key, value in description.options.items() if key not in ("scheme",)}
+    options = {key: value for key, value in description.options.items() if key != "scheme"}
     return f"`{description.model}`, {family}{march if scheme else ''}. Options: `{json.dumps(options)}`."
 
 

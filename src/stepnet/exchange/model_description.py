@@ -18,7 +18,7 @@ from stepnet.nets.learned import coefficients
 from stepnet.nets.origin import origin_of
 from stepnet.schemes import Scheme, get_scheme
 
-Count = Annotated[int, Meta(ge=0, le=1_000_000)]
+Epochs = Annotated[int, Meta(ge=0, le=1_000_000)]
 Side = Annotated[int, Meta(ge=1, le=65_536)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
 
@@ -63,7 +63,7 @@ class TrainingRecord(Record, frozen=True, kw_only=True):
 
     data: str
     val_share: float | None = None  # of a folder without images for validation
-    epochs: Count
+    epochs: Epochs
     recipe: dict[str, Any] = {}
     seed: int = 0
     test_error: Percent | None = None
@@ -149,7 +149,7 @@ def decode(text: str | bytes, where: object) -> ModelDescription:
     try:
         return msgspec.json.decode(text, type=ModelDescription)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{where} is damaged: its description is none ({first_line(error)})") from None
+        raise UserError(f"{where} is damaged: its description cannot be read ({first_line(error)})") from None
 
 
 def versions() -> dict[str, str]:

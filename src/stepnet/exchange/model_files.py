@@ -96,9 +96,7 @@ def read_model(where: Location, model: str | nn.Module | None = None, options: d
     """The weights of a file or a run, and their description."""
     path = file_of(where)
     tensors, header = read_tensors(path)
-    weights = {name.removeprefix(PREFIX): t for name, t in tensors.items() if name.startswith(PREFIX)}
-    if header.get("format") != RESUME:  # a run's resume state, with the optimiser's beside it
-        weights = tensors
+    weights = resumed_weights(tensors) if header.get("format") == RESUME else tensors
     if isinstance(model, str):
         return Opened(weights, ModelDescription(model=model, options=fitted_options(model, weights) | (options or {})))
     if DESCRIPTION in header:
@@ -110,6 +108,11 @@ def read_model(where: Location, model: str | nn.Module | None = None, options: d
     raise UserError(
         f"{path} holds weights without a description of their network: name it, as in load(path, model='lm_resnet20')"
     )
+
+
+def resumed_weights(tensors: Tensors) -> Tensors:
+    """The network's weights in a run's resume state, which holds the optimiser's beside them."""
+    return {name.removeprefix(PREFIX): tensor for name, tensor in tensors.items() if name.startswith(PREFIX)}
 
 
 def attach(network: nn.Module, description: ModelDescription) -> nn.Module:

@@ -10,7 +10,7 @@ from torch import nn
 
 from stepnet.errors import UserError
 from stepnet.exchange.model_files import description_of
-from stepnet.exchange.preprocess import Picture, preprocess
+from stepnet.exchange.preprocess import AnyPicture, preprocess
 
 
 class Likely(NamedTuple):
@@ -20,7 +20,7 @@ class Likely(NamedTuple):
     probability: float
 
 
-def predict(network: nn.Module, pictures: Sequence[Picture], top: int = 5) -> Iterator[list[Likely]]:
+def predict(network: nn.Module, pictures: Sequence[AnyPicture], top: int = 5) -> Iterator[list[Likely]]:
     """For each picture its `top` likeliest classes, likeliest first; one picture at a time, whatever their number."""
     description = description_of(network)
     if description.preprocessing is None:

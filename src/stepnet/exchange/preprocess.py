@@ -20,13 +20,13 @@ from stepnet.data.photos import Photos
 from stepnet.errors import UserError
 from stepnet.exchange.model_description import Preprocessing
 
-Picture: TypeAlias = "str | os.PathLike[str] | Image.Image | NDArray[np.uint8]"
+AnyPicture: TypeAlias = "str | os.PathLike[str] | Image.Image | NDArray[np.uint8]"
 
 
-def preprocess(how: Preprocessing, pictures: Picture | Sequence[Picture]) -> Tensor:
+def preprocess(how: Preprocessing, pictures: AnyPicture | Sequence[AnyPicture]) -> Tensor:
     """[N, C, H, W] of one or several pictures: paths, PIL images, or uint8 arrays [H, W], [H, W, C]."""
     single = isinstance(pictures, str | os.PathLike | Image.Image | np.ndarray)
-    several: Sequence[Picture] = [pictures] if single else pictures  # type: ignore[list-item, assignment]
+    several: Sequence[AnyPicture] = [pictures] if single else pictures  # type: ignore[list-item, assignment]
     if not several:
         raise UserError("no pictures: expected one or more")
     if how.channels not in (1, 3):
@@ -43,7 +43,7 @@ def prepared_like(data: Data) -> Preprocessing | None:
     return Preprocessing(channels=data.in_channels, image_size=size, resize=resize, mean=data.mean, std=data.std)
 
 
-def _view(how: Preprocessing, picture: Picture) -> NDArray[np.uint8]:
+def _view(how: Preprocessing, picture: AnyPicture) -> NDArray[np.uint8]:
     """The shorter side to `resize` pixels, and of that the square in the middle."""
     look = centre_view(how.image_size, how.resize / how.image_size)
     if isinstance(picture, str | os.PathLike):

@@ -1,6 +1,6 @@
 """Compiling a network, whole or block by block.
 
-A Python gate inside a full graph is a constant of that graph: each pattern of gates would be compiled anew. The
+A Python gate inside a full graph is a constant of that graph: each pattern of gates would be compiled again. The
 blocks themselves see no gate.
 """
 

@@ -7,11 +7,11 @@ the path, and is summed while the network marches.
 from __future__ import annotations
 
 import inspect
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from stepnet.schemes.arithmetic import Coefficient, State
 from stepnet.schemes.core import RightHandSide
 
 
@@ -28,7 +28,7 @@ class KineticCost:
     def watch(self, rhs: RightHandSide, dt: float) -> RightHandSide:
         """`rhs` itself; its first evaluation in a step, `f(X_n)`, is added to the total."""
 
-        def watched(u: Any, c: Any, i: int) -> Tensor:
+        def watched(u: State, c: Coefficient, i: int) -> Tensor:
             f: Tensor = rhs(u, c, i)
             if i == 0:
                 self.total = self.total + dt / len(f) * f.to(torch.promote_types(f.dtype, torch.float32)).square().sum()

@@ -19,7 +19,7 @@ from torch._compile import _disable_dynamo
 from stepnet.errors import UserError
 from stepnet.schemes.arithmetic import is_traced
 
-Noise: TypeAlias = Any  # whatever `draw` gives and `forward` takes; None is no noise
+Draw: TypeAlias = Any  # whatever `draw` gives and `forward` takes; None is no noise
 Option = TypeVar("Option")
 
 
@@ -27,11 +27,11 @@ Option = TypeVar("Option")
 class Noisy(Protocol):
     """A network with noise in training: stochastic depth, Shake-Shake, FractalNet's drop-path, or yours."""
 
-    def draw(self, seed: int, step: int, places: range) -> Noise:
+    def draw(self, seed: int, step: int, places: range) -> Draw:
         """The noise of training step `step` for the images at `places`; None where there is none."""
 
 
-def drawn_options(network: nn.Module, seed: int, step: int, places: range) -> dict[str, Noise]:
+def drawn_options(network: nn.Module, seed: int, step: int, places: range) -> dict[str, Draw]:
     """The `noise=` of a forward pass in training, for any network: nothing where it draws none."""
     noise = network.draw(seed, step, places) if isinstance(network, Noisy) else None
     return {} if noise is None else {"noise": noise}
@@ -50,11 +50,11 @@ class OwnDraws(ABC):
     drawn: int = 0
 
     @abstractmethod
-    def draw(self, seed: int, step: int, places: range) -> Noise:
+    def draw(self, seed: int, step: int, places: range) -> Draw:
         """See `Noisy`."""
 
     @_disable_dynamo  # the counter would be a constant of a compiled graph
-    def next_draw(self, x: Tensor) -> Noise:
+    def next_draw(self, x: Tensor) -> Draw:
         """The next draw, for a batch that is the global one."""
         if is_traced(x):
             raise UserError("torch.fx would make this network's draws constants: trace it in eval(), or without noise")

@@ -21,7 +21,7 @@ Builder = TypeVar("Builder", bound=Callable[..., Network])
 
 
 @dataclass(frozen=True)
-class Entry:
+class ModelEntry:
     """A registered network: how it is built and what the tables say of it."""
 
     name: str
@@ -32,7 +32,7 @@ class Entry:
     build: Callable[..., Network]
 
 
-MODELS: Registry[Entry] = Registry("model")
+MODELS: Registry[ModelEntry] = Registry("model")
 
 
 @checked
@@ -42,7 +42,7 @@ def register_model(
     """Decorator: make a function that builds a network known under `name`."""
 
     def register(builder: Builder) -> Builder:
-        MODELS.add(name, Entry(name, family, scheme, image_size, num_classes, builder))
+        MODELS.add(name, ModelEntry(name, family, scheme, image_size, num_classes, builder))
         return builder
 
     return register
@@ -103,6 +103,6 @@ def list_models(pattern: str = "*") -> list[str]:
     return MODELS.names(pattern)
 
 
-def model_entry(name: str) -> Entry:
+def model_entry(name: str) -> ModelEntry:
     """What is registered under `name`; the nearest names when there is none."""
     return MODELS[name]

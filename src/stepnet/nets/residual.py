@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stepnet.errors import UserError, check_count, unknown
+from stepnet.errors import UserError, check_count, check_known
 from stepnet.nets.blocks import PostActivation, PreActivation, Shortcut, Subsample, conv, initialise
 from stepnet.nets.bounds import BoundOption
 from stepnet.nets.cost import KineticCost
-from stepnet.nets.draws import Noise, OwnDraws, untraced, zero_gradient
+from stepnet.nets.draws import Draw, OwnDraws, untraced, zero_gradient
 from stepnet.nets.stage import Gates, Memory, SharedTransition, Stage, Transition, check_makes_network, entry_by
 from stepnet.nets.stochastic import StochasticDepth
 from stepnet.nets.trajectories import trajectory
@@ -50,8 +50,7 @@ class Backbone:
     large_images: bool = False  # ImageNet's stem: 7x7 at stride 2, max-pool
 
     def __post_init__(self) -> None:
-        if self.shortcut not in get_args(Shortcut):
-            raise unknown("shortcut", self.shortcut, get_args(Shortcut))
+        check_known("shortcut", self.shortcut, get_args(Shortcut))
 
     def blocks(self, index: int, scheme: Scheme) -> tuple[Transition | None, list[nn.Module]]:
         """The transition and the blocks of one stage, with the statistics that the scheme's evaluations need."""
@@ -271,11 +270,11 @@ class ResidualNetwork(OwnDraws, Network):
         """Whether its draws are Python numbers, which would be constants of one graph for the whole network."""
         return self.stochastic is not None
 
-    def draw(self, seed: int, step: int, places: range) -> Noise:
+    def draw(self, seed: int, step: int, places: range) -> Draw:
         """The gates of stochastic depth, one for each block."""
         return None if self.stochastic is None else self.stochastic.draw(seed, step, places)
 
-    def forward_features(self, x: Tensor, noise: Noise = None, *, cost: KineticCost | None = None) -> Tensor:
+    def forward_features(self, x: Tensor, noise: Draw = None, *, cost: KineticCost | None = None) -> Tensor:
         """The last feature map.
 
         `noise` is what `draw` gives: gates that multiply the steps' increments. Without it a network with stochastic
@@ -304,7 +303,7 @@ class ResidualNetwork(OwnDraws, Network):
             past = recent[0]
         return zero_gradient(F.relu(self.norm(u)) if self.pre_activation else self.norm(u), unused)
 
-    def forward(self, x: Tensor, noise: Noise = None, *, cost: KineticCost | None = None) -> Tensor:
+    def forward(self, x: Tensor, noise: Draw = None, *, cost: KineticCost | None = None) -> Tensor:
         return self.forward_head(self.forward_features(x, noise, cost=cost))
 
 

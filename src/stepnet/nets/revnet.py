@@ -21,7 +21,7 @@ from stepnet.nets.model_registry import register_model
 from stepnet.nets.options import RevNetOptions
 from stepnet.nets.residual import Backbone, Network
 from stepnet.nets.stage import CoupledTransition, Coupling, Memory, Stage, check_makes_network, entry_by
-from stepnet.schemes import LM, Scheme, get_scheme
+from stepnet.schemes import Scheme, get_scheme
 from stepnet.schemes.plan import plan
 
 # The widths are those of one half, X or Y; the stem's are of both together.
@@ -60,8 +60,7 @@ class RevNet(Network):
         k_bound: BoundOption = None,
     ) -> None:
         super().__init__(num_classes, in_channels)
-        method = get_scheme(scheme)
-        self.scheme = method.over(get_scheme("coupled")) if type(method) is LM else method
+        self.scheme = get_scheme(scheme).over(get_scheme("coupled"))
         check_makes_network(self.scheme, pair=True)
         self.stem = backbone.make_stem(in_channels)
         # An inverse that divides by k, which may be near 0, is taken where it is asked for.

@@ -18,10 +18,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stepnet.errors import UserError, check_count, unknown
+from stepnet.errors import UserError, check_count, check_known
 from stepnet.nets.blocks import PostActivation, basic, conv
 from stepnet.nets.cost import KineticCost
-from stepnet.nets.draws import Noise, untraced
+from stepnet.nets.draws import Draw, untraced
 from stepnet.nets.model_registry import register_model
 from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.nets.resnet import blocks_per_stage
@@ -45,12 +45,11 @@ class Shake:
 
     def __post_init__(self) -> None:
         for name, allowed in (("forward", Forward), ("backward", Backward), ("level", Level)):
-            if getattr(self, name) not in get_args(allowed):
-                raise unknown(f"shake {name}", getattr(self, name), get_args(allowed))
+            check_known(f"shake {name}", getattr(self, name), get_args(allowed))
         check_step_size(self.dt)
 
 
-class Coefficients(NamedTuple):
+class BranchWeights(NamedTuple):
     """The weight of the first branch in the forward pass and in the backward pass, `[batch or 1, 1, 1, 1]`."""
 
     forward: Tensor
@@ -60,11 +59,11 @@ class Coefficients(NamedTuple):
 class ShakeNoise(NamedTuple):
     """What a Shake-Shake network draws: coefficients for each block, and the gates of stochastic depth if it has it."""
 
-    coefficients: Sequence[Coefficients]
+    coefficients: Sequence[BranchWeights]
     gates: Gates | None = None
 
 
-def draw_coefficients(shake: Shake, blocks: int, places: range, *key: int) -> list[Coefficients]:
+def draw_coefficients(shake: Shake, blocks: int, places: range, *key: int) -> list[BranchWeights]:
     """The coefficients of all blocks for the images at `places`, a function of `key`."""
     own = places if shake.level == "image" else range(1)
     etas = torch.from_numpy(uniforms_by_place(2 * blocks, own, *key)).T.reshape(blocks, 2, -1, 1, 1, 1)
@@ -75,7 +74,7 @@ def draw_coefficients(shake: Shake, blocks: int, places: range, *key: int) -> li
     drawn = []
     for first, second in etas:
         forward = weight(shake.forward, first)
-        drawn.append(Coefficients(forward, forward if shake.backward == "keep" else weight(shake.backward, second)))
+        drawn.append(BranchWeights(forward, forward if shake.backward == "keep" else weight(shake.backward, second)))
     return drawn
 
 
@@ -110,7 +109,7 @@ class ShakeBlock(nn.Module):
         super().__init__()
         self.shake = shake
         self.branches = nn.ModuleList(Branch(basic(inputs, outputs, stride), evaluations) for _ in range(2))
-        self.given: Coefficients | None = None  # by its network, for one forward pass
+        self.given: BranchWeights | None = None  # by its network, for one forward pass
 
     def forward(self, u: Tensor, i: int = 0) -> Tensor:
         f1, f2 = (branch(u, i) for branch in self.branches)
@@ -178,7 +177,7 @@ class ShakeShake(ResidualNetwork):
         coefficients = draw_coefficients(self.shake, self.depth, places, seed, step, Stream.NOISE)
         return ShakeNoise(coefficients, super().draw(seed, step, places))
 
-    def forward_features(self, x: Tensor, noise: Noise = None, *, cost: KineticCost | None = None) -> Tensor:
+    def forward_features(self, x: Tensor, noise: Draw = None, *, cost: KineticCost | None = None) -> Tensor:
         """The last feature map."""
         if not self.training:
             return super().forward_features(x, cost=cost)

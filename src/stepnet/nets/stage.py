@@ -20,7 +20,7 @@ from stepnet.nets.cost import KineticCost
 from stepnet.nets.replay import recomputed
 from stepnet.nets.reversible import SPARE_BITS, ReversibleMarch
 from stepnet.nets.trajectories import Visit, watch_calls
-from stepnet.schemes import LM, Point, Scheme, get_scheme, march
+from stepnet.schemes import Point, Scheme, get_scheme, march
 from stepnet.schemes.arithmetic import Coefficient, State, is_traced, joined, parts_of
 from stepnet.schemes.core import RightHandSide, RightHandSides
 from stepnet.schemes.plan import Entry, equation_in_k, plan
@@ -155,19 +155,20 @@ class Stage(nn.Module):
         return [*([] if self.transition is None else [self.transition.block]), *self.blocks]
 
     @property
+    def step_names(self) -> list[str]:
+        """The name of each step in the stage."""
+        return [*([] if self.transition is None else ["transition"]), *(f"blocks.{n}" for n in range(len(self.blocks)))]
+
+    @property
     def depth(self) -> int:
         """How many steps it takes, the transition counted."""
         return len(self.steps)
 
     def named_coefficients(self) -> Iterator[tuple[str, Tensor]]:
         """`k_n` with the name of the block whose step owns it."""
-        names = [
-            *(["transition"] if self.transition is not None else []),
-            *(f"blocks.{n}" for n in range(len(self.blocks))),
-        ]
         ks = self.coefficients
         for owner, k in zip(self.plan.owners, () if ks is None else ks.unbind(), strict=True):
-            yield names[owner], k
+            yield self.step_names[owner], k
 
     def states(
         self,
@@ -363,9 +364,7 @@ def check_coefficients(scheme: Scheme, k: float | None, channels: int | None) ->
 def scheme_of_family(scheme: str | Scheme | None, own: str, family: str) -> Scheme:
     """The scheme of a family that is defined by its increment: its `own`, or LM's carry over it; no other, silently."""
     base = get_scheme(own)
-    method = base if scheme is None else get_scheme(scheme)
-    if type(method) is LM:
-        method = method.over(base)
+    method = base if scheme is None else get_scheme(scheme).over(base)
     if method.name not in (base.name, f"lm+{base.name}"):
         raise UserError(
             f"scheme {method.name!r} would make {family} another network: it is {base.name!r}; take 'lm' or a resnet"

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from stepnet.errors import UserError, check_count, unknown
+from stepnet.errors import UserError, check_count, check_known
 from stepnet.nets.stage import check_step_size
 from stepnet.randomness import Stream, random_words, uniform, uniforms_by_place
 from stepnet.schemes.gates import stochastic_gate
@@ -49,8 +49,7 @@ class StochasticDepth:
         """From what a network is given: `p_L`, or options by name; without one of its own, dt is the network's."""
         options = given if isinstance(given, Mapping) else {"survival": given}
         for name in options:
-            if name not in OPTIONS:
-                raise unknown("option of stochastic depth", name, OPTIONS)
+            check_known("option of stochastic depth", name, OPTIONS)
         return cls(**{"survival": None, "dt": dt, **options, "depth": depth})
 
     def __post_init__(self) -> None:
@@ -58,10 +57,8 @@ class StochasticDepth:
             raise UserError(f"survival probability p_L = {self.survival!r}: expected a number from 0 to 1")
         check_count("seed of stochastic depth", self.seed, least=0)
         check_step_size(self.dt)
-        if self.mode not in get_args(Mode):
-            raise unknown("mode of stochastic depth", self.mode, get_args(Mode))
-        if self.scaling not in get_args(Scaling):
-            raise unknown("scaling of stochastic depth", self.scaling, get_args(Scaling))
+        check_known("mode of stochastic depth", self.mode, get_args(Mode))
+        check_known("scaling of stochastic depth", self.scaling, get_args(Scaling))
         if self.scaling == "inverse" and self.survival == 0:
             raise UserError("survival probability p_L = 0 with inverse scaling: 1/p_L is infinite; take scaling='mean'")
 

@@ -10,8 +10,8 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from stepnet.errors import UserError
+from stepnet.schemes.arithmetic import State
 
-State = Any  # a tensor, or the pair (X, Y) of a reversible stage
 Visit = Callable[[State], object]  # called with each state of a stage, when it is made
 
 

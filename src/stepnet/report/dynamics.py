@@ -25,9 +25,10 @@ from stepnet.analysis.symbols import z, zeta
 from stepnet.conversion.step import ConvertedStep, state_in
 from stepnet.errors import UserError
 from stepnet.nets.stage import Coupling, Stage
-from stepnet.nets.trajectories import State, trajectory
+from stepnet.nets.trajectories import trajectory
 from stepnet.schemes import Difference, Scheme
-from stepnet.schemes.plan import EULER
+from stepnet.schemes.arithmetic import State
+from stepnet.schemes.plan import taken_by
 
 Complex: TypeAlias = NDArray[np.complex128]
 EIGENVALUES = 6
@@ -54,8 +55,7 @@ def network_steps(model: nn.Module) -> list[list[NetworkStep]]:
         elif isinstance(module, ConvertedStep):
             role = module.step_role
             ks = [float(k.detach().mean()) for _, k in module.named_coefficients()]
-            starts = role.place < role.scheme.steps - 1
-            scheme = EULER if role.transition else role.scheme.starter() if starts else role.scheme
+            scheme = taken_by(role.scheme, role.taker)
             step = NetworkStep(path, scheme, role.dt, ks[0] if ks else None, module, role.transition)
             if role.place == 0:
                 stages.append([])
@@ -67,13 +67,10 @@ def network_steps(model: nn.Module) -> list[list[NetworkStep]]:
 
 def _stage_steps(path: str, stage: Stage) -> Iterator[NetworkStep]:
     ks = {name: float(k.detach().mean()) for name, k in stage.named_coefficients()}
-    moved = stage.transition is not None
-    for n, block in enumerate(stage.steps):
-        name = "transition" if moved and n == 0 else f"blocks.{n - moved}"
-        takers = {"scheme": stage.scheme, "starter": stage.scheme.starter(), "transition": stage.plan.transition}
-        scheme = takers[stage.plan.steps[n].taker] or stage.scheme
+    for name, block, planned in zip(stage.step_names, stage.steps, stage.plan.steps, strict=True):
+        scheme = taken_by(stage.scheme, planned.taker)
         full = f"{path}.{name}" if path else name
-        yield NetworkStep(full, scheme, stage.dt, ks.get(name), block, moved and n == 0)
+        yield NetworkStep(full, scheme, stage.dt, ks.get(name), block, transition=name == "transition")
 
 
 def roots(scheme: Scheme, k: float | None, at: complex = 0) -> Complex:
@@ -132,7 +129,7 @@ def spectra(model: nn.Module, image: Tensor, count: int = EIGENVALUES) -> list[S
         stages = trajectory(exact, image.double())
     found = []
     for steps, states in zip(network_steps(exact), stages, strict=True):
-        for step, u in zip(steps, states, strict=False):
+        for step, u in zip(steps, states[:-1], strict=True):
             if not step.transition:
                 factor = step.dt**step.scheme.equation.derivative
                 values = factor * jacobian_eigenvalues(right_hand_side(step.block), u, count)

@@ -12,9 +12,9 @@ from stepnet.errors import UserError
 from stepnet.report.figures import Picture, shrink_to
 from stepnet.report.histories import RunHistory
 from stepnet.report.lesion import Lesion, lesion_study
-from stepnet.report.modified_plots import Example, plot_modified
+from stepnet.report.modified_plots import ModifiedExample, plot_modified
 from stepnet.report.plots import plot_coefficients, plot_compression, plot_curves
-from stepnet.report.portraits import plot_lesion, plot_spectrum, plot_trajectory
+from stepnet.report.portraits import plot_spectrum, plot_trajectory
 from stepnet.report.schematic import plot_networks
 from stepnet.report.scheme_plots import plot_stability
 from stepnet.report.specimens import open_network, specimen
@@ -45,17 +45,17 @@ def compression(subjects: Sequence[str]) -> Picture:
 
 
 def stability(subjects: Sequence[str]) -> Picture:
-    """The stability regions of the schemes named; of Euler, Heun, RK4 and lm unless told."""
+    """The stability regions of the schemes named; of Euler, Heun, RK4 and lm by default."""
     return plot_stability(*(subjects or ("euler", "heun", "rk4", get_scheme("lm", k=-0.5))))
 
 
 def modified(subjects: Sequence[str]) -> Picture:
-    """The modified equation on one of four examples, the gradient flow unless told."""
+    """The modified equation on one of four examples, the gradient flow by default."""
     if len(subjects) > 1:
-        raise UserError(f"figure modified of {' '.join(subjects)}: name one example, gradient unless told")
+        raise UserError(f"figure modified of {' '.join(subjects)}: name one example; without a name it is gradient")
     width, height = matplotlib.rcParams["figure.figsize"]
     with matplotlib.rc_context({"figure.figsize": (width / 2, height)}):  # it has two panels side by side
-        return plot_modified(cast(Example, subjects[0])) if subjects else plot_modified()
+        return plot_modified(cast(ModifiedExample, subjects[0])) if subjects else plot_modified()
 
 
 def trajectory(subjects: Sequence[str]) -> Picture:
@@ -82,6 +82,7 @@ def lesions(subjects: Sequence[str], images: int = 1000) -> dict[str, Lesion]:
     return found
 
 
+# The lesion study is a table too: the command draws what `lesions` finds.
 FIGURES: dict[str, Callable[[Sequence[str]], Picture]] = {
     "networks": networks,
     "k": plot_coefficients,
@@ -89,7 +90,6 @@ FIGURES: dict[str, Callable[[Sequence[str]], Picture]] = {
     "compression": compression,
     "stability": stability,
     "modified": modified,
-    "lesion": lambda subjects: plot_lesion(lesions(subjects)),
     "trajectory": trajectory,
     "spectrum": spectrum,
 }

@@ -20,7 +20,7 @@ from stepnet.training.config import INCIDENTAL, TrainConfig
 from stepnet.training.paired import PairedDifferences
 from stepnet.training.run import Environment, EpochMetrics, Run
 
-Coefficients = dict[str, float]  # k_n by the name of its layer; the mean where there is one for each channel
+KByLayer = dict[str, float]  # k_n by the name of its layer; the mean where there is one for each channel
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class RunHistory:
 
     @classmethod
     def read(cls, folder: Path) -> RunHistory:
-        """From a run's folder; a folder that is none is told in a line."""
+        """From a run's folder; another folder is refused in one line."""
         run = Run(folder)
         if folder.is_dir() and not run.config_file.exists() and any(folder.glob("*/config.yaml")):
             raise UserError(f"{folder} is not a run but a folder of runs: name them, as in {folder}/*")
@@ -78,7 +78,7 @@ class RunHistory:
         return statistics.median(speeds) if speeds else math.nan
 
     @cached_property
-    def coefficients(self) -> list[Coefficients]:
+    def coefficients(self) -> list[KByLayer]:
         """`k_n` after each epoch; empty for a scheme that learns none."""
         return [{layer: mean_coefficient(k) for layer, k in line["k"].items()} for line in self.epochs]
 

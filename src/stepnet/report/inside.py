@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from stepnet.report.figures import QUIET
 from stepnet.report.sketch import weight_text
 from stepnet.report.strokes import BOX, JOIN, RADIUS, Pen, Place
-from stepnet.report.wiring import Box, Source, Sum, Wiring
+from stepnet.report.wiring import Box, EdgeSource, WeightedSum, Wiring
 
 FIRST, COLUMN, LIFT = 1.2, 1.85, 0.92  # from u_n to the first box; from level to level; from row to row
 
@@ -35,7 +35,7 @@ class _Inside:
 
     def draw(self, end: Place) -> None:
         """The boxes, what each reads, and what leads from them to the new state."""
-        joins: dict[tuple[tuple[Source, object], ...], Place] = {}
+        joins: dict[tuple[tuple[EdgeSource, object], ...], Place] = {}
         for box, at in zip(self.wiring.boxes, self.places, strict=True):
             entrance = (at[0] - BOX[0] / 2, at[1])
             if list(box.argument.values()) == [1]:
@@ -63,7 +63,7 @@ class _Inside:
             beside = (at[0] - 0.3, at[1] + 0.2) if level else (at[0] - 0.24, at[1] + 0.46)
             self.pen.label(beside, weight_text(weight, self.n, None), QUIET)
 
-    def _connect(self, source: Source, end: Place, reader: Box) -> None:
+    def _connect(self, source: EdgeSource, end: Place, reader: Box) -> None:
         """An edge to what a box reads: level where nothing stands between, else over it."""
         over = (end[0] + JOIN, end[1] + JOIN)  # the top of a join
         at = self.places[source] if isinstance(source, int) else self.states[source[1]]
@@ -117,7 +117,7 @@ def _is_free(wiring: Wiring, number: int, level: int) -> bool:
     return not any(box.row == own.row and own.level < box.level < level for box in wiring.boxes)
 
 
-def _lowest(wiring: Wiring, argument: Sum, base: float) -> float:
+def _lowest(wiring: Wiring, argument: WeightedSum, base: float) -> float:
     """The row of a join: that of the lowest box that reads it."""
     return base + LIFT * min(box.row for box in wiring.boxes if box.argument == argument)
 

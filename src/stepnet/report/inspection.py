@@ -54,19 +54,14 @@ def write_pictures(shown: Specimen, found: Sequence[StepSpectrum], folder: Path)
 def _coefficient(step: NetworkStep) -> tuple[str, str, str]:
     if step.k is None:
         return "", "", "shape changes" if step.transition else ""
-    told = ", ".join(
-        f"{root.real:.3f}" if abs(root.imag) < 1e-9 else f"{root:.3f}" for root in roots(step.scheme, step.k)
-    )
-    return f"{step.k:.3f}", told, verdict(step.scheme, step.k)
+    shown = (f"{root.real:.3f}" if abs(root.imag) < 1e-9 else f"{root:.3f}" for root in roots(step.scheme, step.k))
+    return f"{step.k:.3f}", ", ".join(shown), verdict(step.scheme, step.k)
 
 
 def _eigenvalue(found: StepSpectrum | None) -> tuple[str, str]:
+    """The largest eigenvalue, a complex one with its conjugate, and the growth."""
     if found is None:
         return "", ""
-    return _number(found.z[0], 2), "" if found.growth is None else f"{found.growth:.2f}"
-
-
-def _number(value: complex, digits: int) -> str:
-    """A complex one stands for its pair."""
-    real = f"{value.real:.{digits}f}"
-    return real if abs(value.imag) < 1e-9 else f"{real} ± {abs(value.imag):.{digits}f}i"
+    largest = complex(found.z[0])
+    pair = "" if abs(largest.imag) < 1e-9 else f" ± {abs(largest.imag):.2f}i"
+    return f"{largest.real:.2f}{pair}", "" if found.growth is None else f"{found.growth:.2f}"

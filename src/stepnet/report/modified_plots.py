@@ -21,14 +21,15 @@ from stepnet.report.schematic import draw_stage
 from stepnet.report.scheme_plots import QUIET, label_of, legend_above
 from stepnet.report.sketch import sketch_stage
 from stepnet.schemes import Point, Scheme, advance, get_scheme
+from stepnet.schemes.plan import plan, taken_by
 
-Example = Literal["gradient", "diffusion", "transport", "steps"]
+ModifiedExample = Literal["gradient", "diffusion", "transport", "steps"]
 KS = (-0.3, -0.6, -0.9)
 KEY = "points: the march, lines: its modified equation"
 
 
 @checked
-def plot_modified(example: Example = "gradient", ks: Sequence[float] = KS) -> Picture:
+def plot_modified(example: ModifiedExample = "gradient", ks: Sequence[float] = KS) -> Picture:
     """One of four pictures.
 
     Euler and `lm` with several k on a "gradient" flow (acceleration) or on a "diffusion"; Lax-Friedrichs beside
@@ -148,10 +149,10 @@ def draw_steps(axes: Axes, scheme: Scheme, step: float = 1.2, steps: int = 4) ->
     past: tuple[Point, ...] = ()
     times = np.linspace(0, steps * step, 200)
     axes.plot(times, 1 / (1 + 9 * np.exp(-times)), color=QUIET, label="exact")
-    for n in range(steps):
+    for n, planned in enumerate(plan(scheme, steps).steps):
         time, past = n * step, (Point(u, rhs), *past)[: scheme.steps]
-        method = scheme if len(past) >= scheme.steps else scheme.starter()
-        carry, u_next = method.carry(past, step, scheme.k), advance(scheme, past, step, scheme.k)
+        carry = taken_by(scheme, planned.taker).carry(past, step, scheme.k)
+        u_next = advance(scheme, past, step, scheme.k)
         axes.plot([time, time + step], [u, carry], ":", color="C0", marker="", label=None if n else "carry")
         axes.annotate("", (time + step, u_next), (time + step, carry), arrowprops={"arrowstyle": "->", "color": "C1"})
         u = u_next

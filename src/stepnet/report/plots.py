@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, zip_longest
 from os import PathLike
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -20,7 +19,7 @@ from stepnet.errors import UserError
 from stepnet.nets import coefficients
 from stepnet.report.charts import printed_points
 from stepnet.report.figures import Picture, rc_styles
-from stepnet.report.histories import Coefficients, NetworkRuns, RunHistory, by_data, mean_coefficient, read_histories
+from stepnet.report.histories import KByLayer, NetworkRuns, RunHistory, by_data, mean_coefficient, read_histories
 from stepnet.schemes import get_scheme
 
 RunFolder: TypeAlias = str | PathLike[str]
@@ -39,7 +38,7 @@ def plot_curves(runs: OneOrMore, measure: Literal["error", "loss"] = "error", lo
             for curve in curves if len(curves) > 1 else ():
                 axes.plot(range(1, len(curve) + 1), curve, dash, color=style["color"], alpha=0.35, linewidth=0.6)
             mean = [statistics.fmean(values) for values in _by_epoch(curves)]
-            marker = style.get("marker", "o") if len(mean) == 1 else ""  # a line of one point is none
+            marker = style.get("marker", "o") if len(mean) == 1 else ""  # one point makes no line
             axes.plot(range(1, len(mean) + 1), mean, dash, color=style["color"], label=label, marker=marker)
     axes.set(xlabel="epoch", ylabel="error (%)" if measure == "error" else "loss")
     axes.set(**{"yscale": "log"} if log else {"ylim": (0, None)})
@@ -52,11 +51,11 @@ def plot_curves(runs: OneOrMore, measure: Literal["error", "loss"] = "error", lo
 def plot_coefficients(runs: OneOrMore | nn.Module, epoch: int | None = None) -> Picture:
     """The learned `k_n` by layer, as in figure 4, with the interval in which the scheme is zero-stable.
 
-    Of a network, those that it has; of runs, those after `epoch` (from 1), the last one unless told.
+    Of a network, those that it has; of runs, those after `epoch` (from 1), the last one by default.
     """
     if isinstance(runs, nn.Module):
         own = {layer: mean_coefficient(k) for layer, k in coefficients(runs).items()}
-        groups: list[tuple[str, list[Coefficients]]] = [(type(runs).__name__, [own])]
+        groups: list[tuple[str, list[KByLayer]]] = [(type(runs).__name__, [own])]
     else:
         groups = [(network.label, [_after(run, epoch) for run in network.runs]) for network in _networks(runs)]
     groups = [(label, kept) for label, ks in groups if (kept := [one for one in ks if one])]
@@ -119,15 +118,15 @@ def _networks(runs: OneOrMore, data: str | None = None) -> list[NetworkRuns]:
     return next(iter(found.values()))
 
 
-def _after(run: RunHistory, epoch: int | None) -> Coefficients:
+def _after(run: RunHistory, epoch: int | None) -> KByLayer:
     if epoch is not None and not 1 <= epoch <= len(run.epochs):
         raise UserError(f"epoch {epoch}: {run.folder} has 1 to {len(run.epochs)}")
     return run.coefficients[-1 if epoch is None else epoch - 1] if run.epochs else {}
 
 
 def _by_epoch(curves: Sequence[Sequence[float]]) -> Iterator[list[float]]:
-    for epoch in range(max(map(len, curves), default=0)):
-        yield [curve[epoch] for curve in curves if epoch < len(curve)] or [math.nan]
+    for values in zip_longest(*curves):
+        yield [value for value in values if value is not None]
 
 
 def _mark_stages(axes: Axes, layers: Sequence[str]) -> None:

@@ -47,7 +47,7 @@ def read_measurements(folder: Path) -> list[Measurement]:
 
 
 def record(run: Run, found: EvaluationResult, path: Path) -> None:
-    """Write a run's figures into a results file, in the place of an earlier one of the same run."""
+    """Write a run's figures into a results file, replacing an earlier one of the same run."""
     content = _read(path) if path.exists() else {"runs": []}
     if not isinstance(content, dict) or not isinstance(content.get("runs"), list):
         raise UserError(

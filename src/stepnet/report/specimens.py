@@ -52,7 +52,7 @@ def is_trained(place: str) -> bool:
 def open_network(place: str, scheme: str | None = None, **options: Any) -> tuple[str, nn.Module]:
     """A title and the network of a run, a file or `NAME.TAG`; a name alone gives a new one, the same each time.
 
-    One of another library gets the scheme, `lm` unless told; `options` are those of `create_model`.
+    One of another library gets the scheme, `lm` by default; `options` are those of `create_model`.
     """
     if is_trained(place):
         if scheme is not None:

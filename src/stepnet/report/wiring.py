@@ -17,8 +17,8 @@ from torch import nn
 from stepnet.nets.blocks import OwnWeights
 from stepnet.schemes.plan import PlannedStep, Quantity, Terms, dt
 
-Source: TypeAlias = "int | tuple[str, int]"  # a box of this step by its number; else ("u" or "f", n) of step n
-Sum: TypeAlias = "dict[Source, sympy.Expr]"
+EdgeSource: TypeAlias = "int | tuple[str, int]"  # a box of this step by its number; else ("u" or "f", n) of step n
+WeightedSum: TypeAlias = "dict[EdgeSource, sympy.Expr]"
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Box:
     """One evaluation of the block, or of one of its branches."""
 
     label: str  # in mathtext
-    argument: Sum
+    argument: WeightedSum
     level: int  # 1 for what reads no other box of this step
     until: int  # the level of the first that reads it
     row: int = 0  # boxes whose lifetimes overlap stand in different rows, the short-lived lowest
@@ -56,7 +56,7 @@ class Wiring:
     """The boxes of one step and the new state as a sum of them and of what was there before."""
 
     boxes: tuple[Box, ...]
-    result: Sum
+    result: WeightedSum
     simple: bool  # one box that reads u_n: nothing that a drawing would have to explain
 
     @property
@@ -73,21 +73,21 @@ class Wiring:
 def wiring(step: PlannedStep, n: int, step_size: float = 1, block: Anatomy = PLAIN) -> Wiring:
     """The wiring of the n-th step of a march with a block of that anatomy (of a pair: of its first part)."""
     length = sympy.nsimplify(step_size, rational=True)
-    meanings: dict[Quantity, Sum] = {}  # of each evaluation of this step, in terms of boxes
+    meanings: dict[Quantity, WeightedSum] = {}  # of each evaluation of this step, in terms of boxes
 
-    def rewritten(terms: Terms) -> Sum:
-        found: Sum = {}
+    def rewritten(terms: Terms) -> WeightedSum:
+        found: WeightedSum = {}
         for quantity, weight in terms:
             meaning = meanings.get(quantity, {(quantity.name, quantity.n): sympy.Integer(1)})
             for source, share in meaning.items():
                 found[source] = sympy.expand(found.get(source, 0) + weight.subs(dt, length) * share)
         return {source: weight for source, weight in found.items() if weight != 0}
 
-    arguments: list[Sum] = []
+    arguments: list[WeightedSum] = []
     labels: list[str] = []
     for evaluation in step.evaluations:
         argument = rewritten(evaluation.argument)
-        meaning: Sum = {}
+        meaning: WeightedSum = {}
         for branch, share in enumerate(block.branch_weights or ("1",)):
             meaning[len(labels)] = sympy.sympify(share)
             labels.append(_label(block, evaluation.result, branch))
@@ -108,7 +108,7 @@ def _label(block: Anatomy, result: Quantity, branch: int) -> str:
     return f"${letter}_{{{result.n}}}" + (f"^{{{','.join(upper)}}}$" if upper else "$")
 
 
-def _placed(labels: list[str], arguments: list[Sum], result: Sum) -> Iterator[Box]:
+def _placed(labels: list[str], arguments: list[WeightedSum], result: WeightedSum) -> Iterator[Box]:
     """Levels by the longest way from `u_n`, rows by lifetimes that do not overlap."""
     levels: list[int] = []
     for argument in arguments:
@@ -127,7 +127,7 @@ def _placed(labels: list[str], arguments: list[Sum], result: Sum) -> Iterator[Bo
         yield Box(label, argument, levels[number], until[number], rows[number])
 
 
-def states_and_slopes(result: Mapping[Source, sympy.Expr]) -> tuple[list[tuple[int, sympy.Expr]], ...]:
+def states_and_slopes(result: Mapping[EdgeSource, sympy.Expr]) -> tuple[list[tuple[int, sympy.Expr]], ...]:
     """The past states and the past right-hand sides in a sum, by the step that they belong to."""
     found: dict[str, list[tuple[int, sympy.Expr]]] = {"u": [], "f": []}
     for source, weight in result.items():

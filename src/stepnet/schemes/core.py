@@ -131,6 +131,10 @@ class Scheme(ABC):
         """The one-step method for the first `steps - 1` steps, which have too little past."""
         return self
 
+    def over(self, base: Scheme) -> Scheme:
+        """What this scheme is in a network whose own step is `base`: `lm` is LM's carry over it, others stay."""
+        return self
+
     def __str__(self) -> str:
         return self.name if self.k is None else f"{self.name}(k={self.k})"
 

@@ -156,7 +156,9 @@ class LM(LinearMultistep):
         return (1, k - 1, -k), (0, 1, 0)
 
     def over(self, base: Scheme) -> LM:
-        """The same carry, and the same law of k, over the increment of a one-step method."""
+        """The same carry, and the same law of k, over the increment of a one-step method; LM over one stays."""
+        if type(self) is not LM:
+            return self
         method = LM(self.k) if isinstance(base, Euler) else LMOver(base, self.k)
         method.initial_k = self.initial_k
         return method

@@ -110,6 +110,11 @@ def transition_of(scheme: Scheme) -> Scheme:
     return scheme.starter() if scheme.equation.partitioned else EULER
 
 
+def taken_by(scheme: Scheme, taker: Taker) -> Scheme:
+    """The method that takes a step: the scheme itself, its starter, or that of a transition."""
+    return scheme if taker == "scheme" else scheme.starter() if taker == "starter" else transition_of(scheme)
+
+
 def plan(scheme: Scheme, length: int, entry: Entry = "given", given: list[Coefficient] | None = None) -> Plan:
     """The plan of `length` steps; `given` are coefficients for each step that stand in place of the scheme's own."""
     transition = transition_of(scheme) if entry == "projected" else None

@@ -15,15 +15,15 @@ from stepnet.schemes.arithmetic import Coefficient, State, combine, is_finite, s
 from stepnet.schemes.core import Past, Scheme
 from stepnet.schemes.scheme_registry import register_scheme
 
-Row = tuple[Coefficient, ...]
+TableauRow = tuple[Coefficient, ...]
 
 
 @dataclass(frozen=True)
 class Tableau:
     """A Butcher tableau: `a` strictly lower triangular, `b` summing to one, `c_i = sum_j a_ij`."""
 
-    a: tuple[Row, ...]
-    b: Row
+    a: tuple[TableauRow, ...]
+    b: TableauRow
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "a", tuple(tuple(row) for row in self.a))  # lists and arrays will do
@@ -45,7 +45,7 @@ class Tableau:
             raise UserError(f"tableau is not consistent: b sums to {total}, expected 1")
 
     @property
-    def c(self) -> Row:
+    def c(self) -> TableauRow:
         """The abscissae. They are row sums, so that `f(t, u)` and its autonomous form give the same step."""
         return tuple(sum(row[:i]) for i, row in enumerate(self.a))
 

@@ -42,7 +42,7 @@ class Spread:
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
         if len(values) == 1:
-            return cls(values[0], values[0], values[0])
+            return cls.exact(values[0])
         lower, median, upper = statistics.quantiles(values, n=4, method="inclusive")
         return cls(median, lower, upper)
 

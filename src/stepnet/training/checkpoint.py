@@ -19,27 +19,27 @@ from torch import nn
 
 from stepnet.errors import UserError, first_line
 from stepnet.exchange.model_description import ModelDescription, encode
-from stepnet.exchange.model_files import DESCRIPTION, PREFIX, RESUME
+from stepnet.exchange.model_files import DESCRIPTION, PREFIX, RESUME, resumed_weights
 from stepnet.tensors import Tensors, alike, first_difference, read_tensors, write_tensors
 
 MOMENTUM = "momentum_buffer"  # what SGD keeps for each parameter
 AT_REST = "at rest"  # the parameters that have had no gradient yet, and so have no momentum
 
-Count = Annotated[int, Meta(ge=0)]
-Sum = Annotated[float, Meta(ge=0)]
+FromZero = Annotated[int, Meta(ge=0)]
+Total = Annotated[float, Meta(ge=0)]
 
 
 @dataclass
 class Progress:
     """Where a run stands: steps done in the epoch under way, and the epoch's sums so far."""
 
-    epoch: Count = 0
-    step: Count = 0
+    epoch: FromZero = 0
+    step: FromZero = 0
     loss_sum: float = 0.0
-    wrong: Sum = 0.0
-    seen: Count = 0
-    seconds: Sum = 0.0
-    best_error: Sum = float("inf")
+    wrong: Total = 0.0
+    seen: FromZero = 0
+    seconds: Total = 0.0
+    best_error: Total = float("inf")
     best_epoch: Annotated[int, Meta(ge=-1)] = -1
 
     def begin_epoch(self, epoch: int) -> None:
@@ -76,7 +76,7 @@ def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Prog
     if header.get("format") != RESUME:
         raise UserError(f"{path} is not the resume state of a run: its format is {header.get('format')!r}")
     progress = _progress(path, header)
-    weights = {name.removeprefix(PREFIX): t for name, t in tensors.items() if name.startswith(PREFIX)}
+    weights = resumed_weights(tensors)
     difference = first_difference(model.state_dict(), weights)
     if difference is not None:
         raise UserError(f"{path} holds {header.get('what')!r}, which is another network: they differ in {difference}")
@@ -84,8 +84,7 @@ def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Prog
     _check_whole(path, header, {name for name, _ in model.named_parameters()} - momentum.keys(), progress, optimizer)
     for name, parameter in model.named_parameters():
         if name in momentum:
-            kept = momentum[name].to(parameter.device).contiguous(memory_format=_layout(parameter))
-            optimizer.state[parameter][MOMENTUM] = kept
+            optimizer.state[parameter][MOMENTUM] = torch.empty_like(parameter).copy_(momentum[name])  # laid out alike
     model.load_state_dict(weights)
     return progress
 
@@ -135,8 +134,3 @@ def _names(text: str) -> list[str]:
         return msgspec.json.decode(text, type=list[str])
     except msgspec.MsgspecError:
         return []
-
-
-def _layout(parameter: torch.Tensor) -> torch.memory_format:
-    channels_last = parameter.ndim == 4 and parameter.is_contiguous(memory_format=torch.channels_last)
-    return torch.channels_last if channels_last else torch.contiguous_format

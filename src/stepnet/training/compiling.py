@@ -20,7 +20,7 @@ Trial = Callable[[nn.Module], None]  # a step forward and back, without conseque
 
 def compiled_or_eager(network: nn.Module, trial: Trial, note: Callable[[str], None], held: ExitStack) -> nn.Module:
     """The network compiled; on failure with a fresh cache, kept as long as `held`; on failure again as it was."""
-    note("compiling, which takes its time")
+    note("compiling, which takes a while")
     try:
         return _tried(network, trial)
     except Exception as error:  # a compiler fails in many ways, and none of them is the run's

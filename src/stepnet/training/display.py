@@ -43,7 +43,7 @@ class Display(Watcher):
         return self
 
     def note(self, text: str) -> None:
-        """What takes its time now: on a terminal beside a moving bar, elsewhere a line."""
+        """What takes a while now: on a terminal beside a moving bar, elsewhere a line."""
         if self.quiet:
             return
         if self.stream.isatty():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import Any
@@ -47,13 +48,13 @@ def train(
         if data is not None or recipe is not None or out is not None or options:
             raise UserError("a TrainConfig says everything: leave data, recipe, out and options to it")
         return train_config(model, resume, watcher, overwrite=overwrite)
-    known = {f for f in TrainConfig.__dataclass_fields__ if f not in ("model", "data", "recipe", "out")}
+    known = {field.name for field in dataclasses.fields(TrainConfig)} - {"model", "data", "recipe", "out"}
     for name in options.keys() - known:
         raise UserError(f"train takes no option {name!r}: expected one of {', '.join(sorted(known))}")
     given = "digits" if data is None else data
     sizes = {name: options.get(name) for name in ("image_size", "val_share")}
     found = get_data(given, options.get("data_root"), **sizes)
-    named = os.fspath(given) if isinstance(given, str | os.PathLike) else _told(found)
+    named = os.fspath(given) if isinstance(given, str | os.PathLike) else _identity(found)
     if isinstance(model, str):
         label, network = read_label(model), None
         kwargs = {**options.pop("model_kwargs", {}), **label.kwargs}
@@ -70,17 +71,11 @@ def train(
     chosen = recipe if isinstance(recipe, Recipe) else get_recipe(recipe or default_recipe(label.model, named))
     config = TrainConfig(label.model, named, label.scheme, label.kwargs, chosen, **options)
     folder = Path(out) if out is not None else default_folder(config)
-    return train_config(
-        TrainConfig(**{**vars(config), "out": str(folder)}),
-        resume,
-        watcher,
-        overwrite=overwrite,
-        network=network,
-        data=found,
-    )
+    config = dataclasses.replace(config, out=str(folder))
+    return train_config(config, resume, watcher, overwrite=overwrite, network=network, data=found)
 
 
-def _told(data: Data) -> str:
-    """What a data set given in Python is, so that a run goes on with the same one only."""
+def _identity(data: Data) -> str:
+    """A name for a data set given in Python: a run goes on only with one that has the same."""
     size = "x".join(map(str, data.train.shape))
     return f"{data.name} of {len(data.train)}+{len(data.test)} items {size}, {data.num_classes} classes"

@@ -17,7 +17,7 @@ from stepnet.errors import UserError
 from stepnet.exchange.model_description import ModelDescription
 from stepnet.exchange.model_files import description_of, load
 from stepnet.training.run import Run
-from stepnet.training.scores import TOP, evaluate_batch
+from stepnet.training.scores import evaluate_batch, mean_scores
 
 
 class EvaluationResult(NamedTuple):
@@ -54,10 +54,9 @@ def evaluate(
     with torch.inference_mode():
         for images, labels in Batches(tests.test, normalise, batch_size).epoch():
             sums += evaluate_batch(network, images.to(device), labels.to(device))
-    loss, wrong, count, missed = sums.tolist()
+    found = mean_scores(sums.tolist(), tests.num_classes)
     epochs = 0 if description.training is None else description.training.epochs
-    top5 = 100 * missed / count if len(tests.test.classes) > TOP else None
-    return EvaluationResult(loss / count, 100 * wrong / count, int(count), epochs, top5)
+    return EvaluationResult(found["test_loss"], found["test_error"], int(sums[2]), epochs, found.get("test_top5_error"))
 
 
 def _chosen(model: Run | str | os.PathLike[str], which: Literal["best", "last"]) -> Path | str:

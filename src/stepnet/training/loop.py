@@ -24,7 +24,7 @@ from stepnet.training.config import TrainConfig
 from stepnet.training.job import Job
 from stepnet.training.run import EpochMetrics, EvaluationScores, Run
 from stepnet.training.saving import Saver
-from stepnet.training.scores import TOP, EpochScores, evaluate_batch
+from stepnet.training.scores import EpochScores, evaluate_batch, mean_scores
 from stepnet.training.signals import StopRequest, stop_signals
 
 
@@ -32,7 +32,7 @@ class Watcher:
     """Told of every step and epoch; the command line's progress bar is one."""
 
     def note(self, text: str) -> None:
-        """Something begins that takes its time."""
+        """Something begins that takes a while."""
 
     def describe(self, lines: Sequence[str], stable: tuple[float, float] | None) -> None:
         """What the run is, in lines; and the interval in which its scheme is zero-stable, if it learns coefficients."""
@@ -126,15 +126,11 @@ def fit(job: Job, watcher: Watcher, stop: StopRequest) -> None:
 
 
 def evaluate_epoch(job: Job, saver: Saver) -> EvaluationScores:
-    """Mean loss and errors in per cent over the test set; top-5 where there are more than five classes."""
+    """The scores of the network as it is now, over the whole test set."""
     job.net.eval()
     sums = torch.zeros(4, dtype=torch.float64, device=job.processes.device)
     for images, labels in job.tests.epoch():
         saver.stop_if_asked()
         with torch.inference_mode(), job.accelerator.autocast():
             sums += evaluate_batch(job.net, images.to(sums.device), labels.to(sums.device))
-    loss, wrong, count, missed = job.processes.sum(sums)
-    found: EvaluationScores = {"test_loss": loss / count, "test_error": 100 * wrong / count}
-    if job.data.num_classes > TOP:
-        found["test_top5_error"] = 100 * missed / count
-    return found
+    return mean_scores(job.processes.sum(sums), job.data.num_classes)

@@ -40,7 +40,7 @@ class PairedDifferences:
 
     def half_width_among(self, comparisons: int) -> float:
         """The same where so many comparisons are made at once, by Bonferroni's correction: 5 % for all of them."""
-        from scipy import stats  # takes its time to import
+        from scipy import stats  # slow to import
 
         level = 1 - 0.025 / comparisons
         return float(stats.t.ppf(level, len(self) - 1)) * self.standard_error if len(self) > 1 else math.nan

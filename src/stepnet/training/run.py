@@ -19,12 +19,13 @@ from typing import IO, Annotated, Any, NotRequired, TypedDict
 
 import torch
 import yaml
+from msgspec import Meta
 
 import stepnet
 from stepnet.errors import UserError
 from stepnet.exchange.model_files import LAST, MODEL
 from stepnet.files import LOCK, hold, read_file, sweep, whole_file
-from stepnet.schema import LARGEST, at_least, read_as, read_yaml
+from stepnet.schema import LARGEST, read_as, read_yaml
 from stepnet.training.checkpoint import Progress
 from stepnet.training.config import TrainConfig
 
@@ -40,7 +41,7 @@ class EvaluationScores(TypedDict):
 class EpochMetrics(EvaluationScores):
     """A line of metrics.jsonl; `k` by layer, one number or one for each channel."""
 
-    epoch: Annotated[int, at_least(0)]
+    epoch: Annotated[int, Meta(ge=0)]
     loss: float
     error: float
     lr: float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from stepnet.training.checkpoint import Progress
 from stepnet.training.processes import Processes
+from stepnet.training.run import EvaluationScores
 
 TOP = 5  # the second error that ImageNet is measured by
 SECONDS_BETWEEN_READINGS = 1.0
@@ -28,6 +30,15 @@ def evaluate_batch(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
     likeliest = logits.topk(min(TOP, logits.shape[1])).indices
     missed = (likeliest != labels[:, None]).all(1).sum()
     return torch.cat([score(F.cross_entropy(logits, labels, reduction="sum"), logits, labels), missed.double()[None]])
+
+
+def mean_scores(sums: Sequence[float], classes: int) -> EvaluationScores:
+    """The mean loss and the errors in per cent, from the sums of `evaluate_batch`; top-5 beyond five classes."""
+    loss, wrong, count, missed = sums
+    found: EvaluationScores = {"test_loss": loss / count, "test_error": 100 * wrong / count}
+    if classes > TOP:
+        found["test_top5_error"] = 100 * missed / count
+    return found
 
 
 class EpochScores:
