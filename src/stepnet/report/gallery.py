@@ -52,7 +52,7 @@ def stability(subjects: Sequence[str]) -> Picture:
 def modified(subjects: Sequence[str]) -> Picture:
     """The modified equation on one of four examples, the gradient flow unless told."""
     if len(subjects) > 1:
-        raise UserError(f"figure modified of {' '.join(subjects)}: name one example, gradient unless told")
+        raise UserError(f"figure modified of {' '.join(subjects)}: name one example; without a name it is gradient")
     width, height = matplotlib.rcParams["figure.figsize"]
     with matplotlib.rc_context({"figure.figsize": (width / 2, height)}):  # it has two panels side by side
         return plot_modified(cast(Example, subjects[0])) if subjects else plot_modified()
