@@ -78,7 +78,7 @@ def test_the_memory_mode_is_a_flag_that_is_recorded_and_told(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["tiny", "--memory", "reversible", "--model-kwargs", "memory=stored"], "leave one of them"),
+        (["tiny", "--memory", "reversible", "--model-kwargs", "memory=stored"], "give only one"),
         (["tiny:heun", "--memory", "reversible"], "scheme 'heun' has no inverse"),
         (["tiny_fractal", "--memory", "recompute"], "memory"),
         (["torchvision/resnet18", "--memory", "recompute"], "add --scheme euler"),
@@ -163,7 +163,7 @@ def test_no_memory_is_one_line(tmp_path, monkeypatch, capsys, error):
         (["train", "tiny", "--momentum", "0", "--nesterov", "True"], "nesterov = True: expected momentum with it"),
         (["train", "tiny", "--model-kwargs", "dtt=0.5"], "takes no option 'dtt': did you mean 'dt'"),
         (["train", "tiny", "--model-kwargs", "dt"], "option 'dt': expected NAME=VALUE"),
-        (["train", "tiny:lm", "--scheme", "euler"], "names the scheme 'lm', --scheme 'euler': leave one of them"),
+        (["train", "tiny:lm", "--scheme", "euler"], "names the scheme 'lm', --scheme 'euler': give only one"),
         (["train", "tiny", "--log", "wandb"], "--log wandb needs the package wandb"),
         (["train", "tiny", "--scheme", "eulr"], "unknown scheme 'eulr': did you mean 'euler'"),
         (["train", "tiny", "--precision", "fp16"], "precision fp16 needs a GPU"),

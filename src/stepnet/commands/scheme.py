@@ -15,12 +15,12 @@ from stepnet.errors import UserError
 
 @dataclass
 class ShowScheme:
-    """Show a scheme: its step, order, stability and modified equation. Without a name, list all schemes."""
+    """Analyse a scheme: order, stability, modified equation. Without a name, list all schemes."""
 
     name: Annotated[Positional[str | None], arg(metavar="NAME")] = None
     """A scheme or an alias, such as lm, rk4, neumann3."""
     k: Annotated[float | None, arg(metavar="K")] = None
-    """The coefficient k; without it, it stays a symbol."""
+    """The coefficient k; by default it stays a symbol."""
     plot: Annotated[Path | None, arg(metavar="FILE")] = None
     """Write the stability region and the error against dt to this file: png, pdf, svg."""
     latex: bool = False
@@ -62,5 +62,5 @@ def print_all() -> None:
         (each.scheme.name, str(each.order), str(each.scheme.stages), each.equation_line, each.scheme.network)
         for each in found
     ]
-    print_table(["scheme", "order", "stages", "equation", "network"], rows)
-    print("\nstepnet scheme NAME tells more of one; stepnet noise lists the noises.")
+    print_table(["scheme", "order", "evaluations", "equation", "network"], rows)
+    print("\nevaluations: of f, in one step. `stepnet scheme NAME` shows one scheme, `stepnet noise` the noises.")
