@@ -129,7 +129,7 @@ def test_a_failed_start_does_not_block_the_corrected_command(tmp_path, capsys):
     assert main(["train", "tiny", *SMALL, "--lr", "1e18", *out]) == 2
     assert main(["train", "tiny", *SMALL, "--lr", "0.01", *out]) == 0
     assert main(["train", "tiny", *SMALL, "--lr", "0.02", *out]) == 2
-    assert "replace it by --overwrite" in capsys.readouterr().err
+    assert "replace it with --overwrite" in capsys.readouterr().err
     assert main(["train", "tiny", *SMALL, "--lr", "0.02", *out, "--overwrite"]) == 0
 
 

@@ -114,5 +114,5 @@ def test_a_librarys_weights_that_cannot_be_had_are_one_line(monkeypatch):
         raise OSError("no connection\nand more")
 
     monkeypatch.setattr(timm, "create_model", offline)
-    with pytest.raises(UserError, match=r"timm/resnet18: its pretrained weights cannot be had \(no connection\)"):
+    with pytest.raises(UserError, match=r"timm/resnet18: its pretrained weights cannot be loaded \(no connection\)"):
         stepnet.conversion.load_foreign("timm/resnet18", pretrained=True)

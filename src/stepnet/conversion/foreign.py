@@ -33,7 +33,7 @@ def load_foreign(
     except (OSError, RuntimeError) as error:  # no connection, and whatever a library makes of it
         if not pretrained:
             raise
-        raise UserError(f"{name}: its pretrained weights cannot be had ({first_line(error)})") from None
+        raise UserError(f"{name}: its pretrained weights cannot be loaded ({first_line(error)})") from None
     weightless = {key: value for key, value in options.items() if key != "weights"}
     return remember_origin(network, name, {"num_classes": num_classes, "in_channels": in_channels, **weightless})
 

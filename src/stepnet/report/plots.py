@@ -61,7 +61,7 @@ def plot_coefficients(runs: OneOrMore | nn.Module, epoch: int | None = None) -> 
         groups = [(network.label, [_after(run, epoch) for run in network.runs]) for network in _networks(runs)]
     groups = [(label, kept) for label, ks in groups if (kept := [one for one in ks if one])]
     if not groups:
-        raise UserError("no learned k: these networks are marched by schemes without a trained coefficient")
+        raise UserError("no learned k: the schemes of these networks have no trained coefficient")
     picture = Picture()
     axes = picture.subplots()
     band = get_scheme("lm").stable_k
