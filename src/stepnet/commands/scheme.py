@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
 from stepnet.commands.columns import print_table
 from stepnet.errors import UserError
+
+if TYPE_CHECKING:
+    from stepnet.analysis import SchemeAnalysis
 
 
 @dataclass
@@ -57,8 +60,12 @@ def print_all() -> None:
     from stepnet.analysis import analyse
     from stepnet.schemes import list_schemes
 
-    found = sorted(map(analyse, list_schemes()), key=lambda each: (each.equation.partitioned, each.scheme.steps))
-    rows = [  # one-step methods, multistep methods, pairs
+    def place(each: SchemeAnalysis) -> tuple[bool, int, int, bool]:
+        """One-step methods, multistep methods, pairs; each by its cost, and those of a known network first."""
+        return each.equation.partitioned, each.scheme.steps, each.scheme.stages, not each.scheme.network
+
+    found = sorted(map(analyse, list_schemes()), key=place)
+    rows = [
         (each.scheme.name, str(each.order), str(each.scheme.stages), each.equation_line, each.scheme.network)
         for each in found
     ]
