@@ -22,7 +22,7 @@ def test_an_unknown_name_comes_with_the_nearest(name, told):
 
 
 def test_of_many_known_names_a_dozen_are_told():
-    assert str(unknown("word", "?", [f"name{n:02}" for n in range(40)])).endswith("name10, name11")
+    assert str(unknown("word", "?", [f"name{n:02}" for n in range(40)])).endswith("name10, name11 and 28 more")
 
 
 @pytest.mark.parametrize("value", [0, -1, 2.0, "3", None, True, float("nan")])

@@ -36,7 +36,7 @@ def test_a_lying_header_is_refused(tmp_path):
     (tmp_path / "b").write_bytes((1 << 60).to_bytes(8, "little") + b"{}")
     (tmp_path / "c").write_bytes(b"")
     for name in "abc":
-        with pytest.raises(UserError, match="damaged or no safetensors file") as refused:
+        with pytest.raises(UserError, match="damaged or not a safetensors file") as refused:
             read_tensors(tmp_path / name)
         assert "\n" not in str(refused.value)
 
@@ -49,7 +49,7 @@ def test_a_pickle_is_never_executed(tmp_path):
     (tmp_path / "a").write_bytes(pickle.dumps(Bomb()))
     torch.save({"w": torch.zeros(2)}, tmp_path / "b.pth")
     for name in ("a", "b.pth"):
-        with pytest.raises(UserError, match="damaged or no safetensors file"):
+        with pytest.raises(UserError, match="damaged or not a safetensors file"):
             read_tensors(tmp_path / name)
     assert not (tmp_path / "executed").exists()
 
@@ -57,7 +57,7 @@ def test_a_pickle_is_never_executed(tmp_path):
 def test_only_a_regular_file_is_opened(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for odd in (tmp_path / "pipe", tmp_path):
-        with pytest.raises(UserError, match="no regular file"):
+        with pytest.raises(UserError, match="not a regular file"):
             read_tensors(odd)
     with pytest.raises(UserError, match="no such file"):
         read_tensors(tmp_path / "nothing")

@@ -35,42 +35,50 @@ class Command(NamedTuple):
 COMMANDS = {
     "train": Command(
         "train:Train",
-        "Train one network",
+        "Train one network; the same command again resumes it",
         ("train lm_resnet20", "train lm_resnet20 --data cifar10 --epochs 30", "train timm/resnet18 --scheme lm"),
     ),
     "compare": Command(
-        "compare:Compare", "Train several networks", ("compare preact_resnet20 lm_resnet20 --data digits --seeds 3",)
+        "compare:Compare",
+        "Train several networks alike and compare their errors",
+        ("compare preact_resnet20 lm_resnet20 --data digits --seeds 3",),
     ),
-    "evaluate": Command("train:Evaluate", "The test error of a run", ("evaluate runs/digits/lm_resnet20-12ep-seed0",)),
+    "evaluate": Command(
+        "train:Evaluate",
+        "Measure the test error of a run or a model file",
+        ("evaluate runs/digits/lm_resnet20-12ep-seed0",),
+    ),
     "predict": Command(
         "predict:Predict",
-        "The likeliest classes of pictures",
+        "Classify pictures with a trained network",
         ("predict runs/digits/lm_resnet20-12ep-seed0 photo.jpg", "predict model.safetensors photos/ --json"),
     ),
     "export": Command(
-        "export:Export", "Write a trained network for other programs", ("export runs/mine --onnx model.onnx",)
+        "export:Export", "Write a trained network as ONNX or for torch.export", ("export runs/mine --onnx model.onnx",)
     ),
-    "report": Command(
-        "report:Report", "Write one self-contained HTML page of runs", ("report runs/compare/* -o report.html",)
-    ),
+    "report": Command("report:Report", "Write runs as one HTML page", ("report runs/compare/* -o report.html",)),
     "figure": Command(
         "figure:DrawFigure",
-        "Draw a figure of the paper",
+        "Draw a figure of the paper, from your runs if you like",
         ("figure networks -o networks.svg", "figure k runs/compare/* --columns 2"),
     ),
     "scheme": Command(
-        "scheme:ShowScheme", "Show a scheme", ("scheme", "scheme lm --k -0.5", "scheme rk4 --plot rk4.png")
+        "scheme:ShowScheme",
+        "Analyse a scheme: order, stability, modified equation",
+        ("scheme", "scheme lm --k -0.5", "scheme rk4 --plot rk4.png"),
     ),
     "noise": Command(
-        "noise:ShowNoise", "Show a noise of stochastic training", ("noise", "noise stochastic_depth --p 0.5")
+        "noise:ShowNoise", "Analyse a noise of stochastic training", ("noise", "noise stochastic_depth --p 0.5")
     ),
     "inspect": Command(
         "inspect:Inspect",
         "Show a network stage by stage",
         ("inspect lm_resnet20 --out lm_resnet20.svg", "inspect timm/resnet18 --scheme lm"),
     ),
-    "models": Command("models:Models", "List the networks", ("models", "models 'lm_*' --json")),
-    "table": Command("table:Table", "Print a table of the paper", ("table schemes", "table cifar --json")),
+    "models": Command("models:Models", "List the networks and what they cost", ("models", "models 'lm_*' --json")),
+    "table": Command(
+        "table:Table", "Print a table of the paper beside our figures", ("table schemes", "table cifar --json")
+    ),
     "data": Command("data:DataSets", "Fetch a data set, or list what is there", ("data list", "data fetch cifar10")),
     "bench": Command("bench:Bench", "Time training steps side by side", ("bench", "bench --profile lm_resnet20")),
 }
@@ -117,7 +125,7 @@ def run(words: list[str]) -> int:
         return 0
     if first == "--completion":
         if words[1:] not in ([shell] for shell in SHELLS):
-            raise UserError(f"--completion {' '.join(words[1:])}: expected one of {', '.join(SHELLS)}")
+            raise UserError(f"{' '.join(words)}: expected one of {', '.join(SHELLS)}")
         from stepnet.commands.parsing import print_completion
 
         print_completion({name: command.load() for name, command in COMMANDS.items()}, words[1])

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from numbers import Integral
 
 LONGEST = 800  # characters of a message
+SHOWN = 12  # names that a message lists
 MOST = 2**31 - 1  # of anything that is counted
 
 
@@ -25,7 +26,8 @@ class UserError(ValueError):
 def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:
     """The error for a name that is not registered, with the nearest ones that are."""
     names = sorted(known)
-    hint = nearest(name, names) or f"known: {', '.join(names[:12])}"
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    hint = nearest(name, names) or f"known: {', '.join(names[:SHOWN])}{more}"
     return UserError(f"unknown {kind} {name!r}: {hint}")
 
 

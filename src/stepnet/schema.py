@@ -28,8 +28,9 @@ def read_yaml(path: Path, what: str) -> object:
     Aliases are refused: ten lines in which each list holds the one before ten times stand for ten thousand million
     values, and reading them all never ends.
     """
+    text = read_file(path, LARGEST)  # what cannot be read at all says so itself
     try:
-        return yaml.load(read_file(path, LARGEST), _WithoutAliases)
+        return yaml.load(text, _WithoutAliases)
     except (UserError, ValueError, RecursionError, yaml.YAMLError) as error:
         told = str(error) if isinstance(error, UserError) else type(error).__name__
         raise UserError(f"{what} ({told})") from None

@@ -34,7 +34,7 @@ def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
     """The tensors and the header of a file, if it is whole."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
-            raise UserError(f"{path} is no regular file: expected a safetensors file")
+            raise UserError(f"{path} is not a regular file: expected a safetensors file")
         with safe_open(path, framework="pt") as file:
             header: dict[str, str] = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -43,7 +43,7 @@ def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
     except (SafetensorError, OSError, ValueError) as error:
         if isinstance(error, UserError):
             raise
-        raise UserError(f"{path} is damaged or no safetensors file: {first_line(error)}") from None
+        raise UserError(f"{path} is damaged or not a safetensors file: {first_line(error)}") from None
     if CHECKSUM in header and header[CHECKSUM] != str(checksum(tensors)):
         raise UserError(f"{path} is damaged: its tensors do not have the checksum in its header")
     return tensors, header

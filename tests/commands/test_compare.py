@@ -19,7 +19,7 @@ def test_compare_tells_what_its_docs_tell_you_to_look_at(tmp_path, capsys):
     assert main([*command, "--csv", str(table)]) == 0
     text = capsys.readouterr().out
     assert "last epoch" in text and "best epoch" in text and "compare by the last one" in text
-    assert "top-5" in text and "madds" in text and "s/epoch" in text
+    assert "top-5" in text and "mult-adds" in text and "s/epoch" in text
     lines = text.splitlines()
     assert lines.index("tiniest seed 0") < lines.index("tiniest:euler seed 1")  # seeds come first
     assert all(len(line) <= 80 for line in lines if line.startswith(("epoch", "  ", "tiniest minus")))

@@ -32,14 +32,14 @@ def test_a_run_shows_the_coefficients_of_its_last_checkpoint(capsys, tmp_path) -
     assert "\n  k = -0.750, 0.500\n" in printed
     assert "no test images" in printed and "does not say on which data it was trained" in printed
     assert main(["inspect", str(tmp_path), "--scheme", "heun"]) == 2
-    assert "is trained, and has its scheme" in capsys.readouterr().err
+    assert "is trained and has its own scheme" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["lm_resnet21"], "unknown model 'lm_resnet21'"),
-        (["densenet100_k24"], "densenet100_k24 marches no scheme"),
+        (["densenet100_k24"], "densenet100_k24 has no scheme"),
         (["."], "is no run and no model"),
     ],
 )

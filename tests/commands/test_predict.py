@@ -64,7 +64,7 @@ def test_what_cannot_be_read_is_told_and_the_others_are_predicted(tmp_path, mode
         (["{m}", "x.png", "--top", "0"], "top = 0"),
         (["nowhere", "x.png"], "nowhere: no such file"),
         (["preact_resnet1202", "x.png"], "preact_resnet1202: no such file"),
-        (["{t}/other.pth", "x.png"], "other.pth is damaged or no safetensors file"),
+        (["{t}/other.pth", "x.png"], "other.pth is damaged or not a safetensors file"),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path, model, capsys, words, said):

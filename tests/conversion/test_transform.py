@@ -227,7 +227,7 @@ def test_mistakes_are_told_in_one_line(arguments: dict[str, Any], message: str) 
 def test_networks_without_a_residual_stage_are_refused() -> None:
     with pytest.raises(stepnet.UserError, match="VGG has no residual stage: looked for 2 or more residual blocks"):
         stepnet.convert(models.vgg11(num_classes=2, init_weights=False), "lm", IMAGE)
-    with pytest.raises(stepnet.UserError, match="converted already"):
+    with pytest.raises(stepnet.UserError, match="already converted"):
         stepnet.convert(stepnet.convert(resnet18(), "lm", IMAGE), "lm", IMAGE)
     with pytest.raises(stepnet.UserError, match=r"stepnet's own: build it with create_model"):
         stepnet.convert(stepnet.create_model("resnet20"))

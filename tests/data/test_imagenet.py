@@ -18,7 +18,7 @@ def test_it_is_a_folder_with_the_customary_constants(tmp_path: Path) -> None:
 
 
 def test_missing_folders_are_told(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="expected a folder of class folders"):
+    with pytest.raises(UserError, match="expected a folder of images for each class"):
         get_data("imagenet", tmp_path)
     (tmp_path / "imagenet" / "train").mkdir(parents=True)
     with pytest.raises(UserError, match="holds no images"):

@@ -128,7 +128,7 @@ def test_steps_of_our_networks_and_of_converted_ones() -> None:
     names = [step.name for stage in network_steps(create_model("lm_resnet20")) for step in stage]
     assert names[:4] == ["stages.0.blocks.0", "stages.0.blocks.1", "stages.0.blocks.2", "stages.1.transition"]
     plain = create_model("preact_resnet20")
-    with pytest.raises(UserError, match="marches no scheme"):
+    with pytest.raises(UserError, match="has no scheme"):
         network_steps(nn.Linear(2, 2))
 
     class Whole(nn.Module):

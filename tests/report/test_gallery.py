@@ -38,7 +38,7 @@ def test_lesions_of_two_runs_of_one_model_keep_apart(write_model_of_digits) -> N
     one, other = str(write_model_of_digits(k=-0.3)), str(write_model_of_digits(k=0.2))
     found = lesions([one, other], images=20)
     assert list(found) == ["tiny", other]
-    with pytest.raises(UserError, match="lesion of what"):
+    with pytest.raises(UserError, match="lesion needs"):
         lesions([])
 
 

@@ -6,6 +6,7 @@ import pytest
 import stepnet
 from stepnet import UserError
 from stepnet.analysis import march_and_modified
+from stepnet.report.figures import paper_style
 
 
 @pytest.mark.parametrize("example", ["gradient", "diffusion", "transport", "steps"])
@@ -39,3 +40,19 @@ def test_what_cannot_be_drawn():
         stepnet.plot_modified("heat")
     with pytest.raises(UserError, match="for which lm is zero-stable"):
         stepnet.plot_modified(ks=(-1.5,))
+
+
+def test_lines_have_no_markers_in_the_style_of_a_paper():
+    with paper_style(2):
+        drawn = stepnet.plot_modified("transport").axes[0].lines
+    assert {line.get_label(): line.get_marker() for line in drawn} == {
+        "exact": "None",
+        "scheme": ".",
+        "modified equation": "None",
+    }
+
+
+def test_the_letters_of_a_network_fit_its_boxes():
+    with paper_style(1):
+        small = stepnet.plot_modified("steps").axes[4]  # Heun's network, the widest
+    assert max(text.get_fontsize() for text in small.texts) < 5

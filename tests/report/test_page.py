@@ -53,7 +53,7 @@ def test_runs_that_are_cut_off_or_broken_are_told(write_run) -> None:
     folders = [write_run(seed=0, errors=(50.0,), epochs=3), write_run(seed=1, errors=(50.0, math.nan, 40.0))]
     page = report_page(read_histories([*folders, write_run(seed=2, errors=(), epochs=3)]))
     assert "lm_resnet20-seed0 is incomplete: 1 of 3 epochs." in page
-    assert "lm_resnet20-seed1 has figures that are no numbers, from epoch 2 on." in page
+    assert "lm_resnet20-seed1 has values that are not finite, from epoch 2 on." in page
     assert "lm_resnet20-seed2 is incomplete: 0 of 3 epochs." in page
 
 

@@ -43,7 +43,7 @@ def test_a_broken_file_is_named(tmp_path) -> None:
         read_measurements(tmp_path)
     assert read_measurements(tmp_path / "nowhere") == []
     (tmp_path / "bad.json").write_text("{")
-    with pytest.raises(UserError, match=r"bad\.json is no results file"):
+    with pytest.raises(UserError, match=r"bad\.json is not a results file"):
         read_measurements(tmp_path)
 
 
@@ -78,7 +78,7 @@ def test_a_recorded_command_names_no_folder_of_this_machine(tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [('{"median": 1}', "something else than runs"), ("[1]", "something else than runs"), ("{", "no results file")],
+    [('{"median": 1}', "something else than runs"), ("[1]", "something else than runs"), ("{", "not a results file")],
 )
 def test_a_file_of_another_kind_is_not_written_over(tmp_path, content: str, message: str) -> None:
     path = tmp_path / "results.json"

@@ -105,7 +105,7 @@ def test_a_converted_network_is_described_by_its_runs() -> None:
 
 
 def test_a_network_without_a_scheme_has_nothing_to_draw() -> None:
-    with pytest.raises(UserError, match="densenet marches no scheme"):
+    with pytest.raises(UserError, match="densenet has no scheme"):
         sketch(torch.nn.Linear(1, 1), "densenet")
 
 

@@ -61,7 +61,7 @@ def test_a_damaged_file_leaves_the_model_untouched(tmp_path, trained):
     save(path, model, optimizer, Progress())
     path.write_bytes(path.read_bytes()[:-100])
     before = {k: v.clone() for k, v in model.state_dict().items()}
-    with pytest.raises(UserError, match="damaged or no safetensors file"):
+    with pytest.raises(UserError, match="damaged or not a safetensors file"):
         checkpoint.load(path, model, optimizer)
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
 

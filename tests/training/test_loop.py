@@ -114,7 +114,7 @@ def test_a_finished_run_is_left_alone(tmp_path, uninterrupted):
 def test_a_folder_with_another_config_is_refused(uninterrupted):
     with pytest.raises(UserError, match=r"another run: seed = 0 there, 1 here; name another --out"):
         train(tiny_config(uninterrupted.folder, seed=1))
-    with pytest.raises(UserError, match="holds a run already"):
+    with pytest.raises(UserError, match="already holds a run"):
         train(tiny_config(uninterrupted.folder), resume=False)
 
 

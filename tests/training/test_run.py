@@ -206,7 +206,7 @@ def test_a_run_without_a_finished_epoch_gives_way_and_any_other_to_overwrite(tmp
     assert here.config == other and not here.last.exists()
     write_lines(here, 0)
     (here.folder / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match=r"seed = 1 there, 0 here; name another --out, or replace it by --overwrite"):
+    with pytest.raises(UserError, match=r"seed = 1 there, 0 here; name another --out, or replace it with --overwrite"):
         here.open(config, resume=True)
     here.open(config, resume=True, overwrite=True).close()
     assert here.config == config and here.metrics() == [] and (here.folder / "notes.txt").exists()

@@ -20,7 +20,7 @@ class Bench:
     """
 
     profile: Annotated[str | None, arg(metavar="MODEL")] = None
-    """Instead, tell where the time of a training step of this network goes."""
+    """Show instead where the time of a training step of this network goes."""
     repeats: int = 11
     """Repetitions of each variant."""
     threads: int = 1

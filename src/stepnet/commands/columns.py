@@ -35,7 +35,7 @@ def print_table(
             table.add_row(*(row[j] for j in shown))
         console.print(table, markup=False, highlight=False)
         if left_out:
-            console.print(f"left out, the terminal being narrow: {', '.join(left_out)}", highlight=False)
+            console.print(f"left out on this narrow terminal: {', '.join(left_out)}", highlight=False)
         return
     if title:
         print(title)

@@ -27,19 +27,22 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Compare(TrainingFlags):
-    """Train several networks on the same data order, from the same initial weights where shapes agree."""
+    """Train several networks alike and compare their errors.
+
+    They see the same batches in the same order, and start from the same weights where names and shapes agree.
+    """
 
     models: Annotated[Positional[list[str]], tyro.conf.arg(metavar="MODEL [MODEL ...]")]
-    """Names from `stepnet models`, or timm/NAME, torchvision/NAME. NAME:SCHEME marches the blocks by that scheme,
-    NAME,OPTION=VALUE has an option of its own. The first one gives recipe and weights."""
+    """Names from `stepnet models`, timm/NAME or torchvision/NAME. NAME:SCHEME steps the blocks with that scheme;
+    NAME,OPTION=VALUE sets an option of that model. The first one gives recipe and weights."""
     seeds: int = 1
-    """Runs of each model, with seeds from --seed up; the table has their mean and standard deviation."""
+    """Runs of each model, with seeds from --seed up; the table shows mean and standard deviation."""
     out: Path = Path("runs/compare")
-    """The folder of all the runs."""
+    """Folder for all the runs."""
     report: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """At the end, write the page of `stepnet report` to this file."""
+    """Also write the page of `stepnet report` to this file."""
     json: bool = False
-    """Print the exact figures as JSON instead; progress goes to the standard error."""
+    """Print the exact figures as JSON instead; progress goes to standard error."""
     csv: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Write one row for each run to this file."""
 
@@ -66,7 +69,7 @@ class Compare(TrainingFlags):
         if self.json:
             print(json.dumps(_figures(rows), indent=2))
             return
-        _print_rows(rows, f"test error in % on {self.data}, {self.seeds} seed(s), {base.recipe.epochs} epochs")
+        _print_rows(rows, f"test error in % on {self.data}, seeds: {self.seeds}, epochs: {base.recipe.epochs}")
         for row in rows:
             print_coefficients(row.runs[0].finished()[-1]["k"], f"{row.model}, seed {base.seed}: ")
         for path in (self.csv, self.report):
@@ -78,7 +81,7 @@ def _print_rows(rows: Sequence[Comparison], title: str) -> None:
     from stepnet.report.catalogue import short_count
     from stepnet.training.comparison import mean_and_deviation
 
-    headings = ["model", *(RIGHT + h for h in ("param.", "madds", "s/epoch", "last epoch", "best epoch"))]
+    headings = ["model", *(RIGHT + h for h in ("param.", "mult-adds", "s/epoch", "last epoch", "best epoch"))]
     lines = [
         [
             row.model,

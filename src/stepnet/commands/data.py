@@ -18,7 +18,7 @@ class Fetch:
     name: Positional[Literal["cifar10", "cifar100"]]
     """The data set."""
     root: Path | None = None
-    """The folder of all data sets; $STEPNET_DATA or ~/.cache/stepnet unless given."""
+    """Folder of all data sets; by default $STEPNET_DATA or ~/.cache/stepnet."""
 
     def __call__(self) -> None:
         from stepnet.data import data_root
@@ -32,7 +32,7 @@ class List:
     """List the data sets: which are there, and where."""
 
     root: Path | None = None
-    """The folder of all data sets; $STEPNET_DATA or ~/.cache/stepnet unless given."""
+    """Folder of all data sets; by default $STEPNET_DATA or ~/.cache/stepnet."""
 
     def __call__(self) -> None:
         from stepnet.data import data_root, get_data, list_data

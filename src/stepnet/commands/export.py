@@ -13,7 +13,7 @@ from stepnet.errors import UserError
 
 @dataclass
 class Export:
-    """Write a trained network for other programs; what is written was run and compared with torch."""
+    """Write a trained network as ONNX or for torch.export; it is kept only if its outputs are torch's."""
 
     model: Annotated[Positional[str], arg(metavar="MODEL")]
     """A model file, the folder of a run, or the name of pretrained weights."""
@@ -22,9 +22,9 @@ class Export:
     pt2: Annotated[Path | None, arg(metavar="FILE")] = None
     """Write torch's exported program, for torch.export.load and AOTInductor."""
     safetensors: Annotated[Path | None, arg(metavar="FILE")] = None
-    """Write a described model file, of a run or of weights that are named by --name."""
+    """Write a model file that describes itself, from a run or from weights with --name."""
     name: str | None = None
-    """The network, for weights that say nothing of themselves: lm_resnet20, timm/resnet18."""
+    """The network of weights without a description: lm_resnet20, timm/resnet18."""
 
     def __call__(self) -> None:
         from stepnet.exchange.exporting import export_onnx, export_pt2

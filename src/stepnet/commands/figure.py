@@ -11,7 +11,7 @@ from tyro.conf import Positional, arg
 
 @dataclass
 class DrawFigure:
-    """Draw a figure of the paper, or one like it, from your runs: PNG, SVG or PDF, in the size of a paper's columns.
+    """Draw a figure of the paper, from your runs if you like: PNG, SVG or PDF, one or two columns wide.
 
     networks: schematics (figures 1, 2 left); k: learned coefficients (4); curves: training and test (3, 5);
     compression: error against parameters (2 right); lesion: error after dropping blocks; trajectory: states in their
@@ -24,9 +24,9 @@ class DrawFigure:
     ]
     """Which figure."""
     subjects: Annotated[Positional[list[str]], arg(metavar="[RUN|MODEL|SCHEME ...]")]
-    """Of what: folders of runs; for networks and trajectory names of models too; schemes; an example of modified."""
+    """What to draw: folders of runs, names of models or schemes, or the example of `modified`."""
     out: Annotated[Path | None, arg(aliases=["-o"], metavar="FILE")] = None
-    """Where to write it; NAME.pdf unless given."""
+    """Where to write it; by default NAME.pdf."""
     columns: Literal[1, 2] = 1
     """As wide as one column of a paper, or as two."""
 

@@ -20,22 +20,22 @@ IMAGES = 100  # on which a trained network is looked at
 class Inspect:
     """Show a network stage by stage: scheme, equation, coefficients; with --out, draw it as the paper does.
 
-    Of a run it tells what each step does to test images: its k and roots, how far it moves a state, the largest
-    eigenvalue of f's Jacobian. Of a network of timm or torchvision it tells what `convert` makes of it.
+    For a run it shows what each step does to test images: its k and roots, how far it moves a state, the largest
+    eigenvalue of f's Jacobian. For a network of timm or torchvision it shows what `convert` makes of it.
     """
 
     model: Annotated[Positional[str], arg(metavar="RUN|MODEL")]
-    """A run's folder, NAME.TAG of weights that come along, or the name of a network, also timm/NAME."""
+    """A run's folder, pretrained weights (lm_resnet20.digits), or the name of a network, also timm/NAME."""
     out: Annotated[Path | None, arg(metavar="FILE")] = None
     """Write the schematic to this file (svg, png, pdf, …)."""
     figures: Annotated[Path | None, arg(metavar="FOLDER")] = None
-    """Of a run: draw network, coefficients, trajectories and spectrum into this folder."""
+    """For a run: draw network, coefficients, trajectories and spectrum into this folder."""
     data_root: str | None = None
-    """The folder of all data sets; $STEPNET_DATA or ~/.cache/stepnet unless given."""
+    """Folder of all data sets; by default $STEPNET_DATA or ~/.cache/stepnet."""
     scheme: str | None = None
-    """March the blocks by this scheme instead of the network's own; lm for one of another library."""
+    """Step the blocks with this scheme instead of the network's own; for other libraries lm by default."""
     imports: Annotated[list[str], arg(name="import", metavar="MODULE")] = field(default_factory=list)
-    """Modules that a run from elsewhere was trained with, if you trust them."""
+    """Modules that a run from another machine needs, if you trust them."""
 
     def __call__(self) -> None:
         network = self._sketch()
@@ -50,7 +50,7 @@ class Inspect:
         if is_trained(self.model):
             self._tell_dynamics()
         elif self.figures is not None:
-            raise UserError(f"--figures: {self.model} was never trained; name a run, or draw it by --out")
+            raise UserError(f"--figures: {self.model} was never trained; name a run, or draw the network with --out")
 
     def _tell_dynamics(self) -> None:
         from stepnet.commands.columns import RIGHT, print_table

@@ -15,7 +15,7 @@ from stepnet.errors import UserError, unknown
 
 @dataclass
 class Models:
-    """List the networks: parameters, multiply-adds and activation memory for one image."""
+    """List the networks and what they cost: parameters, multiply-adds and activation memory for one image."""
 
     pattern: Annotated[Positional[str], arg(metavar="PATTERN")] = "*"
     """A name or a shell pattern, such as 'lm_*'."""

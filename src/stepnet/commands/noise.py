@@ -15,22 +15,22 @@ from stepnet.errors import UserError
 
 @dataclass
 class ShowNoise:
-    """Show a noise of stochastic training: its equation, moments and weak orders. Without a name, list all noises."""
+    """Analyse a noise of stochastic training: equation, moments, weak orders. Without a name, list all noises."""
 
     name: Annotated[Positional[str | None], arg(metavar="NAME")] = None
     """A noise, such as stochastic_depth, shake_shake."""
     p: Annotated[float | None, arg(metavar="P")] = None
-    """The survival probability of stochastic_depth; without it, it stays a symbol."""
+    """The survival probability of stochastic_depth; by default it stays a symbol."""
     p_end: Annotated[float | None, arg(metavar="P")] = None
     """Let the survival probability fall from 1 to this one, linearly in time, as the paper's networks do."""
     damping: Annotated[float | None, arg(metavar="G")] = None
-    """Put the noise in front of the f of lm with this damping g: the process of section 3.2."""
+    """Add the noise to lm with this damping g: the process of section 3.2."""
     samples: Annotated[int, arg(metavar="N")] = 100_000
     """How many paths are sampled for a weak order."""
     plot: Annotated[Path | None, arg(metavar="FILE")] = None
     """Write the weak errors against dt to this file: png, pdf, svg."""
     json: bool = False
-    """Print what symbols say as JSON instead."""
+    """Print the symbolic results as JSON instead."""
 
     def __call__(self) -> None:
         from stepnet.analysis import analyse_noise, get_noise, list_noises

@@ -19,6 +19,14 @@ from stepnet.errors import UserError, nearest
 
 Parsed = Callable[[], object]  # a command whose fields are known
 REGISTRY = ConstructorRegistry()
+# What tyro and Python say of a word that does not fit, and what we say: the value, then what was expected.
+PLAINLY = (
+    (r"(?i)^invalid choice ('.*?') for argument '(-.*?)'\. Expected one of \((.*?),?\)$", r"\2 \1: expected one of \3"),
+    (r"(?i)^invalid choice ('.*?') for argument '.*?'\. Expected one of \((.*?),?\)$", r"\1: expected one of \2"),
+    (r"^Error parsing (\S+): invalid literal for int\(\) with base 10: (.*)$", r"\1 \2: expected a whole number"),
+    (r"^Error parsing (\S+): could not convert string to float: (.*)$", r"\1 \2: expected a number"),
+    (r"^Missing from stepnet (.*?): (\{.*?\}|\S+) (.*)$", r"\1 needs \2: \3"),
+)
 
 
 def parse(kind: Callable[..., Parsed], name: str, words: Sequence[str], examples: Sequence[str] = ()) -> Parsed:
@@ -77,7 +85,9 @@ def _sentence(box: str) -> str:
     lines = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in box.splitlines()]
     rows = [line.strip("│ ") for line in lines if line.startswith("│")]
     rule = next((i for i, row in enumerate(rows) if set(row) == {"─"}), len(rows))
-    text = re.sub(r"\s+", " ", " ".join(rows[:rule])).removesuffix(" (required)").rstrip(".")
+    text = re.sub(r"\s+", " ", " ".join(rows[:rule])).removesuffix(" (required)").rstrip(" .")
+    for pattern, words in PLAINLY:
+        text = re.sub(pattern, words, text)
     return text[:1].lower() + text[1:]
 
 

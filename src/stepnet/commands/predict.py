@@ -15,14 +15,14 @@ from stepnet.errors import UserError, check_count
 
 @dataclass
 class Predict:
-    """The likeliest classes of pictures, by a trained network. No data set is needed."""
+    """Classify pictures with a trained network: the likeliest classes of each. No data set is needed."""
 
     model: Annotated[Positional[str], arg(metavar="MODEL")]
     """A model file, the folder of a run, or the name of pretrained weights."""
     images: Annotated[Positional[list[str]], arg(metavar="IMAGE [IMAGE ...]")]
-    """Pictures; a folder stands for all in it, - for a list of paths on standard input."""
+    """Pictures, folders of pictures, or - to read paths from standard input."""
     top: int = 5
-    """How many classes of each."""
+    """How many classes to show."""
     json: bool = False
     """Print the probabilities as JSON instead."""
 

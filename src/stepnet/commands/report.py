@@ -11,7 +11,7 @@ from tyro.conf import Positional, arg
 
 @dataclass
 class Report:
-    """Write one self-contained HTML page of runs: summary, curves, learned k_n, error against parameters, commands."""
+    """Write runs as one HTML page that works offline: summary, curves, learned k_n, error against size, commands."""
 
     runs: Annotated[Positional[list[Path]], arg(metavar="RUN [RUN ...]")]
     """The folders of the runs. Runs on different data sets stand in different tables."""

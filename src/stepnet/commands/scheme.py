@@ -5,22 +5,25 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
 from stepnet.commands.columns import print_table
 from stepnet.errors import UserError
 
+if TYPE_CHECKING:
+    from stepnet.analysis import SchemeAnalysis
+
 
 @dataclass
 class ShowScheme:
-    """Show a scheme: its step, order, stability and modified equation. Without a name, list all schemes."""
+    """Analyse a scheme: order, stability, modified equation. Without a name, list all schemes."""
 
     name: Annotated[Positional[str | None], arg(metavar="NAME")] = None
     """A scheme or an alias, such as lm, rk4, neumann3."""
     k: Annotated[float | None, arg(metavar="K")] = None
-    """The coefficient k; without it, it stays a symbol."""
+    """The coefficient k; by default it stays a symbol."""
     plot: Annotated[Path | None, arg(metavar="FILE")] = None
     """Write the stability region and the error against dt to this file: png, pdf, svg."""
     latex: bool = False
@@ -57,10 +60,14 @@ def print_all() -> None:
     from stepnet.analysis import analyse
     from stepnet.schemes import list_schemes
 
-    found = sorted(map(analyse, list_schemes()), key=lambda each: (each.equation.partitioned, each.scheme.steps))
-    rows = [  # one-step methods, multistep methods, pairs
+    def place(each: SchemeAnalysis) -> tuple[bool, int, int, bool]:
+        """One-step methods, multistep methods, pairs; each by its cost, and those of a known network first."""
+        return each.equation.partitioned, each.scheme.steps, each.scheme.stages, not each.scheme.network
+
+    found = sorted(map(analyse, list_schemes()), key=place)
+    rows = [
         (each.scheme.name, str(each.order), str(each.scheme.stages), each.equation_line, each.scheme.network)
         for each in found
     ]
-    print_table(["scheme", "order", "stages", "equation", "network"], rows)
-    print("\nstepnet scheme NAME tells more of one; stepnet noise lists the noises.")
+    print_table(["scheme", "order", "evaluations", "equation", "network"], rows)
+    print("\nevaluations: of f, in one step. `stepnet scheme NAME` shows one scheme, `stepnet noise` the noises.")

@@ -26,12 +26,12 @@ TITLES = {
 
 @dataclass
 class Table:
-    """Print a table of the paper beside our own counts and measurements."""
+    """Print a table of the paper beside our figures, counted and measured."""
 
     name: Positional[Literal["schemes", "cifar", "imagenet", "stochastic"]]
     """Which of the paper's four tables."""
     results: Path = Path("results")
-    """The folder of measured errors."""
+    """Folder of the measured errors; stepnet evaluate --record writes them."""
     json: bool = False
     """Print the rows as JSON instead."""
 
@@ -95,7 +95,7 @@ def print_errors(rows: tuple[PaperRow, ...], table: Table) -> None:
     # The name of our network tells the paper's network and its layers, and the recipe its training.
     spare = ("source", "layers", "network", "training")
     print_table(list(columns), zip(*columns.values(), strict=True), TITLES[table.name], spare)
-    for note in _notes(rows, counts, measurements):
+    for note in _notes(rows, counts, measurements, table.results):
         print(note)
 
 
@@ -112,7 +112,9 @@ def _mark(row: PaperRow, own: ParameterCount) -> str:
     return "*" if own.classes != CLASSES[row.dataset] else " "
 
 
-def _notes(rows: tuple[PaperRow, ...], counts: list[ParameterCount], measurements: list[Measurement]) -> list[str]:
+def _notes(
+    rows: tuple[PaperRow, ...], counts: list[ParameterCount], measurements: list[Measurement], folder: Path
+) -> list[str]:
     from stepnet.report.results import measured
 
     marks = {_mark(row, own) for row, own in zip(rows, counts, strict=True)}
@@ -121,5 +123,5 @@ def _notes(rows: tuple[PaperRow, ...], counts: list[ParameterCount], measurement
     if any(row.top5 is not None for row in rows):
         notes.append("error: top-1 / top-5")
     if not any(measured(row, measurements) for row in rows):
-        notes.append("measured: no run yet")
+        notes.append(f"measured: no run in {folder}")
     return notes

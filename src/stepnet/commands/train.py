@@ -31,12 +31,13 @@ def _flags_of(config: type[TrainConfig | Recipe], optional: bool) -> Any:
         if "help" in f.metadata:
             kind = Optional[hints[f.name]] if optional else hints[f.name]  # noqa: UP045
             default = None if optional else f.default
-            members.append((f.name, Annotated[kind, tyro.conf.arg(help=f.metadata["help"])], field(default=default)))
+            text = f"{f.metadata['help'][:1].upper()}{f.metadata['help'][1:]}."
+            members.append((f.name, Annotated[kind, tyro.conf.arg(help=text)], field(default=default)))
     return dataclasses.make_dataclass(f"{config.__name__}Flags", members, kw_only=True)
 
 
 Overrides: Any = _flags_of(Recipe, optional=True)
-Overrides.__doc__ = "Fields of the recipe; one that is not given keeps the recipe's value."
+Overrides.__doc__ = "What you do not set here keeps the value of the recipe."
 
 # How torch's allocators, CUDA and oneDNN say that there is no memory.
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "could not create a memory object")
@@ -50,16 +51,16 @@ class TrainingFlags(_flags_of(TrainConfig, optional=False)):  # type: ignore[mis
     """What `train` and `compare` share."""
 
     recipe: str | None = None
-    """Name of the recipe; the paper's for this model (of several, the first) and data unless given."""
+    """Name of a recipe: epochs, batch size, learning rates; by default the paper's for this model and data."""
     model_kwargs: list[str] = field(default_factory=list)
     """Options of the model, as create_model takes them: dt=0.5 k_per_channel=True."""
     compile: bool | None = None
-    """torch.compile; for long runs only, unless given."""
+    """Use torch.compile; by default for long runs only."""
     imports: Annotated[list[str], tyro.conf.arg(name="import", metavar="MODULE")] = field(default_factory=list)
-    """Modules with models, schemes or data of your own; the run remembers them."""
+    """Modules that register models, schemes or data of your own; the run remembers them."""
     config: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """Begin from this config, such as a run's config.yaml; flags override it."""
-    overrides: OmitArgPrefixes[Overrides] = field(default_factory=Overrides)
+    """Start from this config, such as a run's config.yaml; flags override it."""
+    overrides: Annotated[OmitArgPrefixes[Overrides], tyro.conf.arg(name="recipe")] = field(default_factory=Overrides)
     given: tyro.conf.Suppress[Any] = None
 
     @classmethod
@@ -85,7 +86,7 @@ class TrainingFlags(_flags_of(TrainConfig, optional=False)):  # type: ignore[mis
         import_modules(self.imports)
         label = read_label(model)
         if label.scheme and self.scheme and label.scheme != self.scheme:
-            raise UserError(f"{model} names the scheme {label.scheme!r}, --scheme {self.scheme!r}: leave one of them")
+            raise UserError(f"{model} names the scheme {label.scheme!r}, --scheme {self.scheme!r}: give only one")
         changes = {k: v for k, v in dataclasses.asdict(self.overrides).items() if v is not None}
         usual = get_recipe(self.recipe or default_recipe(label.model, self.data))
         recipe = (usual if self.given is None or self.recipe else self.given.recipe).override(changes)
@@ -111,19 +112,19 @@ class TrainingFlags(_flags_of(TrainConfig, optional=False)):  # type: ignore[mis
 
 @dataclass(kw_only=True)
 class Train(TrainingFlags):
-    """Train one network; the same command goes on where it stopped.
+    """Train one network; the same command again resumes it.
 
     Under `torchrun` or `accelerate launch` the same command trains on many processes or machines.
     """
 
     model: Annotated[Positional[str], tyro.conf.arg(metavar="MODEL")]
-    """A name from `stepnet models`, or timm/NAME, torchvision/NAME; NAME:SCHEME marches its blocks by that scheme."""
+    """A name from `stepnet models`, timm/NAME or torchvision/NAME; NAME:SCHEME steps its blocks with that scheme."""
     out: Path | None = None
-    """The run's folder; runs/DATA/MODEL-… unless given."""
+    """Folder for the run; by default runs/DATA/MODEL-…"""
     resume: bool = True
-    """Go on from the folder's checkpoint; with --no-resume a folder that holds a run is refused."""
+    """Resume from the checkpoint in this folder; with --no-resume, refuse a folder that has a run."""
     overwrite: bool = False
-    """Replace a run that the folder holds."""
+    """Replace the run in this folder, if there is one."""
 
     def __call__(self) -> None:
         from stepnet.training import train_config
@@ -147,22 +148,22 @@ class Train(TrainingFlags):
 
 @dataclass
 class Evaluate:
-    """The test error of a run, a model file or a pretrained network."""
+    """Measure the test error of a run or a model file, or of pretrained weights by their name."""
 
     run: Annotated[Positional[str], tyro.conf.arg(metavar="RUN|MODEL")]
     """The folder of a run, a model file, or the name of pretrained weights."""
     which: Literal["best", "last"] = "last"
     """Which epoch of a run; the best one was chosen on the test set."""
     data: str | None = None
-    """The data set, if not the one that it was trained on."""
+    """Data set to test on; by default the one it was trained on."""
     data_root: str | None = None
-    """The folder of all data sets; $STEPNET_DATA or ~/.cache/stepnet unless given."""
+    """Folder of all data sets; by default $STEPNET_DATA or ~/.cache/stepnet."""
     record: Path | None = None
     """Write the figures of a finished run into this file, for `stepnet table`: results/NAME.json."""
     json: bool = False
     """Print the exact figures as JSON instead."""
     imports: Annotated[list[str], tyro.conf.arg(name="import", metavar="MODULE")] = field(default_factory=list)
-    """Modules that a run from elsewhere was trained with, if you trust them."""
+    """Modules that a run from another machine needs, if you trust them."""
 
     def __call__(self) -> None:
         from stepnet.training import Run, evaluate
@@ -204,7 +205,7 @@ def shown(display: Display) -> Iterator[Display]:
         if not isinstance(error, MemoryError) and not any(sign in str(error) for sign in OUT_OF_MEMORY):
             raise
         told = first_line(error)[:80]
-        advice = "lower --batch-size or --eval-batch-size, or take --memory auto"
+        advice = "lower --batch-size or --eval-batch-size, or try --memory auto"
         raise UserError(f"no memory left ({told}): {advice}") from None
     finally:
         display.close()

@@ -62,7 +62,7 @@ def split_block(block: type[nn.Module], *, branch: str, shortcut: str, activatio
     split = _split(branch, shortcut, activation)
     for name in (*split.branch_path, *split.shortcut_path, *split.after_path):
         if name.endswith(FUNCTION) and not hasattr(F, name.removesuffix(FUNCTION)):
-            raise UserError(f"{name!r}: torch.nn.functional has no such function; an attribute has no () behind it")
+            raise UserError(f"{name!r}: torch.nn.functional has no such function; an attribute is written without ()")
     KNOWN[_path(block)] = split
 
 

@@ -196,7 +196,7 @@ def _initial_k(scheme: Scheme, init: str | float, block: nn.Module, bound: Bound
 
 def _check(model: nn.Module, scheme: Scheme, init: str | float) -> None:
     if any(isinstance(module, ConvertedStep) for module in model.modules()):
-        raise UserError(f"{type(model).__name__} is converted already: call stepnet.revert first")
+        raise UserError(f"{type(model).__name__} is already converted: call stepnet.revert first")
     if any(isinstance(module, Stage) for module in model.modules()):
         raise UserError(f"{type(model).__name__} is stepnet's own: build it with create_model(name, scheme=…) instead")
     check_makes_network(scheme)

@@ -74,7 +74,7 @@ def find_images(folder: Path, val_share: float | None = None) -> Found:
     own = next((folder / name for name in VALIDATION if (folder / name).is_dir()), None) if train != folder else None
     images = _class_folders(train)
     if own is not None and val_share is not None:
-        raise UserError(f"val_share = {val_share}, but {printable(folder)} has a folder {own.name}/: leave one of them")
+        raise UserError(f"val_share = {val_share}, but {printable(folder)} has a folder {own.name}/: give only one")
     if own is not None:
         validation = _annotated(own) if (own / ANNOTATIONS).exists() else _class_folders(own)
     elif val_share is not None:
@@ -123,7 +123,7 @@ def _class_folders(folder: Path) -> LabelledPaths:
             classes = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
     except (OSError, ValueError) as error:
         raise UserError(
-            f"cannot read {printable(folder)}: {reason(error)}; expected a folder of class folders"
+            f"cannot read {printable(folder)}: {reason(error)}; expected a folder of images for each class"
         ) from None
     strange = next((name for name in classes if not name.isprintable()), None)
     if strange is not None:

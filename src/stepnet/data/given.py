@@ -40,7 +40,7 @@ def given_data(data: object, val_share: float | None) -> Data:
     """A `Data` of (train, test), or of one set with the share of it that is for validation."""
     if isinstance(data, tuple | list) and len(data) == 2 and all(_is_set(part) for part in data):
         if val_share is not None:
-            raise UserError(f"val_share = {val_share}, but a test set is given: leave one of them")
+            raise UserError(f"val_share = {val_share}, but a test set is given: give only one")
         (first, count), (second, other) = map(_classes, data)
         if not first and not second:  # classes without names: as many as in either
             count = other = max(count, other)

@@ -61,7 +61,7 @@ def network_steps(model: nn.Module) -> list[list[NetworkStep]]:
                 stages.append([])
             stages[-1].append(step)
     if not stages:
-        raise UserError(f"{type(model).__name__} marches no scheme: there are no steps to look at")
+        raise UserError(f"{type(model).__name__} has no scheme: there are no steps to look at")
     return stages
 
 

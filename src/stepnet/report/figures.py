@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import matplotlib
 from cycler import cycler
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Patch
 from matplotlib.text import Text
@@ -70,11 +71,16 @@ def shrink_to(figure: Figure, width: float) -> None:
     natural, height = figure.get_size_inches()
     factor = min(1.0, width / natural)
     figure.set_size_inches(factor * natural, factor * height)
-    for text in figure.findobj(Text):
+    scale_marks(figure, factor)
+
+
+def scale_marks(drawn: Artist, factor: float) -> None:
+    """Scale what has its size in points: letters, outlines and the heads of arrows."""
+    for text in drawn.findobj(Text):
         text.set_fontsize(factor * text.get_fontsize())
-    for patch in figure.findobj(Patch):
+    for patch in drawn.findobj(Patch):
         patch.set_linewidth(factor * patch.get_linewidth())
-    for arrow in figure.findobj(FancyArrowPatch):
+    for arrow in drawn.findobj(FancyArrowPatch):
         arrow.set_mutation_scale(factor * arrow.get_mutation_scale())
 
 

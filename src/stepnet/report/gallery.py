@@ -78,7 +78,7 @@ def lesions(subjects: Sequence[str], images: int = 1000) -> dict[str, Lesion]:
         title = shown.title if shown.title not in found else place
         found[title] = lesion_study(shown.network, shown.images, shown.labels)
     if not found:
-        raise UserError("lesion of what? Name one or more runs")
+        raise UserError("lesion needs one or more runs")
     return found
 
 

@@ -1,6 +1,6 @@
 """The modified equation, seen: what a scheme does besides solving its own equation (section 2.2).
 
-Points are the march, lines the modified equation's own solution.
+Points are the steps that the scheme takes, lines the modified equation's own solution.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from typing import Any, Literal
 
 import matplotlib
 import numpy as np
+from cycler import cycler
 from matplotlib.axes import Axes
 
 from stepnet.analysis import LAX_FRIEDRICHS, LAX_WENDROFF, analyse, convergence_rate, march_and_modified
 from stepnet.analysis.transport import Stencil, corrections, modified_solution, run
 from stepnet.arguments import checked
 from stepnet.errors import UserError
-from stepnet.report.figures import Picture, rc_styles
-from stepnet.report.schematic import draw_stage
+from stepnet.report.figures import COLOURS, Picture, rc_styles, scale_marks
+from stepnet.report.schematic import INCHES, draw_stage
 from stepnet.report.scheme_plots import QUIET, label_of, legend_above
 from stepnet.report.sketch import sketch_stage
 from stepnet.schemes import Point, Scheme, advance, get_scheme
@@ -25,7 +26,7 @@ from stepnet.schemes.plan import plan, taken_by
 
 ModifiedExample = Literal["gradient", "diffusion", "transport", "steps"]
 KS = (-0.3, -0.6, -0.9)
-KEY = "points: the march, lines: its modified equation"
+KEY = "points: steps, lines: modified equation"
 
 
 @checked
@@ -38,7 +39,9 @@ def plot_modified(example: ModifiedExample = "gradient", ks: Sequence[float] = K
     drawn = {"gradient": _gradient, "diffusion": _diffusion, "transport": _transport, "steps": _steps}
     if not ks or not all(-1 < k <= 1 for k in ks):
         raise UserError(f"ks = {tuple(ks)}: expected numbers k with -1 < k <= 1, for which lm is zero-stable")
-    return drawn[example](ks)
+    colours = matplotlib.rcParams["axes.prop_cycle"].by_key().get("color", COLOURS)
+    with matplotlib.rc_context({"axes.prop_cycle": cycler(color=colours)}):  # no markers: here points and lines differ
+        return drawn[example](ks)
 
 
 def _marched(ks: Sequence[float]) -> list[tuple[Scheme, dict[str, Any]]]:
@@ -65,7 +68,7 @@ def _gradient(ks: Sequence[float]) -> Picture:
     left.set(title="down a valley, the same step for all", xlabel="$u_1$", ylabel="$u_2$")
     left.set(xlim=(-1.1, 1.1), ylim=(-0.5, 0.5))
     right.set(title="distance from the minimum", xlabel="steps", ylabel="$|u_n|$")
-    legend_above(right, right.get_legend_handles_labels()[0], f"{KEY}, dotted: the growth factor", 4)
+    legend_above(right, right.get_legend_handles_labels()[0], f"{KEY}, dotted: growth factor", 4)
     return picture
 
 
@@ -112,7 +115,7 @@ def _draw_transport(axes: Axes, stencil: Stencil, start: Any, ratio: float, step
     n = len(start)
     grid = np.arange(n) / n
     axes.plot(grid, modified_solution(stencil, start, ratio, steps, terms=0), color=QUIET, linewidth=0.8, label="exact")
-    axes.plot(grid, run(stencil, start, ratio, steps), ".", color="C0", markersize=4, label="march")
+    axes.plot(grid, run(stencil, start, ratio, steps), ".", color="C0", markersize=4, label="scheme")
     axes.plot(
         grid, modified_solution(stencil, start, ratio, steps), color="C1", linewidth=0.8, label="modified equation"
     )
@@ -131,6 +134,11 @@ def _steps(ks: Sequence[float]) -> Picture:
         draw_steps(axes, scheme)
         draw_stage(network, sketch_stage(scheme, 3))
     above[0].set_ylabel("$u$")
+    picture.draw_without_rendering()  # only now is it known how much room a network has
+    for network in below:
+        left, right = network.get_xlim()
+        room = network.get_window_extent().width / picture.dpi
+        scale_marks(network, min(1.0, room / (INCHES * (right - left))))
     return picture
 
 

@@ -162,13 +162,13 @@ def _all_runs(data: str, networks: Sequence[NetworkRuns]) -> str:
 
 
 def _warnings(networks: Sequence[NetworkRuns]) -> str:
-    """What a reader must know before the figures: runs that were cut off, and figures that are no numbers."""
+    """What a reader must know before the figures: runs that were cut off, and values that are not finite."""
     told = []
     for run in (run for network in networks for run in network.runs):
         if not run.complete:
             told.append(f"{run.folder} is incomplete: {len(run.epochs)} of {run.config.recipe.epochs} epochs.")
         if run.broken_epochs:
-            told.append(f"{run.folder} has figures that are no numbers, from epoch {run.broken_epochs[0]} on.")
+            told.append(f"{run.folder} has values that are not finite, from epoch {run.broken_epochs[0]} on.")
     items = "".join(f"<li>{escape(line)}</li>" for line in told)
     return f'<ul class="warnings">{items}</ul>' if told else ""
 

@@ -60,7 +60,7 @@ def plot_coefficients(runs: OneOrMore | nn.Module, epoch: int | None = None) -> 
         groups = [(network.label, [_after(run, epoch) for run in network.runs]) for network in _networks(runs)]
     groups = [(label, kept) for label, ks in groups if (kept := [one for one in ks if one])]
     if not groups:
-        raise UserError("no learned k: these networks are marched by schemes without a trained coefficient")
+        raise UserError("no learned k: the schemes of these networks have no trained coefficient")
     picture = Picture()
     axes = picture.subplots()
     band = get_scheme("lm").stable_k
@@ -101,8 +101,8 @@ def plot_compression(runs: OneOrMore = (), data: str = "cifar10") -> Picture:
         raise UserError(f"no point for {data!r}: the paper has none, and no run of it was given")
     axes.set(xlabel="parameters", ylabel="test error (%)", xscale="log")
     axes.xaxis.set_major_formatter(FuncFormatter(_millions))
-    axes.xaxis.set_minor_formatter(FuncFormatter(_millions))
-    axes.xaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.minorticks_off()
     _legend(axes, f"{data}")
     return picture
 

@@ -42,9 +42,8 @@ def plot_trajectory(model: nn.Module, images: Tensor, labels: Sequence[object] |
             colour = styles[name].get("color", "C0")
             axes.plot(*path.T, color=colour, marker="", linewidth=0.8)
             axes.plot(*path[0], color=colour, marker="o", markersize=2)
-            axes.annotate(
-                "", path[-1], path[-2], arrowprops={"arrowstyle": "-|>", "color": colour, "mutation_scale": 7}
-            )
+            look = {"arrowstyle": "-|>", "color": colour, "mutation_scale": 7, "shrinkA": 0, "shrinkB": 0}
+            axes.annotate("", path[-1], path[-2], arrowprops=look)
         axes.set(title=f"stage {number}", xlabel="first component", xticks=[], yticks=[])
     panels[0].set_ylabel("second component")
     if labels is not None:

@@ -98,4 +98,4 @@ def _read(path: Path) -> Any:
     try:
         return json.loads(read_file(path, LARGEST))
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is no results file: {error}") from None
+        raise UserError(f"{path} is not a results file: {error}") from None

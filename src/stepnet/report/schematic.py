@@ -26,6 +26,7 @@ LEVELS = 12  # so many boxes in a row at most, where steps are drawn from the in
 ROWS = 9  # the same for the stages of a network: of more, four at each end
 RAIL = 0.95  # half the distance of X and Y
 MARGIN = 3.3  # left of the first state, for the stage's caption
+INCHES = 0.5  # of paper for one unit of the drawing
 
 
 @checked
@@ -56,7 +57,7 @@ def picture_of(network: NetworkSketch, most_rows: int = ROWS) -> Picture:
     columns = max(_Row(stage, 0.0).width for stage in network.stages)
     top = -0.9 if network.title else -0.2
     width, height = MARGIN + columns + 0.6, sum(heights) - top
-    picture = Picture(figsize=(0.5 * width, 0.5 * height), layout=None)
+    picture = Picture(figsize=(INCHES * width, INCHES * height), layout=None)
     axes = picture.add_axes((0, 0, 1, 1))
     axes.set(xlim=(-MARGIN, columns + 0.6), ylim=(-height, 0))
     axes.set_aspect("equal")

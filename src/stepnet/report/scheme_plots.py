@@ -85,7 +85,7 @@ def draw_stability(
     if len(schemes) > 1:
         legend_above(axes, handles, "stable inside")
     else:
-        axes.set_title("stable where shaded; limits on the axes thick")
+        axes.set_title("stable where shaded (thick: on the axes)")
 
 
 def draw_order(axes: Axes, schemes: list[SchemeAnalysis]) -> None:
@@ -97,14 +97,14 @@ def draw_order(axes: Axes, schemes: list[SchemeAnalysis]) -> None:
         name = "measured" if len(schemes) == 1 else label_of(found.scheme)
         axes.plot(run.dt[clear], run.error[clear], **{"marker": "o", **style}, label=f"{name}, slope {run.slope:.2f}")
         guide = 0.6 * run.error[0] * (run.dt / run.dt[0]) ** found.order  # a little below, so that both are seen
-        label = f"order {found.order}, from the trees" if len(schemes) == 1 else None
+        label = f"order {found.order}, derived" if len(schemes) == 1 else None
         axes.plot(run.dt[clear], guide[clear], "--", color=QUIET, linewidth=0.8, marker="", label=label, zorder=1)
         steps = run.dt
     axes.set(xscale="log", yscale="log", xlabel=r"$\Delta t$", ylabel="largest error at t = 1")
     axes.set_xticks(steps, [f"1/{round(1 / dt)}" for dt in steps])
     axes.xaxis.minorticks_off()
     if len(schemes) > 1:
-        legend_above(axes, axes.get_legend_handles_labels()[0], "dashed: the order, from the trees")
+        legend_above(axes, axes.get_legend_handles_labels()[0], "dashed: the derived order")
     else:
         axes.legend()
 

@@ -83,7 +83,7 @@ def sketch(model: nn.Module, title: str) -> NetworkSketch:
     """The description of one of our networks, or of one that was converted."""
     stages = tuple(_stages(model))
     if not stages:
-        raise UserError(f"{title} marches no scheme: there is nothing to draw")
+        raise UserError(f"{title} has no scheme: there is nothing to draw")
     return NetworkSketch(title, stages)
 
 

@@ -56,7 +56,7 @@ def open_network(place: str, scheme: str | None = None, **options: Any) -> tuple
     """
     if is_trained(place):
         if scheme is not None:
-            raise UserError(f"{place} is trained, and has its scheme: leave out --scheme {scheme}")
+            raise UserError(f"{place} is trained and has its own scheme: leave out --scheme {scheme}")
         network = load(place)
         described = description_of(network)
         return described.model if described.scheme is None else f"{described.model}:{described.scheme}", network

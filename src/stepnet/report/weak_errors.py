@@ -26,7 +26,7 @@ def draw_noises(noises: Sequence[Noise], path: Path, samples: int) -> None:
             _draw_moment(axes, noise, moment, colour, samples)
         axes.set(title=noise.heading, xlabel=r"$\Delta t$", xscale="log", yscale="log")
         axes.legend(frameon=False)
-    figure.axes[0].set_ylabel(f"weak error: exact, and of {samples:,} paths (95 %)")
+    figure.axes[0].set_ylabel(f"weak error (lines: exact; points: {samples:,} paths, 95 %)")
     write_figure(figure, path)
 
 

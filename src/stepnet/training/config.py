@@ -49,52 +49,53 @@ class TrainConfig:
 
     model: str
     data: str = flag(
-        "digits (embedded), cifar10, cifar100, imagenet; or a folder with a folder of images for each class", "digits"
+        "data set: digits (built in), cifar10, cifar100, imagenet, or a folder with a folder of images for each class",
+        "digits",
     )
     scheme: str | None = flag(
-        "march the blocks of each model by this scheme, not by its own; puts it into timm/ and torchvision/ networks",
+        "step the blocks with this scheme, not the model's own; timm/ and torchvision/ networks are converted",
         None,
     )
     model_kwargs: dict[str, Any] = field(default_factory=dict)  # options of the model, as `create_model` takes them
     recipe: Recipe = field(default_factory=Recipe)
-    seed: Seed = flag("of initial weights, data order, augmentation, gates", 0)
+    seed: Seed = flag("seed of initial weights, data order, augmentation and noise", 0)
     start_like: str | None = None  # a label, NAME[:SCHEME][,OPTION=VALUE…]: its initial weights where they agree
     out: str = ""
-    data_root: str | None = flag("the folder of all data sets; $STEPNET_DATA or ~/.cache/stepnet unless given", None)
+    data_root: str | None = flag("folder of all data sets; by default $STEPNET_DATA or ~/.cache/stepnet", None)
     imports: tuple[str, ...] = ()  # modules that register models, schemes or data of one's own
     pretrained: bool = flag(
-        "begin with the weights that timm, torchvision or stepnet has for the model; its classifier is replaced", False
+        "start from the weights that timm, torchvision or stepnet has for the model, with a new classifier", False
     )
     weights: str | None = flag(
-        "begin with these: a model file, a run, hf-hub:OWNER/NAME; the classifier is replaced where classes differ",
+        "start from a model file, a run or hf-hub:OWNER/NAME; with a new classifier where the classes differ",
         None,
     )
-    image_size: int | None = flag("of the images of a folder; their own size where they are small, else 224", None)
-    val_share: float | None = flag("the share of a folder for validation where it has no val/ or test/: 0.1", None)
+    image_size: int | None = flag("of images from a folder; by default their own size if small, else 224", None)
+    val_share: float | None = flag("share for validation, such as 0.1, of a folder without val/ or test/", None)
     memory: Literal["stored", "recompute", "reversible", "auto"] | None = flag(
-        "what a training step keeps for its backward pass; less of it takes time. As the model has it unless given",
+        "what a training step keeps for its backward pass: less memory takes more time; by default as the model has it",
         None,
     )
-    precision: Literal["fp32", "bf16", "fp16"] = flag("bf16 and fp16 by autocast, where the machine can", "fp32")
+    precision: Literal["fp32", "bf16", "fp16"] = flag("number format; bf16 and fp16 use autocast", "fp32")
     compile: bool = False
-    channels_last: bool = flag("the memory layout that convolutions like", True)
+    channels_last: bool = flag("memory layout, which makes convolutions faster", True)
     sync_bn: bool = flag("synchronised batch norm over processes (GPUs only)", False)
-    freeze_bn: bool = flag("keep the running statistics as they are and normalise by them", False)
-    eval_batch_size: Count | None = flag("images evaluated at once; as many as in one training step unless given", None)
-    checkpoint_steps: Count = flag("save at least every so many steps …", 1000)
-    checkpoint_minutes: Annotated[float, Meta(gt=0)] = flag("… and every so many minutes", 5.0)
-    log: Literal["none", "tensorboard", "wandb"] = flag("where else the lines of metrics.jsonl go", "none")
+    freeze_bn: bool = flag("normalise by the running statistics as they are, and do not update them", False)
+    eval_batch_size: Count | None = flag("images evaluated at once; by default as many as in a training step", None)
+    checkpoint_steps: Count = flag("save a checkpoint at least every N steps", 1000)
+    checkpoint_minutes: Annotated[float, Meta(gt=0)] = flag("save a checkpoint at least every N minutes", 5.0)
+    log: Literal["none", "tensorboard", "wandb"] = flag("also send the metrics there", "none")
 
     def __post_init__(self) -> None:
         check_fields(self)
         if self.pretrained and self.weights is not None:
-            raise UserError(f"pretrained, and weights = {self.weights!r}: leave one of them")
+            raise UserError(f"pretrained, and weights = {self.weights!r}: give only one")
         for name in FIXED_OPTIONS.keys() & self.model_kwargs.keys():
             raise UserError(f"model_kwargs {name} = {self.model_kwargs[name]!r}: {FIXED_OPTIONS[name]}")
         if "stochastic_depth" in self.model_kwargs and self.recipe.stochastic_depth is not None:
-            raise UserError("stochastic_depth stands in the recipe and in model_kwargs: leave it in one of them")
+            raise UserError("stochastic_depth is set in the recipe and in model_kwargs: set it in one of them")
         if self.memory is not None and "memory" in self.model_kwargs:
-            raise UserError(f"memory = {self.memory!r}, and memory in model_kwargs: leave one of them")
+            raise UserError(f"memory = {self.memory!r}, and memory in model_kwargs: give only one")
 
     @property
     def evaluation_batch(self) -> int:

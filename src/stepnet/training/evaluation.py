@@ -71,7 +71,7 @@ def data_of(description: ModelDescription, data: str | None = None, root: str | 
     """The data set that a network was trained on, or the one that is named; its images as large as then."""
     name = data or (description.training.data if description.training else None)
     if name is None:
-        raise UserError(f"{description.model} does not say on which data it was trained: evaluate it by --data NAME")
+        raise UserError(f"{description.model} does not say on which data it was trained: use --data NAME")
     if name in list_data():
         return get_data(name, root)
     size = description.preprocessing.image_size if description.preprocessing else None

@@ -33,19 +33,21 @@ class Recipe:
     epochs: Count = flag("passes over the training set; milestones move in proportion", 160)
     batch_size: Count = flag("images in one step, over all processes", 128)
     lr: Positive = flag("initial (steps) or highest (one_cycle) learning rate", 0.1)
-    schedule: Literal["steps", "one_cycle"] = flag("divide at milestones, or one rise and fall to zero", "steps")
+    schedule: Literal["steps", "one_cycle"] = flag(
+        "learning rate: cut at milestones, or one rise and fall to zero", "steps"
+    )
     milestones: tuple[int, ...] = flag("epochs after which the learning rate is divided by 10", (80, 120))
-    warmup: Share = flag("one_cycle: the share of the run in which the learning rate rises", 0.25)
-    momentum: Share = flag("of SGD", 0.9)
+    warmup: Share = flag("one_cycle: share of the run in which the learning rate rises", 0.25)
+    momentum: Share = flag("momentum of SGD", 0.9)
     head_lr: NotNegative = flag("learning rate of the classifier, as a multiple of lr", 1.0)
     k_lr: NotNegative = flag("learning rate of the coefficients k, as a multiple of lr", 1.0)
     nesterov: bool = flag("Nesterov's form of momentum", False)
-    weight_decay: NotNegative = flag("on all parameters, the coefficients k included unless decay_vectors is off", 1e-4)
+    weight_decay: NotNegative = flag("weight decay; also on k, unless --decay-vectors False", 1e-4)
     decay_vectors: bool = flag("weight decay on norms, biases and k too, as the paper's SGD does", True)
     label_smoothing: Share = flag("share of the label spread over all classes", 0.0)
     stochastic_depth: Probability | None = flag("survival probability p_L of the last block (section 3)", None)
     stochastic_mode: Literal["batch", "drop_path"] = flag(
-        "one gate for each block, or for each block and image", "batch"
+        "batch: one gate for each block; drop_path: one for each block and image", "batch"
     )
     running_cost: Literal["weight_decay", "kinetic"] = flag(
         "what is added to the loss (section 3): weight decay, or the kinetic cost in its place", "weight_decay"

@@ -116,10 +116,10 @@ class Run:
             self._clear()
         elif differences:
             raise UserError(
-                f"{self.folder} holds another run: {differences[0]}; name another --out, or replace it by --overwrite"
+                f"{self.folder} holds another run: {differences[0]}; name another --out, or replace it with --overwrite"
             )
         elif not resume:
-            raise UserError(f"{self.folder} holds a run already: name another --out, or replace it by --overwrite")
+            raise UserError(f"{self.folder} already holds a run: name another --out, or replace it with --overwrite")
 
     def _clear(self) -> None:
         """Remove the files of the run that was here, and no others."""
