@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from statistics import fmean
 from typing import TypeAlias
 
 import numpy as np
@@ -40,9 +41,14 @@ class NetworkStep:
     name: str  # of the block in the network
     scheme: Scheme  # that takes this step: the network's own, its starter, or Euler's in a transition
     dt: float
-    k: float | None  # the mean, where there is one for each channel
+    ks: tuple[float, ...]  # its coefficient, one for each channel where there are several; none in a starting step
     block: nn.Module
     transition: bool  # f reads the state before the shape changed
+
+    @property
+    def k(self) -> float | None:
+        """The coefficient; the mean, where there is one for each channel."""
+        return fmean(self.ks) if self.ks else None
 
 
 def network_steps(model: nn.Module) -> list[list[NetworkStep]]:
@@ -53,10 +59,10 @@ def network_steps(model: nn.Module) -> list[list[NetworkStep]]:
             stages.append(list(_stage_steps(path, module)))
         elif isinstance(module, ConvertedStep):
             role = module.step_role
-            ks = [float(k.detach().mean()) for _, k in module.named_coefficients()]
+            ks = tuple(k for _, own in module.named_coefficients() for k in own.detach().flatten().tolist())
             starts = role.place < role.scheme.steps - 1
             scheme = EULER if role.transition else role.scheme.starter() if starts else role.scheme
-            step = NetworkStep(path, scheme, role.dt, ks[0] if ks else None, module, role.transition)
+            step = NetworkStep(path, scheme, role.dt, ks, module, role.transition)
             if role.place == 0:
                 stages.append([])
             stages[-1].append(step)
@@ -66,14 +72,14 @@ def network_steps(model: nn.Module) -> list[list[NetworkStep]]:
 
 
 def _stage_steps(path: str, stage: Stage) -> Iterator[NetworkStep]:
-    ks = {name: float(k.detach().mean()) for name, k in stage.named_coefficients()}
+    ks = {name: tuple(k.detach().flatten().tolist()) for name, k in stage.named_coefficients()}
     moved = stage.transition is not None
     for n, block in enumerate(stage.steps):
         name = "transition" if moved and n == 0 else f"blocks.{n - moved}"
         takers = {"scheme": stage.scheme, "starter": stage.scheme.starter(), "transition": stage.plan.transition}
         scheme = takers[stage.plan.steps[n].taker] or stage.scheme
         full = f"{path}.{name}" if path else name
-        yield NetworkStep(full, scheme, stage.dt, ks.get(name), block, moved and n == 0)
+        yield NetworkStep(full, scheme, stage.dt, ks.get(name, ()), block, moved and n == 0)
 
 
 def roots(scheme: Scheme, k: float | None, at: complex = 0) -> Complex:
