@@ -53,6 +53,12 @@ def test_lm_at_one_k(capsys):
     assert "u' = f with the step 2 dt\n" in shown(capsys, "lm", "--k", "-0.5")
 
 
+def test_lm_over_a_scheme_for_linear_f(capsys):
+    text = shown(capsys, "lm+neumann2")
+    assert "0 against (1 + k) u' = f for nonlinear f\n" in text and " 0 against u' = f\n" in text
+    assert "0 against u' = f for nonlinear f\n" in shown(capsys, "neumann2")
+
+
 def test_an_end_that_is_not_stable_is_left_out(capsys):
     assert "stable for dt^2 lambda = -x, 0 <= x < 4\n" in shown(capsys, "leapfrog")
     assert "stable for dt lambda = i x, 0 <= x < 1\n" in shown(capsys, "midpoint2")

@@ -57,7 +57,10 @@ def test_options_of_the_model_are_trained_recorded_and_resumed(tmp_path, capsys)
     command = ["train", "tiny:lm", "--model-kwargs", "dt=0.5", "k_per_channel=True", *SMALL, "--out", str(out)]
     assert main(command) == 0
     assert Run(out).config.model_kwargs == {"dt": 0.5, "k_per_channel": True}
-    assert all(len(k) > 1 for k in Run(out).metrics()[0]["k"].values())
+    ks = list(Run(out).metrics()[0]["k"].values())
+    assert all(len(k) > 1 for k in ks)
+    means = " ".join(f"{sum(k) / len(k):+.3f}" for k in ks)
+    assert capsys.readouterr().out.endswith(f"k_n by layer, means over channels:\n  {means}\n")
     assert main(command) == 0 and "done already" in capsys.readouterr().out
     assert main(["evaluate", str(out)]) == 0
     assert main([*command[:3], "dt=0.25", *command[4:]]) == 2

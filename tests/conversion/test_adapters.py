@@ -147,6 +147,7 @@ def test_a_block_of_ones_own_is_stated_in_three_lines(monkeypatch: pytest.Monkey
     assert describe(network, "lm", x).coefficients == 6
     assert torch.equal(stepnet.convert(network, "lm", x, init="identity")(x), network(x))
     split_block(Odd, branch="one elu() two", shortcut="skip", activation="relu()")  # not what the block does
-    assert "taken whole: the scheme acts after the elu" in str(describe(network, "lm", x))
+    told = str(describe(network, "lm", x))
+    assert "taken whole: the scheme acts after the elu" in told and "the split that was stated gives something" in told
     with pytest.raises(UserError, match="has no such function"):
         split_block(Odd, branch="one rleu() two", shortcut="skip")

@@ -171,10 +171,11 @@ def test_features_and_quantisation_of_a_converted_network() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "error::torch.jit.TracerWarning")
-def test_jit_traces_without_gradients() -> None:
+@pytest.mark.parametrize("gradients", [True, False])
+def test_jit_traces_with_gradients_and_without(gradients: bool) -> None:
     timm = pytest.importorskip("timm")
     net = stepnet.convert(timm.create_model("resnet18", num_classes=3), "lm", init=-0.5).eval()
-    with torch.no_grad():
+    with torch.set_grad_enabled(gradients):
         traced = torch.jit.trace(net, torch.randn(2, 3, 32, 32))
         images = torch.randn(3, 3, 48, 64)
         torch.testing.assert_close(traced(images), net(images))

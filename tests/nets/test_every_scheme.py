@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from stepnet.errors import UserError
 from stepnet.exchange.model_description import describe_network
-from stepnet.nets import Network, Stage
+from stepnet.nets import Network, Stage, create_model
 from stepnet.nets.draws import drawn_options
 from stepnet.nets.fractalnet import cifar_fractalnet
 from stepnet.nets.polynet import cifar_polynet
@@ -23,7 +23,7 @@ from stepnet.nets.resnext import cifar_resnext
 from stepnet.nets.revnet import revnet
 from stepnet.nets.shakeshake import ShakeShake, cifar_shakeshake
 from stepnet.nets.stage import Coupling
-from stepnet.schemes import Difference
+from stepnet.schemes import Difference, get_scheme, list_schemes
 from stepnet.schemes.plan import BEFORE_INPUT, INPUT, Quantity, Terms, dt, k
 from stepnet.training import Recipe, checkpoint
 from stepnet.training.build import build_optimizer
@@ -34,6 +34,7 @@ FAMILIES: dict[str, Callable[..., Network]] = {
     "preact": partial(cifar_bottleneck_resnet, 20),
     "resnext": partial(cifar_resnext, 20, 2, 4, True),
     "poly2": partial(cifar_polynet, 20, "poly2"),
+    "poly3": partial(cifar_polynet, 20, "poly3"),
     "mpoly2": partial(cifar_polynet, 20, "mpoly2"),
     "two_way": partial(cifar_polynet, 20, "two_way"),
     "shakeshake": partial(cifar_shakeshake, 20, 4),
@@ -47,10 +48,13 @@ SCHEMES = [
 PAIRS = {"coupled", "lm+coupled"}
 TAKES = {  # the families that take some schemes only; all others take what makes a network of single states
     "poly2": {"neumann2", "lm", "lm+neumann2"},
+    "poly3": {"lm"},  # and its own, which is none of these
     "mpoly2": {"neumann2", "lm", "lm+neumann2"},
     "fractalnet": {"fractal2", "full_fractal2"},
     "revnet": {*PAIRS, "lm"},
 }
+
+OWN = {"poly2": "neumann2", "poly3": "neumann3", "mpoly2": "neumann2", "revnet": "coupled"}  # increments; Euler's else
 
 
 def cases(taken: bool) -> pytest.MarkDecorator:
@@ -102,19 +106,20 @@ def by_plan(stage: Stage, x: Any, past: Any = None) -> Any:
 @cases(taken=True)
 def test_marches_as_planned_and_trains_all_it_has(family: str, scheme: str) -> None:
     torch.manual_seed(0)
-    model = FAMILIES[family](scheme=scheme).double()
+    model = FAMILIES[family](scheme=scheme, dt=0.5).double()
     calls: list[tuple[Stage, tuple[Any, ...], Any]] = []
     for stage in model.stages:
         stage.register_forward_hook(lambda stage, args, output: calls.append((stage, args, output)))
     x = torch.randn(2, 3, 16, 16, dtype=torch.float64)
     model(x).square().sum().backward()
-    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
     calls.clear()
     with torch.no_grad():
-        model.eval()(x)
+        states = model.eval().trajectory(x)
         assert len(calls) == len(model.stages)
-        for stage, args, output in calls:
+        for n, (stage, args, output) in enumerate(calls):
             assert stage.scheme is model.scheme
+            assert stage.plan.entry != "with past" or args[1] is states[n - 1][-2]  # u_{N-1} of the stage before
             torch.testing.assert_close(by_plan(stage, *args[:2]), output, rtol=1e-11, atol=1e-11)
 
 
@@ -197,6 +202,17 @@ def test_or_is_refused(family: str, scheme: str) -> None:
     assert "\n" not in str(refused.value) and scheme.removeprefix("lm+") in str(refused.value)
 
 
+@pytest.mark.parametrize("name", ["densenet100_k24", "very_deep_polynet"])
+def test_a_family_without_a_scheme_takes_none(name: str) -> None:
+    with pytest.raises(UserError, match=f"^model '{name}' takes no option 'scheme': it takes .*$"):
+        create_model(name, scheme="lm")
+
+
+def test_every_formula_of_the_registry_is_among_them() -> None:
+    found, wanted = ({type(get_scheme(name)).increment for name in names} for names in (SCHEMES, list_schemes()))
+    assert wanted <= found
+
+
 @cache
 def usual(family: str) -> Network:
     """The network that the family is without a scheme of one's own."""
@@ -208,7 +224,7 @@ def test_stays_in_its_family(family: str, scheme: str) -> None:
     """Neither its class nor what it computes beside the scheme: under LM it has its own increment, and coefficients."""
     own, model = usual(family), FAMILIES[family](scheme=scheme)
     assert type(model) is type(own)
-    increment = {"poly2": "neumann2", "mpoly2": "neumann2", "revnet": "coupled"}.get(family, "euler")
+    increment = OWN.get(family, "euler")
     expected = f"lm+{increment}" if scheme == "lm" and increment != "euler" else scheme
     assert model.scheme.name == expected
     blocks = [{type(block) for block in net.stages[-1].blocks} for net in (own, model)]

@@ -52,12 +52,18 @@ def test_the_coefficients_of_a_graph_are_variables() -> None:
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("resnet20", {"stochastic_depth": 0.5}), ("shakeshake26_2x32d", {}), ("fractalnet20", {"drop_path": 0.15})],
+    [
+        ("resnet20", {"stochastic_depth": 0.5}),
+        ("shakeshake26_2x32d", {}),
+        ("fractalnet20", {"widths": (4, 8), "drop_path": 0.15}),
+    ],
 )
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_draws_are_no_constants_of_a_graph(name: str, options: dict[str, Any]) -> None:
     model = create_model(name, **options).double()
-    with pytest.raises(UserError, match=r"draws constants: trace it in eval\(\), or without noise"):
-        torch.fx.symbolic_trace(model)
+    for trace in (torch.fx.symbolic_trace, lambda model: torch.jit.trace(model, IMAGES)):
+        with pytest.raises(UserError, match=r"draws constants: trace it in eval\(\), or without noise"):
+            trace(model)
     model.eval()
     assert torch.equal(torch.fx.symbolic_trace(model)(IMAGES), model(IMAGES))
 

@@ -26,7 +26,7 @@ def test_a_panel_for_each_stage_and_a_path_for_each_image() -> None:
 
 
 def spectrum(k: float | None, *values: complex) -> StepSpectrum:
-    step = NetworkStep("block", get_scheme("lm" if k else "euler"), 1.0, k, torch.nn.Identity(), False)
+    step = NetworkStep("block", get_scheme("lm" if k else "euler"), 1.0, (k,) if k else (), torch.nn.Identity(), False)
     return StepSpectrum(step, np.array(values, dtype=complex), 1.0)
 
 

@@ -62,6 +62,14 @@ def test_every_k_of_a_network_is_shown() -> None:
     assert "relu" not in text
 
 
+def test_one_k_for_each_channel_is_shown_by_its_mean() -> None:
+    model = create_model("lm_resnet20", k=-0.25, k_per_channel=True)
+    with torch.no_grad():
+        model.stages[0].k[0, :8] = 0.0
+    first = str(sketch(model, "net")).splitlines()[1:3]
+    assert first[0].endswith("16 channels, k by channel, means shown") and first[1] == "  k = -0.125, -0.250"
+
+
 def test_a_step_size_other_than_1_is_told() -> None:
     assert "midpoint2, u' = f, 16 channels, dt = 0.5\n" in str(sketch(create_model("midpoint2_resnet20"), "net"))
     assert "dt" not in str(sketch(create_model("resnet20"), "net"))

@@ -213,12 +213,17 @@ def test_lm_over_euler_is_lm() -> None:
         ("lm+lm", "lm over 'lm': it reads 2 past states"),
         ("lm+full_fractal3", "no identity path"),
         ("lm+huen", "unknown scheme 'huen'.*'heun'"),
-        ("heun+euler", "scheme 'heun' takes no option 'base'"),
+        ("heun+lm", "'heun' takes the increment of no other; take 'lm\\+heun'"),
     ],
 )
 def test_what_lm_cannot_go_over_is_told_in_one_line(name: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         get_scheme(name)
+
+
+def test_a_base_given_twice_is_refused() -> None:
+    with pytest.raises(UserError, match=r"'lm\+neumann2' has the base 'neumann2', and base = 'heun': give one of them"):
+        get_scheme("lm+neumann2", base="heun")
 
 
 @pytest.mark.parametrize("k", [1j, "a", float("nan"), True, [0.5]])

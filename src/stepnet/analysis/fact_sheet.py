@@ -6,12 +6,12 @@ import html
 import re
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import sympy
 
-from stepnet.analysis.notation import Line, plain
+from stepnet.analysis.notation import Line, plain, plain_equation
 from stepnet.analysis.symbols import dt, z
 from stepnet.errors import UserError
 from stepnet.schemes import Equation, aliases_of
@@ -128,12 +128,14 @@ def _or_why_not(find: Callable[[], list[Said]]) -> list[Said]:
 
 
 def _orders(found: SchemeAnalysis) -> list[str]:
-    """Against its own equation, and against `u' = f` where that is another."""
-    equation = found.equation
-    if equation.partitioned or not (equation.linear or equation.mass != 1):
-        return [str(found.order)]
-    against = f"{found.order_against(Equation())} against u' = f" + (" for nonlinear f" if equation.linear else "")
-    return [str(found.order), against]
+    """Against its own equation; for nonlinear f, and against `u' = f`, where those are others."""
+    equation, orders = found.equation, [str(found.order)]
+    if equation.linear:
+        nonlinear = replace(equation, linear=False)
+        orders.append(f"{found.order_against(nonlinear)} against {plain_equation(nonlinear)} for nonlinear f")
+    if equation.mass != 1 and not equation.partitioned:
+        orders.append(f"{found.order_against(Equation())} against u' = f")
+    return orders
 
 
 def _rescaling(equation: Equation) -> list[str]:

@@ -11,7 +11,7 @@ from tyro.conf import Positional, arg
 from stepnet.errors import UserError
 
 if TYPE_CHECKING:
-    from stepnet.report.sketch import NetworkSketch
+    from torch import nn
 
 IMAGES = 100  # on which a trained network is looked at
 
@@ -25,7 +25,7 @@ class Inspect:
     """
 
     model: Annotated[Positional[str], arg(metavar="RUN|MODEL")]
-    """A run's folder, pretrained weights (lm_resnet20.digits), or the name of a network, also timm/NAME."""
+    """A run's folder, pretrained weights (lm_resnet20.digits), or NAME[:SCHEME][,OPTION=VALUE…], also timm/NAME."""
     out: Annotated[Path | None, arg(metavar="FILE")] = None
     """Write the schematic to this file (svg, png, pdf, …)."""
     figures: Annotated[Path | None, arg(metavar="FOLDER")] = None
@@ -38,8 +38,14 @@ class Inspect:
     """Modules that a run from another machine needs, if you trust them."""
 
     def __call__(self) -> None:
-        network = self._sketch()
+        from stepnet.report.inspection import unstable_steps
+        from stepnet.report.sketch import sketch
+
+        title, model = self._open()
+        network = sketch(model, title)
         print(network)
+        for line in unstable_steps(model):
+            print(line)
         if self.out is not None:
             from stepnet.report.schematic import draw_network
 
@@ -55,7 +61,7 @@ class Inspect:
     def _tell_dynamics(self) -> None:
         from stepnet.commands.columns import RIGHT, print_table
         from stepnet.report.dynamics import spectra
-        from stepnet.report.inspection import HEADINGS, step_rows, unstable_steps, write_pictures
+        from stepnet.report.inspection import HEADINGS, step_rows, write_pictures
         from stepnet.report.specimens import specimen
 
         try:
@@ -69,16 +75,13 @@ class Inspect:
         right = [heading if heading in ("step", "") else RIGHT + heading for heading in HEADINGS]
         print()
         print_table(right, step_rows(shown, found), f"each step on {len(shown.images)} test images")
-        for line in unstable_steps(shown):
-            print(line)
         if self.figures is not None:
             for path in write_pictures(shown, found, self.figures):
                 print(f"wrote {path}")
 
-    def _sketch(self) -> NetworkSketch:
+    def _open(self) -> tuple[str, nn.Module]:
         from stepnet.conversion import describe
         from stepnet.conversion.foreign import is_foreign
-        from stepnet.report.sketch import sketch
         from stepnet.report.specimens import is_trained, open_network
         from stepnet.training.imports import import_modules_of
 
@@ -88,4 +91,4 @@ class Inspect:
         title, network = open_network(self.model, self.scheme)
         if is_foreign(self.model) and not trained:
             print(f"{describe(network)}\n")
-        return sketch(network, f"{title} ({self.model})" if trained else title)
+        return f"{title} ({self.model})" if trained else title, network

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, Self
 
 import tyro
@@ -84,9 +85,7 @@ class TrainingFlags(_flags_of(TrainConfig, optional=False)):  # type: ignore[mis
         from stepnet.training.imports import import_modules
 
         import_modules(self.imports)
-        label = read_label(model)
-        if label.scheme and self.scheme and label.scheme != self.scheme:
-            raise UserError(f"{model} names the scheme {label.scheme!r}, --scheme {self.scheme!r}: give only one")
+        label = read_label(model).under(self.scheme)
         changes = {k: v for k, v in dataclasses.asdict(self.overrides).items() if v is not None}
         usual = get_recipe(self.recipe or default_recipe(label.model, self.data))
         recipe = (usual if self.given is None or self.recipe else self.given.recipe).override(changes)
@@ -98,7 +97,7 @@ class TrainingFlags(_flags_of(TrainConfig, optional=False)):  # type: ignore[mis
             **options
             | {
                 "model": label.model,
-                "scheme": label.scheme or self.scheme,
+                "scheme": label.scheme,
                 "model_kwargs": {**read_kwargs(self.model_kwargs), **label.kwargs},
                 "data": lasting_name(self.data),
                 "weights": None if self.weights is None else lasting_place(self.weights),
@@ -211,11 +210,12 @@ def shown(display: Display) -> Iterator[Display]:
         display.close()
 
 
-def print_coefficients(ks: Mapping[str, object], title: str = "") -> None:
-    """The learned k_n, eight to a line."""
+def print_coefficients(ks: Mapping[str, float | list[float]], title: str = "") -> None:
+    """The learned k_n, eight to a line; of one for each channel the mean."""
     if not ks:
         return
-    values = [k for k in ks.values() if isinstance(k, float)]
-    print(f"{title}k_n by layer:")
+    values = [k if isinstance(k, float) else fmean(k) for k in ks.values()]
+    means = "" if all(isinstance(k, float) for k in ks.values()) else ", means over channels"
+    print(f"{title}k_n by layer{means}:")
     for start in range(0, len(values), 8):
         print("  " + " ".join(f"{k:+.3f}" for k in values[start : start + 8]))

@@ -308,8 +308,12 @@ def _laid_out_like(own: Tensor, new: Tensor) -> Tensor:
 
 
 def _remember(point: Point, with_f: bool) -> Point:
-    """What later steps read of a point. Without gradients the state is an alias, so that its own past can go."""
-    kept = is_traced(point.u) or (torch.is_grad_enabled() and point.u.requires_grad)
+    """What later steps read of a point. Without gradients the state is an alias, so that its own past can go.
+
+    A graph has no past to let go: torch.jit traces with gradients, checks without them, and wants the same one.
+    """
+    graph = is_traced(point.u) or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    kept = graph or (torch.is_grad_enabled() and point.u.requires_grad)
     u = point.u if kept else point.u.detach()
     if not with_f:
         return Point(u)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stepnet.conversion.adapters import split_of
 from stepnet.conversion.chains import Chain, Selection
 from stepnet.schemes import Scheme
 
@@ -74,9 +75,12 @@ def _stage(chain: Chain, scheme: Scheme) -> ConvertedStage:
     whole = [call for call in calls if call.split is None and call.activation]
     if whole:
         some = "" if len(whole) == len(calls) else f" ({', '.join(call.name for call in whole)})"
+        advice = "split_block tells branch, shortcut and activation"
+        if split_of(whole[0].block) is not None:
+            advice = "the split that was stated gives something else (an attribute that a block lacks is passed over)"
         notes.append(
             f"taken whole{some}: the scheme acts after the {whole[0].activation}, and a change of shape hands over no "
-            "past; split_block tells branch, shortcut and activation"
+            f"past; {advice}"
         )
     overwriting = [call.name for call in calls if call.overwrites]
     if overwriting:

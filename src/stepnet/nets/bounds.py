@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -87,6 +87,12 @@ def initial_k(
     if low == high:
         return torch.full(tuple(shape), low, dtype=dtype)
     return torch.empty(*shape).uniform_(low, high).to(dtype)  # drawn alike in every precision
+
+
+def outermost(ks: Iterable[float], interval: tuple[float, float]) -> float:
+    """The coefficient furthest outside an interval, or nearest to one of its ends."""
+    low, high = interval
+    return max(ks, key=lambda k: max(low - k, k - high))
 
 
 def is_real(value: object) -> bool:

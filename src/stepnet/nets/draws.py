@@ -56,8 +56,11 @@ class OwnDraws(ABC):
     @_disable_dynamo  # the counter would be a constant of a compiled graph
     def next_draw(self, x: Tensor) -> Draw:
         """The next draw, for a batch that is the global one."""
-        if is_traced(x):
-            raise UserError("torch.fx would make this network's draws constants: trace it in eval(), or without noise")
+        if is_traced(x) or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+            raise UserError(
+                "a graph would make this network's draws constants: trace it in eval(), or without noise "
+                "(create_feature_extractor traces training too: take forward_intermediates)"
+            )
         self.drawn += 1
         return self.draw(self.seed, self.drawn - 1, range(len(x)))
 

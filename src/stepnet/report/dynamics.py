@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from statistics import fmean
 from typing import TypeAlias
 
 import numpy as np
@@ -41,9 +42,14 @@ class NetworkStep:
     name: str  # of the block in the network
     scheme: Scheme  # that takes this step: the network's own, its starter, or Euler's in a transition
     dt: float
-    k: float | None  # the mean, where there is one for each channel
+    ks: tuple[float, ...]  # its coefficient, one for each channel where there are several; none in a starting step
     block: nn.Module
     transition: bool  # f reads the state before the shape changed
+
+    @property
+    def k(self) -> float | None:
+        """The coefficient; the mean, where there is one for each channel."""
+        return fmean(self.ks) if self.ks else None
 
 
 def network_steps(model: nn.Module) -> list[list[NetworkStep]]:
@@ -54,9 +60,8 @@ def network_steps(model: nn.Module) -> list[list[NetworkStep]]:
             stages.append(list(_stage_steps(path, module)))
         elif isinstance(module, ConvertedStep):
             role = module.step_role
-            ks = [float(k.detach().mean()) for _, k in module.named_coefficients()]
-            scheme = taken_by(role.scheme, role.taker)
-            step = NetworkStep(path, scheme, role.dt, ks[0] if ks else None, module, role.transition)
+            ks = tuple(k for _, own in module.named_coefficients() for k in own.detach().flatten().tolist())
+            step = NetworkStep(path, taken_by(role.scheme, role.taker), role.dt, ks, module, role.transition)
             if role.place == 0:
                 stages.append([])
             stages[-1].append(step)
@@ -66,11 +71,11 @@ def network_steps(model: nn.Module) -> list[list[NetworkStep]]:
 
 
 def _stage_steps(path: str, stage: Stage) -> Iterator[NetworkStep]:
-    ks = {name: float(k.detach().mean()) for name, k in stage.named_coefficients()}
+    ks = {name: tuple(k.detach().flatten().tolist()) for name, k in stage.named_coefficients()}
     for name, block, planned in zip(stage.step_names, stage.steps, stage.plan.steps, strict=True):
         scheme = taken_by(stage.scheme, planned.taker)
         full = f"{path}.{name}" if path else name
-        yield NetworkStep(full, scheme, stage.dt, ks.get(name), block, transition=name == "transition")
+        yield NetworkStep(full, scheme, stage.dt, ks.get(name, ()), block, transition=name == "transition")
 
 
 def roots(scheme: Scheme, k: float | None, at: complex = 0) -> Complex:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from torch import nn
+
+from stepnet.nets.bounds import outermost
 from stepnet.report.dynamics import NetworkStep, StepSpectrum, effective_steps, network_steps, roots, verdict
 from stepnet.report.specimens import Specimen
 
@@ -22,11 +25,14 @@ def step_rows(shown: Specimen, found: Sequence[StepSpectrum]) -> list[list[str]]
     ]
 
 
-def unstable_steps(shown: Specimen) -> list[str]:
-    """A line for each `k` outside its stable interval."""
-    steps = (step for stage in network_steps(shown.network) for step in stage)
-    told = ((step, verdict(step.scheme, step.k)) for step in steps if step.k is not None)
-    return [f"k = {step.k:.3f} of {step.name} is {words}" for step, words in told if words.startswith("outside")]
+def unstable_steps(network: nn.Module) -> list[str]:
+    """A line for each step with a `k` outside its stable interval; of the channels, the one furthest outside."""
+    lines = []
+    for step in (step for stage in network_steps(network) for step in stage if step.ks):
+        k = step.ks[0] if step.scheme.stable_k is None else outermost(step.ks, step.scheme.stable_k)
+        if (words := verdict(step.scheme, k)).startswith("outside"):
+            lines.append(f"k = {k:.3f} of {step.name} is {words}")
+    return lines
 
 
 def write_pictures(shown: Specimen, found: Sequence[StepSpectrum], folder: Path) -> list[Path]:

@@ -6,7 +6,7 @@ What a step reads is not typed here: the plan of the march says it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -49,6 +49,7 @@ class StageSketch:
     dt: float = 1
     after: str = ""  # what acts on each new state
     heading: str = ""  # in a drawing; the stage's number unless given
+    by_channel: bool = False  # the k of its steps are means: each channel has its own
 
     @property
     def length(self) -> str:
@@ -60,7 +61,8 @@ class StageSketch:
         """What the scheme alone does not say."""
         notes = [f"dt = {self.dt:.4g}"] if self.dt != 1 else []
         notes += [f"{self.after} after each step"] if self.after else []
-        return notes + (["past projected too"] if self.projected_past else [])
+        notes += ["past projected too"] if self.projected_past else []
+        return notes + (["k by channel, means shown"] if self.by_channel else [])
 
     @property
     def ks(self) -> list[float]:
@@ -126,12 +128,14 @@ def _g_reads(step: PlannedStep, n: int) -> GReads:
 def _stages(model: nn.Module) -> Iterator[StageSketch]:
     for module in model.modules():
         if isinstance(module, Stage):
-            ks = [_value(k) for _, k in module.named_coefficients()]
+            own = [k for _, k in module.named_coefficients()]
             pair = module.scheme.equation.partitioned
             shape = f"{_channels(module)} + {_channels(module)} channels" if pair else f"{_channels(module)} channels"
             after = "" if module.after is None else getattr(module.after, "__name__", "activation")
             blocks = [Anatomy.of(block) for block in module.steps]
-            yield sketch_stage(module.scheme, module.depth, ks, module.dt, shape, module.plan.entry, after, blocks)
+            ks, entry = [_value(k) for k in own], module.plan.entry
+            stage = sketch_stage(module.scheme, module.depth, ks, module.dt, shape, entry, after, blocks)
+            yield replace(stage, by_channel=any(k.numel() > 1 for k in own))
     rows: list[list[ConvertedStep]] = []
     for module in model.modules():
         if isinstance(module, ConvertedStep):

@@ -17,6 +17,7 @@ from stepnet.exchange import load
 from stepnet.exchange.model_files import description_of
 from stepnet.nets import create_model
 from stepnet.nets.pretrained import split_tag
+from stepnet.training.config import model_options, read_label, write_label
 from stepnet.training.evaluation import data_of
 
 UNTRAINED_DATA = "digits"  # what a network that was never trained is shown
@@ -46,11 +47,11 @@ class Specimen:
 
 def is_trained(place: str) -> bool:
     """Whether it is the place of a trained network: a run, a file, or `NAME.TAG` of the weights that come along."""
-    return Path(place).exists() or split_tag(place)[1] is not None
+    return Path(place).exists() or split_tag(read_label(place).model)[1] is not None
 
 
 def open_network(place: str, scheme: str | None = None, **options: Any) -> tuple[str, nn.Module]:
-    """A title and the network of a run, a file or `NAME.TAG`; a name alone gives a new one, the same each time.
+    """A title and the network of a run, a file or `NAME.TAG`; a label alone gives a new one, the same each time.
 
     One of another library gets the scheme, `lm` by default; `options` are those of `create_model`.
     """
@@ -61,12 +62,13 @@ def open_network(place: str, scheme: str | None = None, **options: Any) -> tuple
         described = description_of(network)
         return described.model if described.scheme is None else f"{described.model}:{described.scheme}", network
     torch.manual_seed(0)  # a new network's k are drawn at random
+    label = read_label(place).under(scheme)
     if is_foreign(place):
-        scheme = scheme or "lm"
-        return f"{place}, {scheme}", convert(load_foreign(place), scheme, inplace=True)
-    if scheme is None:
-        return place, create_model(place, **options)
-    return f"{place}, {scheme}", create_model(place, scheme=scheme, **options)
+        scheme = label.scheme or "lm"
+        network = convert(load_foreign(label.model, **label.kwargs), scheme, inplace=True)
+        return write_label(label._replace(scheme=scheme)), network
+    options |= {} if label.scheme is None else {"scheme": label.scheme}
+    return write_label(label), create_model(label.model, **options | model_options(label.kwargs))
 
 
 def specimen(place: str, count: int = 1000, data_root: str | None = None) -> Specimen:

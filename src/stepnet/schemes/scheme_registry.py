@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from stepnet.arguments import checked
-from stepnet.registry import Registry, build, refuse_options
+from stepnet.errors import UserError
+from stepnet.registry import Registry, build, option_names, refuse_options
 from stepnet.schemes.core import Scheme
 
 Factory = TypeVar("Factory", bound=Callable[..., Scheme])
@@ -45,8 +46,12 @@ def get_scheme(name: str | Scheme, **parameters: Any) -> Scheme:
         refuse_options(f"scheme {name}", parameters)
         return name
     carry, plus, base = name.partition("+")
+    if plus and carry in SCHEMES and "base" not in option_names(SCHEMES[carry]):
+        raise UserError(f"scheme {name!r}: {carry!r} takes the increment of no other; take 'lm+{carry}'")
+    if plus and "base" in parameters:
+        raise UserError(f"scheme {name!r} has the base {base!r}, and base = {parameters['base']!r}: give one of them")
     if plus:
-        return get_scheme(carry, **{"base": base, **parameters})
+        return get_scheme(carry, base=base, **parameters)
     member = re.fullmatch(r"([a-z_]+?)(\d{1,9})", name)
     if name not in SCHEMES and member is not None and member[1] in _families:
         factory: Callable[..., Scheme] = partial(_families[member[1]], int(member[2]))

@@ -14,7 +14,7 @@ from stepnet.exchange.model_files import read_model
 from stepnet.nets import create_model, load_weights
 from stepnet.nets.residual import vectors
 from stepnet.nets.weights import classifier_names, is_coefficient
-from stepnet.training.config import TrainConfig, read_label
+from stepnet.training.config import TrainConfig, model_options, read_label
 from stepnet.training.recipes import Recipe
 
 
@@ -67,7 +67,7 @@ def _own(config: TrainConfig, data: Data) -> nn.Module:
         options["memory"] = config.memory
     if recipe.stochastic_depth is not None:
         options["stochastic_depth"] = {"survival": recipe.stochastic_depth, "mode": recipe.stochastic_mode}
-    options |= {name: tuple(v) if isinstance(v, list) else v for name, v in config.model_kwargs.items()}
+    options |= model_options(config.model_kwargs)
     return _synchronised(create_model(config.model, pretrained=config.pretrained, **options), config)
 
 

@@ -6,7 +6,7 @@ import ast
 import dataclasses
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -41,6 +41,13 @@ class Label(NamedTuple):
     model: str
     scheme: str | None
     kwargs: dict[str, Any]
+
+    def under(self, scheme: str | None) -> Label:
+        """The same network under the scheme of a flag, where the label names none."""
+        if scheme and self.scheme and self.scheme != scheme:
+            label = f"{self.model}:{self.scheme}"
+            raise UserError(f"{label} names the scheme {self.scheme!r}, --scheme {scheme!r}: leave one of them")
+        return self._replace(scheme=self.scheme or scheme)
 
 
 @dataclass(frozen=True)
@@ -154,6 +161,11 @@ def read_kwargs(words: Sequence[str]) -> dict[str, Any]:
             read = value
         kwargs[name] = list(read) if isinstance(read, tuple) else read  # as a file gives it back
     return kwargs
+
+
+def model_options(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """What `create_model` takes: a file has lists only."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in kwargs.items()}
 
 
 def default_folder(config: TrainConfig) -> Path:

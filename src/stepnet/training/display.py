@@ -12,6 +12,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from stepnet.nets.bounds import outermost
 from stepnet.training import checkpoint
 from stepnet.training.config import TrainConfig
 from stepnet.training.crowding import Crowding
@@ -112,7 +113,7 @@ class Display(Watcher):
         values = {name: k if isinstance(k, list) else [k] for name, k in line["k"].items()}
         outside = {name for name, ks in values.items() if not all(low < k <= high for k in ks)}
         for name in sorted(outside - self.outside):
-            worst = max(values[name], key=lambda k: max(low - k, k - high))
+            worst = outermost(values[name], self.stable)
             self._print(f"  k of {name} is {worst:+.3f}, outside ({low:g}, {high:g}]: not zero-stable there")
         for name in sorted(self.outside - outside):
             self._print(f"  k of {name} is inside ({low:g}, {high:g}] again")
