@@ -39,4 +39,4 @@ def test_a_narrow_terminal_is_spared_columns_and_told_which(
     assert set(rule) == {"─"} and len(rule) <= width
     assert first.split() == [word for word in ROWS[0] if shown or word != "lm_resnet"]
     assert len(rest) == (1 if shown else 3)  # the note takes two lines of 33 characters
-    assert shown or " ".join(rest[1:]).endswith("narrow: family")
+    assert shown or " ".join(rest[1:]).endswith("terminal: family")

@@ -70,4 +70,4 @@ def print_all() -> None:
         for each in found
     ]
     print_table(["scheme", "order", "evaluations", "equation", "network"], rows)
-    print("\nevaluations: of f, in one step. `stepnet scheme NAME` shows one scheme, `stepnet noise` the noises.")
+    print("\nevaluations: of f in one step\n`stepnet scheme NAME` shows one scheme, `stepnet noise` lists the noises")
