@@ -20,6 +20,8 @@ from torch._compile import _disable_dynamo
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_map
 
+from stepnet.schemes.arithmetic import parts_of
+
 Result = TypeVar("Result")
 RandomState = tuple[Tensor, ...]  # of the CPU's generator, and of the device's where that is another
 
@@ -56,8 +58,8 @@ class RepeatedEvaluation:
         self.versions = [(p, p._version) for p in parameters]
         self.given = {storage(p) for p in parameters}
         self.noise = [(part, part.given) for part in self.parts if "given" in vars(part)]
-        device = next((value.device for value in args if isinstance(value, Tensor)), torch.device("cpu"))
-        self.conditions = Conditions(device)
+        tensors = (part for value in args for part in parts_of(value) if isinstance(part, Tensor))
+        self.conditions = Conditions(next((part.device for part in tensors), torch.device("cpu")))
         with self.conditions.recorded(), saved_tensors_hooks(self._number, self._fetch):
             return self.f(*args)
 

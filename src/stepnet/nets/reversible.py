@@ -209,7 +209,7 @@ def _names(n: int, states: tuple[State, ...]) -> dict[Place, tuple[int, int]]:
 
 
 def _place(tensor: Tensor) -> Place:
-    return storage(tensor), tensor.storage_offset()
+    return storage(tensor), int(tensor.storage_offset())
 
 
 def _detached(u: State) -> State:

@@ -229,10 +229,10 @@ class Stage(nn.Module):
     def _segments(
         self,
         fs: list[RightHandSides],
-        window: tuple[StateT, ...],
+        window: tuple[State, ...],
         ks: Sequence[Coefficient] | None,
         gates: Gates | None,
-    ) -> Iterator[StateT]:
+    ) -> Iterator[State]:
         """The march in segments of m steps, each repeated as one evaluation of the states before it."""
         own = iter(ks or ())
         for n in range(0, self.depth, self.segment):
@@ -250,9 +250,9 @@ class Stage(nn.Module):
         ks: list[Coefficient] | None,
         gates: Gates | None,
         transition: Scheme | None,
-        u: StateT,
-        *past: StateT,
-    ) -> list[StateT]:
+        u: State,
+        *past: State,
+    ) -> list[State]:
         points = [Point(v) for v in past]
         return list(march(self.scheme, fs, u, self.dt, ks, gates, self.after, points, transition))
 
