@@ -77,7 +77,7 @@ def shrink_to(figure: Figure, width: float) -> None:
 def scale_marks(drawn: Artist, factor: float) -> None:
     """Scale what has its size in points: letters, outlines and the heads of arrows."""
     for text in drawn.findobj(Text):
-        text.set_fontsize(factor * text.get_fontsize())
+        text.set_fontsize(factor * float(text.get_fontsize()))
     for patch in drawn.findobj(Patch):
         patch.set_linewidth(factor * patch.get_linewidth())
     for arrow in drawn.findobj(FancyArrowPatch):
