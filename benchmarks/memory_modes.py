@@ -29,7 +29,8 @@ from torch.utils.checkpoint import checkpoint_sequential
 from stepnet import convert, create_model, get_scheme
 from stepnet.nets import reversible
 from stepnet.nets.blocks import PreActivation, basic
-from stepnet.nets.stage import Memory, Stage
+from stepnet.nets.memory_modes import Memory
+from stepnet.nets.stage import Stage
 from stepnet.timing.harness import Row, Spread, Variant, compare
 from stepnet.timing.memory import peak_bytes
 from stepnet.timing.steps import batch, gradient

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from stepnet import get_scheme
 from stepnet.nets.blocks import PreActivation, basic
-from stepnet.nets.stage import Coupling, Memory, Stage
+from stepnet.nets.memory_modes import Memory
+from stepnet.nets.stage import Coupling, Stage
 from stepnet.timing.harness import TWIN, Row, Spread, interleave, ratio
 from stepnet.timing.memory import peak_bytes
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from stepnet import create_model
 from stepnet.errors import UserError
 from stepnet.nets import reversible
 from stepnet.nets.blocks import PreActivation, basic
@@ -377,24 +376,3 @@ def test_the_gradient_of_an_inner_state_needs_the_last() -> None:
         net(u, visit=(visited := []).append)
         found.append(torch.autograd.grad(visited[3].square().sum() + visited[-1].sum(), u)[0])
     torch.testing.assert_close(*found, rtol=1e-10, atol=1e-10)
-
-
-def test_auto_chooses_by_the_coefficients_and_says_so() -> None:
-    away, near = lm_stage(-0.9), lm_stage(-0.05)
-    for stage, chosen in ((away, "reversible"), (near, "recompute")):
-        stage.set_memory("auto")
-        assert stage.memory_in_use == chosen
-        assert f"memory=auto ({chosen})" in repr(stage)
-    deep = lm_stage(-0.9, 150)  # more than the spare bits: a pair of states is kept, where 150 would be
-    deep.set_memory("auto")
-    assert deep.memory_in_use == "reversible"
-    with torch.no_grad():
-        away.k.mul_(0.01)  # type: ignore[union-attr]
-    assert away.memory_in_use == "recompute"
-
-
-def test_modes_that_cannot_be() -> None:
-    with pytest.raises(UserError, match="a ReLU after each step cannot be undone"):
-        create_model("resnet20", scheme="lm", memory="reversible")
-    with pytest.raises(UserError, match="did you mean 'recompute'"):
-        create_model("lm_resnet20", memory="recomputed")

@@ -24,9 +24,9 @@ from stepnet.conversion.graft import Graft, graft, ungraft
 from stepnet.conversion.statistics import Statistics, at_evaluation, bring_together, keep_apart
 from stepnet.errors import UserError
 from stepnet.nets.bounds import Bound
+from stepnet.nets.memory_modes import Memory
 from stepnet.nets.replay import recomputed
 from stepnet.nets.reversible import ReversibleMarch
-from stepnet.nets.stage import Memory
 from stepnet.schemes import Difference, Point, Scheme, advance
 from stepnet.schemes.arithmetic import Coefficient, State, is_tensor, is_traced
 from stepnet.schemes.core import RightHandSide

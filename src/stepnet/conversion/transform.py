@@ -20,7 +20,8 @@ from stepnet.conversion.summary import Conversion
 from stepnet.conversion.trace import trace
 from stepnet.errors import UserError, first_line
 from stepnet.nets.bounds import Bound, BoundOption, initial_k
-from stepnet.nets.stage import Memory, Stage, check_makes_network, check_step_size, choose_memory
+from stepnet.nets.memory_modes import Memory, choose_memory
+from stepnet.nets.stage import Stage, check_makes_network, check_step_size
 from stepnet.nets.trajectories import trajectory
 from stepnet.schemes import Scheme, get_scheme
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypedDict
 
 from stepnet.nets.blocks import Shortcut
 from stepnet.nets.bounds import BoundOption
-from stepnet.nets.stage import Memory
+from stepnet.nets.memory_modes import Memory
 from stepnet.schemes import Scheme
 
 

@@ -18,7 +18,8 @@ from stepnet.nets.blocks import PostActivation, PreActivation, Shortcut, Subsamp
 from stepnet.nets.bounds import BoundOption
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.draws import Draw, OwnDraws, untraced, zero_gradient
-from stepnet.nets.stage import Gates, Memory, SharedTransition, Stage, Transition, check_makes_network, entry_by
+from stepnet.nets.memory_modes import Memory
+from stepnet.nets.stage import Gates, SharedTransition, Stage, Transition, check_makes_network, entry_by
 from stepnet.nets.stochastic import StochasticDepth
 from stepnet.nets.trajectories import trajectory
 from stepnet.schemes import Scheme, get_scheme
@@ -169,9 +170,13 @@ class Network(nn.Module, ABC):
 
     def set_memory(self, memory: Memory) -> None:
         """What a training step keeps for its backward pass: "stored", "recompute", "reversible" or "auto"."""
-        for stage in self.modules():
-            if isinstance(stage, Stage):
-                stage.set_memory(memory)
+        stages = [module for module in self.modules() if isinstance(module, Stage)]
+        if not stages and memory != "stored":
+            raise UserError(
+                f"memory={memory!r}: {type(self).__name__} has no stages that a scheme steps through; it stores"
+            )
+        for stage in stages:
+            stage.set_memory(memory)
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
         """`set_memory` in timm's words: "recompute", or "stored"."""

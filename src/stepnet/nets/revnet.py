@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from stepnet.errors import UserError
 from stepnet.nets.blocks import basic, bottleneck, initialise
 from stepnet.nets.bounds import BoundOption
+from stepnet.nets.memory_modes import Memory
 from stepnet.nets.model_registry import register_model
 from stepnet.nets.options import RevNetOptions
 from stepnet.nets.residual import Backbone, Network
-from stepnet.nets.stage import CoupledTransition, Coupling, Memory, Stage, check_makes_network, entry_by
+from stepnet.nets.stage import CoupledTransition, Coupling, Stage, check_makes_network, entry_by
 from stepnet.schemes import Scheme, get_scheme
 from stepnet.schemes.plan import plan
 

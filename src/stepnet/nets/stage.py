@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, TypeVar, cast, get_args
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 from torch.utils.hooks import RemovableHandle
 
-from stepnet.errors import UserError, unknown
+from stepnet.errors import UserError
 from stepnet.nets.blocks import PreActivation
 from stepnet.nets.bounds import Bound, BoundOption, is_real
 from stepnet.nets.bounds import initial_k as first_k
 from stepnet.nets.cost import KineticCost
+from stepnet.nets.memory_modes import Memory, choose_memory, recomputing, segment_length
 from stepnet.nets.replay import recomputed
-from stepnet.nets.reversible import SPARE_BITS, ReversibleMarch
+from stepnet.nets.reversible import ReversibleMarch
 from stepnet.nets.trajectories import Visit, watch_calls
 from stepnet.schemes import Point, Scheme, get_scheme, march
-from stepnet.schemes.arithmetic import Coefficient, State, is_traced, joined, parts_of
+from stepnet.schemes.arithmetic import Coefficient, State, is_traced, parts_of
 from stepnet.schemes.core import RightHandSide, RightHandSides
 from stepnet.schemes.plan import Entry, equation_in_k, plan
 
-# What a training step keeps for its backward pass. stored: all that autograd saves. recompute: the states, of a deep
-# stage every m-th; the blocks are evaluated again. reversible: the last states; the scheme is run backwards. auto:
-# reversible where the coefficients are such that it keeps one state for four steps or fewer, else recompute.
-Memory = Literal["stored", "recompute", "reversible", "auto"]
 Gates = Sequence[Coefficient]
 Pair = tuple[Tensor, Tensor]  # the state (X, Y) of a coupled system
 StateT = TypeVar("StateT", Tensor, Pair)
@@ -209,7 +206,7 @@ class Stage(nn.Module):
             # A transition, and a step that has not its whole past, cannot be taken back.
             first = max(int(self.transition is not None), self.scheme.steps - 1 - len(history))
             again = self.depth if memory == "recompute" else first
-            fs[:again] = [_recomputing(f, block) for f, block in zip(fs, self.steps[:again], strict=False)]
+            fs[:again] = [recomputing(f, block) for f, block in zip(fs, self.steps[:again], strict=False)]
         if cost is not None:
             fs = [cost.watch(cast(RightHandSide, f), self.dt) for f in fs]
         yield x
@@ -310,37 +307,6 @@ class BlockSide:
 def right_hand_side(block: nn.Module) -> RightHandSides:
     """A block as a right-hand side, a coupling as a pair of them."""
     return (BlockSide(block.f), BlockSide(block.g)) if isinstance(block, Coupling) else BlockSide(block)
-
-
-def _recomputing(rhs: RightHandSides, block: nn.Module) -> RightHandSides:
-    """The same values; what their gradient needs is made again in the backward pass."""
-    return joined([partial(recomputed, f, block) for f in parts_of(rhs)])
-
-
-def segment_length(scheme: Scheme, depth: int) -> int:
-    """How many steps are repeated as one: the m that keeps least, `s N / m` states between segments and `4 m` in one.
-
-    A step reads s states, of which m = 1 keeps each once; an evaluation keeps about 4 states' worth for its gradient.
-    """
-    lengths = range(1, max(depth, 1) + 1)
-    return min(lengths, key=lambda m: min(m, scheme.steps) * depth / m + 4 * scheme.stages * m)
-
-
-def choose_memory(memory: Memory, scheme: Scheme, ks: Iterable[Coefficient], activation: str) -> Memory:
-    """The mode itself, or the one that "auto" stands for; an `activation` after the steps cannot be taken back."""
-    if memory not in get_args(Memory):
-        raise unknown("memory mode", memory, get_args(Memory))
-    if memory == "reversible" and not scheme.invertible:
-        raise UserError(f"memory='reversible': scheme {scheme.name!r} has no inverse; take memory='recompute'")
-    if memory == "reversible" and activation:
-        raise UserError(f"memory='reversible': {activation} cannot be undone; take pre-activation, or 'recompute'")
-    if memory != "auto":
-        return memory
-    if not scheme.invertible or activation:
-        return "recompute"
-    lost = [scheme.lost_bits(k) for k in ks]
-    # Where the spare bits are spent, two states of double precision are kept; by "recompute", one of single for a step.
-    return "reversible" if 4 * sum(lost) / SPARE_BITS <= len(lost) / 4 else "recompute"
 
 
 def entry_by(transition: Transition | CoupledTransition | None) -> Entry:

@@ -15,7 +15,7 @@ from stepnet.data import Data, evaluation_batches, training_batches
 from stepnet.errors import UserError
 from stepnet.nets.cost import KineticCost, takes_cost
 from stepnet.nets.draws import drawn_options
-from stepnet.nets.stage import Memory
+from stepnet.nets.memory_modes import Memory
 from stepnet.schemes import Scheme, get_scheme
 from stepnet.training import checkpoint
 from stepnet.training.allocator import give_memory_back, keep_memory
