@@ -135,6 +135,8 @@ EXPERIMENTS = {
             FAST,
             seeds=3,
             effect=-0.42,
+            remark="The first six epochs of seed 0 were trained by a script that set the same configs, at revision "
+            "`be3cdc92af3f`. Seeds 1 and 2 are not finished.",
         ),
         Experiment(
             "3",

@@ -13,10 +13,12 @@ from pathlib import Path
 
 from experiments import EXPERIMENTS, HERE
 
+from stepnet.errors import UserError
 from stepnet.files import alone, hold
 from stepnet.report.results import record
 from stepnet.training import Run, TrainConfig, evaluate
 from stepnet.training.loop import train_config
+from stepnet.training.signals import Interrupted
 
 
 def main() -> None:
@@ -57,4 +59,7 @@ def train_and_record(config: TrainConfig, path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (UserError, Interrupted) as stopped:
+        raise SystemExit(f"run.py: {stopped}") from None
