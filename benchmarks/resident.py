@@ -3,39 +3,38 @@
     python benchmarks/resident.py [--repeats 1]
 
 The stage of pairs of `reversible.py` over 4, 16 and 64 steps, each in a process of its own that takes three training
-steps; its peak less what it had before them. `stepnet train` lets glibc keep freed memory where activations are stored,
-and give it back where they are not. Time: user and system, of steps of depth 16 in processes that take turns.
+steps; its peak less what it had before them. By itself glibc keeps a heap with gaps; with a small threshold every
+tensor is a mapping of its own, given back when it is freed and cleared by the system before it is handed out again.
+Time: user and system, of steps of depth 16 in processes that take turns.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+from cpu import KEEP
 from script import measure
 
 from stepnet.timing.harness import TWIN, Row, Spread, interleave, ratio
 from stepnet.timing.workers import Worker
-from stepnet.training.allocator import VARIABLES
 
 DEPTHS = (4, 16, 64)
-CHOICES = {"glibc as it is": "", "keeps memory": "keep_memory", "gives memory back": "give_memory_back"}
+AS_IT_IS, *OTHERS = CHOICES = {
+    "glibc as it is": {},
+    "keeps memory": KEEP,
+    "gives memory back": {"MALLOC_MMAP_THRESHOLD_": str(1 << 18)},
+}
 WORKER = """
 import json, re, sys, time, torch
 from pathlib import Path
-from stepnet.training import allocator
 def status(word):
     return int(re.search(rf"{word}:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024
-depth, memory, choice, folder = json.loads(sys.argv[1])
+depth, memory, folder = json.loads(sys.argv[1])
 sys.path.insert(0, folder)
 torch.set_num_threads(1)
-if choice:
-    assert getattr(allocator, choice)()
 from reversible import coupled_stage, gradient
 before = status("VmRSS")
 step = gradient(coupled_stage(depth, memory=memory))
@@ -49,38 +48,26 @@ for _ in sys.stdin:
 
 
 def rows(repeats: int, quick: bool) -> Iterator[Row]:
-    depths = DEPTHS[:1] if quick else DEPTHS
     for memory in ("stored", "reversible"):
-        for told, choice in CHOICES.items():
-            for depth in depths:
-                words = [sys.executable, "-c", WORKER, given(depth, memory, choice)]
-                done = subprocess.run(
-                    words, check=True, env=environment(), stdin=subprocess.DEVNULL, capture_output=True
-                )
-                what = f"resident memory, {memory}, {told}, depth {depth}"
-                yield Row(what, Spread.exact(float(done.stdout)), "MiB")
+        for told in CHOICES:
+            for depth in DEPTHS[:1] if quick else DEPTHS:
+                with worker(depth, memory, told) as process:
+                    peak = process.end()
+                yield Row(f"resident memory, {memory}, {told}, depth {depth}", Spread.exact(peak), "MiB")
     with ExitStack() as stack:
-        choices = {**CHOICES, TWIN: ""}
-        workers = {
-            told: stack.enter_context(Worker(WORKER, [given(DEPTHS[0 if quick else 1], "reversible", choice)]))
-            for told, choice in choices.items()
-        }
-        for worker in workers.values():
-            worker.wait_until_ready()
+        depth, told_by = DEPTHS[0 if quick else 1], {**dict(zip(CHOICES, CHOICES, strict=True)), TWIN: AS_IT_IS}
+        workers = {name: stack.enter_context(worker(depth, "reversible", told)) for name, told in told_by.items()}
+        for process in workers.values():
+            process.wait_until_ready()
         seconds = interleave(workers, 5 * repeats)
-    first, *others = CHOICES
-    null = ratio(seconds, TWIN, first)
-    for told in others:
-        yield Row(f"reversible training step, {told} / {first}", ratio(seconds, told, first), null=null)
+    for told in OTHERS:
+        found, null = ratio(seconds, told, AS_IT_IS), ratio(seconds, TWIN, AS_IT_IS)
+        yield Row(f"reversible training step, {told} / {AS_IT_IS}", found, null=null)
 
 
-def given(depth: int, memory: str, choice: str) -> str:
-    return json.dumps([depth, memory, choice, str(Path(__file__).parent)])
-
-
-def environment() -> dict[str, str]:
-    """Without thresholds of somebody else's choice."""
-    return {name: value for name, value in os.environ.items() if name not in VARIABLES}
+def worker(depth: int, memory: str, told: str) -> Worker:
+    """A process that first tells the MiB by which it grew, and then takes steps."""
+    return Worker(WORKER, [json.dumps([depth, memory, str(Path(__file__).parent)])], CHOICES[told])
 
 
 if __name__ == "__main__":

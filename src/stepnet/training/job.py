@@ -15,10 +15,9 @@ from stepnet.data import Data, evaluation_batches, training_batches
 from stepnet.errors import UserError
 from stepnet.nets.cost import KineticCost, takes_cost
 from stepnet.nets.draws import drawn_options
-from stepnet.nets.memory_modes import Memory
 from stepnet.schemes import Scheme, get_scheme
 from stepnet.training import checkpoint
-from stepnet.training.allocator import give_memory_back, keep_memory
+from stepnet.training.allocator import keep_memory
 from stepnet.training.build import build_network, build_optimizer
 from stepnet.training.checkpoint import Progress
 from stepnet.training.compiling import compiled_or_eager
@@ -48,12 +47,12 @@ class Job:
         self.config, self.recipe = config, config.recipe
         self.processes = Processes(config)
         self.accelerator = self.processes.accelerator
+        if self.processes.device.type == "cpu" and config.memory in (None, "stored"):
+            keep_memory()
         note(f"reading {config.data}, building the network")
         self.data: Data = data or config.read_data()
         start = self._start()
         self.net = self._placed(network or build_network(start, self.data))
-        if self.processes.device.type == "cpu":
-            keep_memory() if {*self.memory_modes} <= {"stored"} else give_memory_back()
         if self.recipe.running_cost == "kinetic" and not takes_cost(self.net):
             raise UserError(
                 f"running_cost = 'kinetic': {config.model} has no stages whose f(X_n) could be summed; "
@@ -139,7 +138,7 @@ class Job:
         device = torch.cuda.get_device_name() if p.device.type == "cuda" else "cpu"
         threads = f"{p.count} process(es), {torch.get_num_threads()} thread(s)"
         compiled = ", compiled" if config.compile else ""
-        modes = self.memory_modes
+        modes = [m for module in self.net.modules() if (m := getattr(module, "memory_in_use", None))]
         same = f"{modes[0]} in every stage" if len(set(modes)) == 1 else ", ".join(modes)
         return [
             f"model   {config.model}{scheme}{options}: {parameters:,} parameters",
@@ -149,11 +148,6 @@ class Job:
             *([f"memory  {config.memory}: {same}"] if config.memory else []),
             f"folder  {self.run.folder}",
         ]
-
-    @property
-    def memory_modes(self) -> list[Memory]:
-        """What a training step keeps for its backward pass, stage by stage; of other people's networks, nothing."""
-        return [mode for module in self.net.modules() if (mode := getattr(module, "memory_in_use", None))]
 
     @property
     def stable_k(self) -> tuple[float, float] | None:
