@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 from torch import nn
 
-from stepnet.errors import UserError, unknown
+from stepnet.errors import UserError, check_known
 from stepnet.nets.replay import recomputed
 from stepnet.nets.reversible import SPARE_BITS
 from stepnet.schemes import Scheme
@@ -26,8 +26,7 @@ Memory = Literal["stored", "recompute", "reversible", "auto"]
 
 def choose_memory(memory: Memory, scheme: Scheme, ks: Iterable[Coefficient], activation: str) -> Memory:
     """The mode itself, or the one that "auto" stands for; an `activation` after the steps cannot be taken back."""
-    if memory not in get_args(Memory):
-        raise unknown("memory mode", memory, get_args(Memory))
+    check_known("memory mode", memory, get_args(Memory))
     if memory == "reversible" and not scheme.invertible:
         raise UserError(f"memory='reversible': scheme {scheme.name!r} has no inverse; take memory='recompute'")
     if memory == "reversible" and activation:

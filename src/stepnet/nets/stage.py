@@ -204,7 +204,8 @@ class Stage(nn.Module):
         segmented = memory == "recompute" and self.segment > 1 and cost is None and given is None
         if memory != "stored" and not segmented:
             # A transition, and a step that has not its whole past, cannot be taken back.
-            first = max(int(self.transition is not None), self.scheme.steps - 1 - len(history))
+            short = sum(step.taker != "scheme" for step in self.plan.steps)
+            first = max(int(self.transition is not None), short)
             again = self.depth if memory == "recompute" else first
             fs[:again] = [recomputing(f, block) for f, block in zip(fs, self.steps[:again], strict=False)]
         if cost is not None:

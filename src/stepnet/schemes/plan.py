@@ -95,7 +95,7 @@ class Plan:
     @property
     def reads_older_f(self) -> bool:
         """Whether a step reads an `f` of an earlier one."""
-        return any(q.name in "fg" and q.n < n for n, step in enumerate(self.steps) for q in step.reads)
+        return any(map(self.keeps_f, range(len(self.steps))))
 
     def keeps_f(self, n: int) -> bool:
         """Whether a later step reads an `f` of step n."""
