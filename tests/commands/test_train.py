@@ -83,7 +83,7 @@ def test_the_memory_mode_is_a_flag_that_is_recorded_and_told(tmp_path, capsys):
     [
         (["tiny", "--memory", "reversible", "--model-kwargs", "memory=stored"], "give only one"),
         (["tiny:heun", "--memory", "reversible"], "scheme 'heun' has no inverse"),
-        (["tiny_fractal", "--memory", "recompute"], "memory"),
+        (["densenet100_k24", "--memory", "recompute"], "DenseNet has no stages"),
         (["torchvision/resnet18", "--memory", "recompute"], "add --scheme euler"),
     ],
 )

@@ -6,6 +6,7 @@ import torch
 from nets.test_reversible import lm_stage
 from stepnet import UserError, create_model, get_scheme
 from stepnet.nets.memory_modes import segment_length
+from stepnet.nets.origin import origin_of
 
 
 def test_auto_chooses_by_the_coefficients_and_says_so() -> None:
@@ -30,10 +31,25 @@ def test_modes_that_cannot_be() -> None:
 
 
 def test_a_network_without_stages_says_that_it_stores() -> None:
-    dense = create_model("densenet100_k24")
+    dense = create_model("densenet100_k24", memory="stored")
     dense.set_grad_checkpointing(False)
     with pytest.raises(UserError, match="DenseNet has no stages"):
         dense.set_grad_checkpointing()
+    with pytest.raises(UserError, match="DenseNet has no stages"):
+        create_model("densenet100_k24", memory="recompute")
+
+
+def test_a_fractal_repeats_its_layers_with_the_paths_that_were_drawn() -> None:
+    images = torch.randn(2, 3, 16, 16)
+    gradients = []
+    for memory in ("stored", "recompute"):
+        torch.manual_seed(0)
+        net = create_model("fractalnet20", widths=(4, 8), drop_path=0.5, memory=memory)  # type: ignore[arg-type]
+        net(images).square().sum().backward()
+        gradients.append([p.grad for p in net.parameters()])
+        assert {stage.memory for stage in net.stages} == {memory}
+        assert origin_of(net).options["memory"] == memory  # type: ignore[union-attr]
+    assert all(map(torch.equal, *gradients))
 
 
 @pytest.mark.parametrize(("scheme", "depth"), [("euler", 1), ("euler", 100), ("lm", 18), ("lm", 200), ("heun", 64)])

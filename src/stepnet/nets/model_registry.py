@@ -9,6 +9,7 @@ from typing import Literal, TypeVar, Unpack, overload
 from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.nets.features import FeatureList
+from stepnet.nets.memory_modes import Memory
 from stepnet.nets.options import ModelOptions
 from stepnet.nets.origin import remember_origin
 from stepnet.nets.pretrained import pretrained_file, split_tag
@@ -53,6 +54,7 @@ def create_model(
     name: str,
     pretrained: bool = False,
     *,
+    memory: Memory | None = None,
     in_chans: int | None = None,
     features_only: Literal[False] = False,
     **options: Unpack[ModelOptions],
@@ -62,6 +64,7 @@ def create_model(
     name: str,
     pretrained: bool = False,
     *,
+    memory: Memory | None = None,
     in_chans: int | None = None,
     features_only: Literal[True],
     **options: Unpack[ModelOptions],
@@ -71,6 +74,7 @@ def create_model(
     name: str,
     pretrained: bool = False,
     *,
+    memory: Memory | None = None,
     in_chans: int | None = None,
     features_only: bool = False,
     **options: Unpack[ModelOptions],
@@ -79,8 +83,9 @@ def create_model(
 
     Some options, such as `stochastic_depth`, only some families have. `pretrained` fills it with weights that come with
     the package, those of a tag where the name has one (`lm_resnet20.cifar10`): classes and channels are then theirs
-    unless given, and for another number of classes the classifier is a new one. `in_chans` is timm's word for
-    `in_channels`; with its `features_only` the network gives the list of its stages' last states.
+    unless given, and for another number of classes the classifier is a new one. `memory` says what a training step
+    keeps for its backward pass, by default as the family has it. `in_chans` is timm's word for `in_channels`; with its
+    `features_only` the network gives the list of its stages' last states.
     """
     if in_chans is not None and options.setdefault("in_channels", in_chans) != in_chans:
         raise UserError(
@@ -93,7 +98,9 @@ def create_model(
     network = build(f"model {model!r}", entry.build, {**defaults, **options})
     if pretrained:
         load_weights(network, weights, new_head=True, where=f"the weights of {name}")
-    remember_origin(network, model, options)
+    if memory is not None:
+        network.set_memory(memory)
+    remember_origin(network, model, options if memory is None else {**options, "memory": memory})
     return FeatureList(network) if features_only else network
 
 

@@ -7,7 +7,6 @@ from typing import Any, Literal, TypedDict
 
 from stepnet.nets.blocks import Shortcut
 from stepnet.nets.bounds import BoundOption
-from stepnet.nets.memory_modes import Memory
 from stepnet.schemes import Scheme
 
 
@@ -25,7 +24,6 @@ class SteppedOptions(TypedDict, total=False):
 class ResidualOptions(SteppedOptions, total=False):
     """Those of `ResidualNetwork`."""
 
-    memory: Memory
     stochastic_depth: float | Mapping[str, Any] | None
 
 
@@ -33,14 +31,12 @@ class RevNetOptions(SteppedOptions, total=False):
     """Those of `RevNet`."""
 
     scheme: str | Scheme
-    memory: Memory | None
 
 
 class ModelOptions(SteppedOptions, total=False):
     """Every option of some family; which family has which stands in docs/networks.md, and is told when one has not."""
 
     scheme: str | Scheme
-    memory: Memory | None
     # residual networks
     stochastic_depth: float | Mapping[str, Any] | None
     pre_activation: bool

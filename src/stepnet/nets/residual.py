@@ -240,7 +240,6 @@ class ResidualNetwork(OwnDraws, Network):
         k_per_channel: bool = False,
         k_bound: BoundOption = None,
         stochastic_depth: float | Mapping[str, Any] | None = None,
-        memory: Memory = "stored",
     ) -> None:
         super().__init__(num_classes, in_channels)
         self.scheme = get_scheme(scheme)
@@ -263,7 +262,6 @@ class ResidualNetwork(OwnDraws, Network):
         if stochastic_depth is not None:
             self.stochastic = StochasticDepth.of(stochastic_depth, self.depth, dt)
             self.seed = self.stochastic.seed
-        self.set_memory(memory)
 
     @property
     def depth(self) -> int:

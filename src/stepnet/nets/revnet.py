@@ -55,7 +55,6 @@ class RevNet(Network):
         num_classes: int = 10,
         in_channels: int = 3,
         dt: float = 1,
-        memory: Memory | None = None,
         k: float | None = None,
         k_per_channel: bool = False,
         k_bound: BoundOption = None,
@@ -65,7 +64,7 @@ class RevNet(Network):
         check_makes_network(self.scheme, pair=True)
         self.stem = backbone.make_stem(in_channels)
         # An inverse that divides by k, which may be near 0, is taken where it is asked for.
-        memory = memory or ("stored" if self.scheme.trainable else "reversible")
+        memory: Memory = "stored" if self.scheme.trainable else "reversible"
         self.stages = nn.ModuleList()
         for index, width in enumerate(backbone.widths):
             units, transition = _units(backbone, index, self.scheme)
