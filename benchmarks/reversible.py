@@ -4,12 +4,14 @@
 
 Every contestant marches the same blocks (bn, relu, conv, twice, 2 x 16 channels at 32 x 32) over 8, 32 and 128 steps
 of pairs, batch 16. memcnn and revtorch couple f and g as RevNet does; momentumnet has one f a step, on all 32 channels.
-The peak is counted from torch's allocations; parameters and their gradients are in it.
+A step back evaluates the blocks once more: beside the times stands that of the forward pass alone. The peak is counted
+from torch's allocations; parameters and their gradients are in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from script import measure
@@ -24,6 +26,7 @@ from stepnet.timing.memory import peak_bytes
 
 DEPTHS, SIZE, WIDTH = (8, 32, 128), 16, 16
 MIB = 2**20
+FORWARD, LEAST = "the forward pass alone", "(made twice: 1 and this is the least)"
 
 
 def rows(repeats: int, quick: bool) -> Iterator[Row]:
@@ -31,8 +34,10 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
         variants = {name: gradient(make(depth)) for name, make in CONTESTANTS.items()}
         baselines = {name: gradient(make(depth)) for name, make in STORED.items()}
         peaks = {name: peak_bytes(step) / MIB for name, step in (variants | baselines).items()}
-        seconds = interleave({**baselines, TWIN: baselines["stored"], **variants}, repeats)
-        null = ratio(seconds, TWIN, "stored")
+        forward = partial(*after_a_layer(STORED["stored"](depth)))
+        seconds = interleave({**baselines, TWIN: baselines["stored"], FORWARD: forward, **variants}, repeats)
+        null, share = ratio(seconds, TWIN, "stored"), ratio(seconds, FORWARD, "stored")
+        yield Row(f"time over stored, {FORWARD}, depth {depth}", share, null=null, note=LEAST)
         for name in variants:
             found = ratio(seconds, name, "stored momentumnet" if name == "momentumnet" else "stored")
             reach = "≤ 1.4" if name == "stepnet" else ""
@@ -96,11 +101,15 @@ STORED: dict[str, Callable[[int], nn.Module]] = {
 }
 
 
-def gradient(model: nn.Module) -> Callable[[], None]:
-    """Forward and backward pass after a layer, so that the chain's input carries a gradient as it does in a network."""
+def after_a_layer(model: nn.Module) -> tuple[nn.Module, Tensor]:
+    """The chain's input then carries a gradient as it does in a network; with images for it."""
     torch.manual_seed(0)
-    images = torch.randn(SIZE, 3, 32, 32)
-    network = nn.Sequential(nn.Conv2d(3, 2 * WIDTH, 1), model)
+    return nn.Sequential(nn.Conv2d(3, 2 * WIDTH, 1), model), torch.randn(SIZE, 3, 32, 32)
+
+
+def gradient(model: nn.Module) -> Callable[[], None]:
+    """Forward and backward pass."""
+    network, images = after_a_layer(model)
 
     def step() -> None:
         network.zero_grad()
