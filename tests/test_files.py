@@ -122,11 +122,11 @@ def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path: Path) ->
 
 
 def test_folders_that_a_killed_process_left_are_swept(tmp_path: Path) -> None:
-    for name in (".folder-abc.partial", ".other-abc.partial", "folder"):
+    for name in (".folder-abc.partial", ".other-abc.partial", ".folder2-abc.partial", "folder"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "inside").touch()
     sweep(tmp_path, "folder")
-    assert {path.name for path in tmp_path.iterdir()} == {".other-abc.partial", "folder"}
+    assert {path.name for path in tmp_path.iterdir()} == {".other-abc.partial", ".folder2-abc.partial", "folder"}
 
 
 def test_one_process_holds_a_folder_until_it_ends(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def sweep(folder: Path, name: str = "") -> None:
     Of all destinations in the folder, or of the one called `name`; for the process that holds them.
     """
     for partial in folder.iterdir():
-        ours = partial.name.startswith(f".{name}") and partial.name.endswith(PARTIAL)
+        ours = partial.name.startswith(f".{name}-" if name else ".") and partial.name.endswith(PARTIAL)
         if ours or (not name and _OF_SAFETENSORS(partial.name)):
             if partial.is_dir():
                 shutil.rmtree(partial, ignore_errors=True)

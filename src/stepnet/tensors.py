@@ -70,6 +70,6 @@ def checksum(tensors: Mapping[str, Tensor]) -> int:
     """Of names and bytes."""
     total = 0
     for name in sorted(tensors):
-        flat: Any = tensors[name].flatten().view(torch.uint8).numpy()
+        flat: Any = tensors[name].cpu().flatten().view(torch.uint8).numpy()
         total = zlib.crc32(flat, zlib.crc32(name.encode(), total))
     return total

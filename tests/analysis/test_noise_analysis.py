@@ -1,5 +1,7 @@
 """One object answers for a noise; what it prints is tested with the command."""
 
+import sympy
+
 from stepnet.analysis import analyse_noise, stochastic_equation, weak_condition
 
 
@@ -34,3 +36,9 @@ def test_lm_with_noise():
     assert "X_{n+1} = (2 - dt g) X_n - (1 - dt g) X_{n-1} + dt^2 gate f(X_n)" in text
     assert "dY = (1/2 f - 7/10 Y) dt + 1/2 f dB" in text and "*" not in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_survival_whose_formula_has_commas():
+    found = analyse_noise("stochastic_depth", p=lambda t: sympy.Max(sympy.Rational(1, 5), 1 - t))
+    first, second = found.damped_equation.lines
+    assert first == "dX = Y dt" and second.startswith("dY = ") and "Max(1/5, 1 - t)" in second

@@ -1,8 +1,14 @@
 """The step as a person writes it, derived from the scheme."""
 
 import pytest
+import sympy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sympy.parsing.sympy_parser import convert_xor, implicit_multiplication, parse_expr, standard_transformations
 
-from stepnet import analyse, list_schemes
+from stepnet import analyse, get_scheme, list_schemes
+from stepnet.analysis.notation import Line
+from stepnet.analysis.symbols import dt, k
 
 
 @pytest.mark.parametrize(
@@ -49,3 +55,27 @@ def test_latex_writes_delta_t():
     (line,) = analyse("lm").step_lines
     assert line.latex.startswith(r"u_{n+1} = (1 - k) u_{n} + k u_{n-1} + \Delta t f")
     assert analyse("euler").modified_lines()[0].latex == r"u' + \frac{\Delta t}{2} u'' = f"
+
+
+ATOM = st.sampled_from([k, 1 + k, 3 + k, k - 2, dt, sympy.Integer(2), sympy.Integer(-3), sympy.Symbol("a") - 1])
+
+
+@given(
+    above=st.lists(ATOM, min_size=1, max_size=4), below=st.lists(st.sampled_from([1 + k, sympy.Integer(2)]), max_size=2)
+)
+@settings(max_examples=60, deadline=None)
+def test_no_factor_of_a_coefficient_is_lost(above, below):
+    c = sympy.Mul(*above) / sympy.Mul(*below)
+    x = sympy.Symbol("x")
+    written = str(Line(((sympy.Integer(1), x),), ((c, x),))).split(" = ")[1]
+    rules = (*standard_transformations, implicit_multiplication, convert_xor)
+    names = {"k": k, "dt": dt, "a": sympy.Symbol("a"), "x": x}
+    assert sympy.simplify(parse_expr(written, names, transformations=rules) - c * x) == 0, written
+
+
+def test_lm_over_heun_and_a_coefficient_of_another_name():
+    (line,) = analyse("lm+heun").modified_lines()
+    assert str(line) == "(1 + k) u' = f + k (3 + k) dt/(2 (1 + k)^2) f'f"
+    found = analyse(get_scheme("lm", k=sympy.Symbol("a")))
+    assert str(found.step_lines[0]) == "u_{n+1} = (1 - a) u_n + a u_{n-1} + dt f(u_n)"
+    assert str(found.modified_lines()[0]) == "(1 + a) u' + (1 - a) dt/2 u'' = f"

@@ -179,3 +179,13 @@ def test_nothing_is_written_outside_of_the_folder(name: str, kind: bytes, link: 
     with pytest.raises(tarfile.FilterError):
         extract(archive, write_archive(archive, name, kind, link), tmp_path / "out")
     assert {path.name for path in tmp_path.iterdir()} <= {"archive.tar.gz", "out"}
+
+
+def test_a_server_in_trouble_costs_nothing_that_has_arrived(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "file.part").write_bytes(CONTENT[:300_000])
+    server.status = 503
+    with pytest.raises(Unreachable, match="503"):
+        download(server.url, tmp_path / "file", SHA256)
+    server.status = None
+    download(server.url, tmp_path / "file", SHA256)
+    assert server.asked[-1] == "bytes=300000-" and (tmp_path / "file").read_bytes() == CONTENT

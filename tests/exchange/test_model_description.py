@@ -7,6 +7,7 @@ from torch import nn
 import stepnet
 from stepnet import UserError
 from stepnet.exchange.model_description import Preprocessing, TrainingRecord, decode, describe_network, encode
+from stepnet.schemes.runge_kutta import RK4
 
 GREY = Preprocessing(channels=1, image_size=8, resize=8, mean=(0.1 + 0.2,), std=(1 / 3,))
 
@@ -42,9 +43,10 @@ def test_options_that_no_file_can_hold_are_refused():
 
 
 def test_a_scheme_object_is_written_by_its_name_if_that_builds_it(tmp_path):
-    network = stepnet.create_model("preact_resnet20", scheme=stepnet.get_scheme("heun"))
-    stepnet.save(network, tmp_path / "a")
-    assert stepnet.load(tmp_path / "a").description.scheme == "heun"
+    for scheme in (stepnet.get_scheme("heun"), stepnet.get_scheme("ab2"), stepnet.get_scheme("leapfrog"), RK4()):
+        network = stepnet.create_model("preact_resnet20", scheme=scheme)
+        stepnet.save(network, tmp_path / "a")
+        assert stepnet.load(tmp_path / "a").description.scheme == scheme.name
     network = stepnet.create_model("preact_resnet20", scheme=stepnet.get_scheme("lm", k=-0.5))
     stepnet.save(network, tmp_path / "b")  # k is trained, and stands in the weights
     assert stepnet.load(tmp_path / "b").description.k == stepnet.coefficients(network)

@@ -184,3 +184,11 @@ def test_a_folder_that_is_none_of_ours(tmp_path):
     (tmp_path / "config.yaml").write_text("model: x")
     with pytest.raises(UserError, match="has no checkpoint yet"):
         stepnet.load(tmp_path)
+
+
+def test_what_would_be_ignored_is_refused(tmp_path, network):
+    with pytest.raises(UserError, match="2 classes for a network of 3"):
+        stepnet.save(network, tmp_path / "model.safetensors", classes=("a", "b"))
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(UserError, match="load takes no option 'num_classes' here"):
+        stepnet.load("lm_resnet20.digits", num_classes=7)

@@ -130,6 +130,7 @@ def test_columns(column: int, layers: list[int]) -> None:
     x = image()
     plain = model.extract_column(column)
     assert torch.equal(plain(x), model(x, model.column_joins(column)))
+    assert len(plain.forward_intermediates(x, intermediates_only=True)) == len(model.stages)
     u = x
     for n, stage in enumerate(model.stages):
         assert isinstance(stage, Stage)

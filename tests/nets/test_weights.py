@@ -30,6 +30,12 @@ def test_a_new_head_only_where_it_is_asked_for():
     assert torch.equal(new.eval().forward_features(X), trained.eval().forward_features(X))
 
 
+def test_a_trained_body_without_a_head():
+    body = create_model("lm_resnet20.cifar10", pretrained=True, num_classes=0).eval()
+    whole = create_model("lm_resnet20.cifar10", pretrained=True).eval()
+    assert torch.equal(body(X), whole.forward_head(whole.forward_features(X), pre_logits=True))
+
+
 def test_weights_of_another_architecture_are_named():
     with pytest.raises(
         UserError, match=r"are of another network than ResidualNetwork: 'norm\.bias', which only the file"

@@ -91,3 +91,8 @@ def test_what_is_no_run_is_refused(write_run, tmp_path) -> None:
     write_run()
     with pytest.raises(UserError, match=r"is not a run but a folder of runs: name them"):
         RunHistory.read(tmp_path)
+
+
+def test_a_module_of_ones_own_has_no_scheme(write_run) -> None:
+    [[network]] = by_data(read_histories([write_run("mine.Net")])).values()
+    assert network.scheme is None

@@ -43,3 +43,8 @@ def test_weights_that_come_along_are_a_specimen() -> None:
     found = specimen("lm_resnet20.digits", count=300)
     wrong = (found.network(found.images).argmax(1) != found.labels).double().mean()
     assert 100 * float(wrong) == pytest.approx(found.network.description.training.test_error, abs=0.4)
+
+
+def test_a_network_of_another_library_is_built_for_the_images() -> None:
+    found = specimen("torchvision/resnet18", count=2)
+    assert found.network(found.images).shape == (2, 10)

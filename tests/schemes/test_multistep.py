@@ -74,6 +74,8 @@ def test_leapfrog_takes_the_initial_velocity():
     assert empirical_order("leapfrog", velocity=velocity) == pytest.approx(2, abs=0.15)
     run = solve(lambda u: -u, np.array([1.0]), (0, 2), 400, "leapfrog", velocity=np.array([3.0]))
     assert np.allclose(run.u[:, 0], np.cos(run.t) + 3 * np.sin(run.t), atol=1e-4)
+    single = solve(lambda u: -u, torch.ones(1, requires_grad=True), (0, 2), 400, "leapfrog", velocity=[3.0])
+    assert single.u.dtype == torch.float32 and single.u[-1].item() == pytest.approx(run.u[-1][0], abs=1e-3)
     listed = solve(lambda u: -u, np.array([1.0]), (0, 2), 400, "leapfrog", velocity=[3.0])
     assert np.array_equal(listed.u, run.u)
 

@@ -80,6 +80,8 @@ def test_a_model_by_name_with_options_and_a_share_for_validation(tmp_path):
         ),
         (("tiny", "digits", "fats"), {}, "did you mean 'fast'"),
         ((small(), "digits"), {"scheme": "lm"}, "for a model by name"),
+        ((small(), "digits"), {"weights": "none.safetensors"}, "for a model by name"),
+        ((small(), "digits"), {"sync_bn": True}, "for a model by name"),
         (("tiny,dtt=0.5", "digits"), {}, "takes no option 'dtt': did you mean 'dt'"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",  # an address differs between processes

@@ -104,7 +104,7 @@ class NoiseAnalysis:
 
     def __str__(self) -> str:
         heading, facts = self.noise.heading, [("noise", self.noise.about)]
-        first, second = str(self.damped_equation).split(", ")
+        first, second = self.damped_equation.lines
         if self.damping is None:
             facts += [("equation", str(self.equation)), ("with lm", f"{first} (section 3.2)"), ("", second)]
         else:

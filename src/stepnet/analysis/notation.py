@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import sympy
 
-from stepnet.analysis.symbols import dt, k, z, zeta
+from stepnet.analysis.symbols import dt, z, zeta
 from stepnet.schemes import Equation, Scheme
 from stepnet.schemes.plan import Quantity, Terms, full_step
 
@@ -74,11 +74,11 @@ def amplification_line(polynomial: sympy.Poly) -> Line:
     return Line(tuple((c, zeta**power) for (power,), c in in_zeta.terms()), ((sympy.Integer(0), sympy.Integer(1)),))
 
 
-def modified_line(equation: sympy.Eq) -> Line:
-    """A modified equation in the same notation, `(1 + k) u' + (1 - k) dt/2 u'' = f`."""
+def modified_line(equation: sympy.Eq, parameters: set[sympy.Symbol]) -> Line:
+    """A modified equation in the same notation, `(1 + k) u' + (1 - k) dt/2 u'' = f`; `k` is the scheme's parameter."""
     derivatives = sorted(equation.lhs.atoms(sympy.Derivative), key=lambda d: d.derivative_count)
     left = [(equation.lhs.expand().coeff(d), _prime(d)) for d in derivatives]
-    differentials = sorted(equation.rhs.free_symbols - {dt, k}, key=str)
+    differentials = sorted(equation.rhs.free_symbols - {dt} - parameters, key=str)
     terms = [(sympy.factor(sympy.diff(equation.rhs, symbol)), symbol) for symbol in differentials]
     right = sorted(terms, key=lambda term: sympy.degree(sympy.fraction(term[0])[0], dt))  # each has one power of dt
     return Line(tuple(left), tuple(right))
@@ -113,7 +113,7 @@ def _sum(terms: LineTerms, show: Callable[[sympy.Expr], str]) -> str:
         scalar, bracket = _split(sympy.sympify(c))
         negative = scalar.could_extract_minus_sign()
         scalar = -scalar if negative else scalar
-        factors = [f"({show(bracket)})"] if bracket.is_Add else []
+        factors = [f"({show(bracket)})" if bracket.is_Add else show(bracket)] if bracket != 1 else []
         factors += [show(scalar)] if scalar != 1 else []
         factors += [show(symbol)] if symbol != 1 else []
         term = " ".join(factors) or "1"
@@ -122,9 +122,10 @@ def _sum(terms: LineTerms, show: Callable[[sympy.Expr], str]) -> str:
 
 
 def _split(c: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
-    """`c = scalar * bracket`, the bracket a sum in k or z whose constant is positive, or 1."""
+    """`c = scalar * bracket`, the bracket in k or z; of a sum the constant is positive. Without one it is 1."""
     numerator, denominator = sympy.fraction(sympy.together(c))
-    if denominator.has(k):
+    parameters = c.free_symbols - {dt, z, zeta}
+    if denominator.free_symbols & parameters:
         scalar, bracket = _split(numerator)
         return scalar / sympy.factor(denominator), bracket
     bracket = sympy.expand(c)
@@ -132,8 +133,8 @@ def _split(c: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
         return bracket, sympy.Integer(1)
     scalar = sympy.Integer(1)
     if not bracket.has(z):  # (1 - k) dt/2, but 1 + z + z^2/2
-        scalar, bracket = sympy.factor_terms(bracket, sign=False).as_independent(k, as_Add=False)
-    if bracket.subs({k: 0, z: 0}).could_extract_minus_sign():
+        scalar, bracket = sympy.factor_terms(bracket, sign=False).as_independent(*parameters, as_Add=False)
+    if bracket.subs(dict.fromkeys((*parameters, z), 0)).could_extract_minus_sign():
         scalar, bracket = -scalar, sympy.expand(-bracket)
     return scalar, bracket
 

@@ -138,7 +138,8 @@ class SchemeAnalysis:
 
     def modified_lines(self, terms: int = 2) -> list[Line]:
         """The modified equation as it is written: one line, two for a pair."""
-        return [modified_line(equation) for equation in parts_of(self.modified_equation(terms))]
+        parameters = self.amplification.free_symbols_in_domain
+        return [modified_line(equation, parameters) for equation in parts_of(self.modified_equation(terms))]
 
     @cached_property
     def latex(self) -> str:

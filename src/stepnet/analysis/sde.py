@@ -94,12 +94,17 @@ class StochasticEquation:
         drift, diffusion = self.drift.subs(force), self.diffusion.subs(force)
         return ([X, Y], [Y, drift], [sympy.S.Zero, diffusion]) if self.damped else ([X], [drift], [diffusion])
 
-    def __str__(self) -> str:
+    @property
+    def lines(self) -> list[str]:
+        """One for X, and one for Y where it is damped."""
         noise = f"{_product(self.diffusion)} dB"
         if not self.damped:
-            return f"dX = {_product(self.drift)} dt + {noise}"
+            return [f"dX = {_product(self.drift)} dt + {noise}"]
         force, rest = self.drift.as_independent(Y, as_Add=True)
-        return f"dX = Y dt, dY = ({_product(force)} - {plain(-rest / Y)} Y) dt + {noise}"
+        return ["dX = Y dt", f"dY = ({_product(force)} - {plain(-rest / Y)} Y) dt + {noise}"]
+
+    def __str__(self) -> str:
+        return ", ".join(self.lines)
 
 
 def right_hand_sides(noise: Noise) -> tuple[sympy.Symbol, ...]:

@@ -154,7 +154,9 @@ class Evaluate:
     which: Literal["best", "last"] = "last"
     """Which epoch of a run; the best one was chosen on the test set."""
     data: str | None = None
-    """Data set to test on; by default the one it was trained on."""
+    """Data set or folder of images to test on; by default the one it was trained on."""
+    val_share: float | None = None
+    """The share to test on of another folder that has no val/ or test/."""
     data_root: str | None = None
     """Folder of all data sets; by default $STEPNET_DATA or ~/.cache/stepnet."""
     record: Path | None = None
@@ -169,7 +171,7 @@ class Evaluate:
         from stepnet.training.imports import import_modules_of
 
         import_modules_of(self.run, self.imports)
-        found = evaluate(self.run, self.which, self.data_root, self.data)
+        found = evaluate(self.run, self.which, self.data_root, self.data, val_share=self.val_share)
         if self.json:
             print(json.dumps({"run": str(self.run), "which": self.which, **found._asdict()}, indent=2))
         else:

@@ -62,7 +62,7 @@ class Role:
     split: Split | None = None  # branch, shortcut and activation, where they are known
     overwrites: bool = False  # works in place on its input, and so gets a copy
     keyword: str = ""  # the name of the argument that is the state
-    memory: Memory = "stored"  # what a gradient keeps: see `stepnet.nets.stage`
+    memory: Memory = "stored"  # what a gradient keeps: see `stepnet.nets.memory_modes`
     keeps_f: bool = False  # later steps read this step's f
     evaluations: int = 1  # of the block in this step
     owns_k: bool = False

@@ -34,8 +34,10 @@ def download(url: str, path: Path, sha256: str) -> None:
             with part.open("ab") as file:
                 rest(url, file, None)
         except requests.HTTPError as error:
+            whole = have and error.response.status_code == requests.codes.requested_range_not_satisfiable
             if not have:
                 part.unlink()
+            if not whole:
                 raise Unreachable(f"{url} cannot be downloaded: the server says {first_line(error)}") from None
         except requests.RequestException as error:
             if isinstance(error, requests.exceptions.ChunkedEncodingError) or part.stat().st_size > have:

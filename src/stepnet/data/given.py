@@ -124,7 +124,7 @@ class GivenImages:
         """One image [C, H, W] and its label, with the generators seeded for it."""
         import torch
 
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # not those of GPUs, which nobody puts back
         np.random.seed(seed % 2**32)
         random.seed(seed)
         image, label = _pair(self.dataset, self.places[index])

@@ -58,7 +58,7 @@ def _program(network: nn.Module, example: Tensor) -> torch.export.ExportedProgra
     """The network on any number of images."""
     batch = torch.export.Dim("batch", min=1)
     try:
-        return torch.export.export(network.eval(), (example,), dynamic_shapes=({0: batch},), strict=False)
+        return torch.export.export(network.eval().cpu(), (example,), dynamic_shapes=({0: batch},), strict=False)
     except Exception as error:  # whatever the network's own code does
         raise UserError(f"{type(network).__name__} cannot be exported: {first_line(error)}") from error
 
@@ -77,7 +77,7 @@ def _compared(network: nn.Module, exported: Callable[[Tensor], Tensor], example:
     worst = 0.0
     with torch.inference_mode():
         for images in (example, torch.cat([example[:1].flip(-1), example])):
-            wanted, found = network.cpu()(images), exported(images)
+            wanted, found = network(images), exported(images)
             worst = max(worst, float((found - wanted).abs().max() / wanted.abs().max().clamp(min=1e-12)))
     if not worst <= TOLERANCE:
         raise UserError(f"{path} is not written: exported, the network's outputs differ by {worst:.1e} of the largest")

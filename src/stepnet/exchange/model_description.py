@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Self
 
 import msgspec
+import numpy as np
 import torch
 from msgspec import Meta
 from torch import nn
@@ -129,7 +130,7 @@ def plain_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
     scheme = plain.get("scheme")
     if isinstance(scheme, Scheme):
         plain["scheme"] = scheme.name
-        if not scheme.trainable and vars(get_scheme(scheme.name)) != vars(scheme):  # a trained k is in the weights
+        if not scheme.trainable and not _same(get_scheme(scheme.name), scheme):  # a trained k is in the weights
             raise UserError(
                 f"{name} has the scheme {scheme}, which its name {scheme.name!r} does not build: register it"
             )
@@ -137,6 +138,14 @@ def plain_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
         return dict(msgspec.json.decode(msgspec.json.encode(plain)))
     except TypeError as error:
         raise UserError(f"{name}: its options cannot be written into a file ({first_line(error)})") from None
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two schemes, or what they are made of, are the same; `start` is a scheme within one."""
+    if isinstance(one, Scheme):
+        names = vars(one).keys() | vars(other).keys()
+        return type(one) is type(other) and all(_same(getattr(one, n, None), getattr(other, n, None)) for n in names)
+    return bool(np.array_equal(one, other)) if isinstance(one, np.ndarray) else bool(one == other)
 
 
 def encode(description: ModelDescription) -> str:

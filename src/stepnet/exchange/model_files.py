@@ -48,6 +48,12 @@ def load(where: Location, model: str | nn.Module | None = None, **options: Any) 
     options as in `create_model`; those of a network that stepnet cannot build, by giving it as `model`: it is filled.
     A folder of transformers' `save_pretrained` gives a converted network with its `k`.
     """
+    strange = options.keys() - {"example"}
+    if strange and not isinstance(model, str):
+        raise UserError(
+            f"load takes no option {min(strange)!r} here: a file says how its network is built; with weights that say "
+            "nothing of themselves, options follow model='NAME'"
+        )
     if is_converted(Path(where)) and not isinstance(model, str):
         network = load_converted(Path(where), model, options.get("example"))
         return attach(network, describe_network(network))
@@ -82,6 +88,9 @@ def save(
     )
     given = {"classes": tuple(classes), "preprocessing": preprocessing, "license": license}
     made = made.changed(**{name: value for name, value in given.items() if value})
+    outputs = made.options.get("num_classes", len(made.classes))
+    if made.classes and len(made.classes) != outputs:
+        raise UserError(f"{len(made.classes)} classes for a network of {outputs}: expected a name for each")
     if not made.built_elsewhere:
         rebuild(made, weights, f"what would stand in {target}")
     write_model(target, weights, made)

@@ -181,7 +181,7 @@ class FractalNet(OwnDraws, Network):
             (fractal,) = stage.blocks
             assert isinstance(fractal, OwnWeights)
             plain.stages.append(Stage(EULER, [fractal.fs[i] for i in used], dt=stage.dt))
-        plain.reduction, plain.num_features = self.reduction, self.num_features
+        plain.reduction, plain.num_features, plain.feature_info = self.reduction, self.num_features, self.feature_info
         plain.num_classes, plain.head = self.num_classes, self.head
         return plain.train(self.training)
 

@@ -20,7 +20,7 @@ def load_weights(
     """Fill a network; the names that kept or lost something, beside the weights that both have.
 
     A `k_n` that the weights lack is set to 0: the network then computes what the plain one did. A `k_n` that the
-    network lacks is left out. With `new_head`, a classifier for other classes keeps the network's own weights. Any
+    network lacks is left out. With `new_head`, a classifier for other classes, or for none, is the network's own. Any
     other difference is refused, with its name.
     """
     own = network.state_dict()
@@ -28,8 +28,8 @@ def load_weights(
     theirs = {name for name in weights if is_coefficient(name)}
     fresh = ours - theirs
     dropped = theirs - ours
-    head = classifier_names(network) if new_head else set()
-    heads = {name for name in head if name in own and name in weights and own[name].shape != weights[name].shape}
+    head = classifier_names(network) or {"head.weight", "head.bias"} if new_head else set()
+    heads = {name for name in head & weights.keys() if name not in own or own[name].shape != weights[name].shape}
     kept = {name: tensor for name, tensor in own.items() if name not in fresh | heads}
     given = {name: tensor for name, tensor in weights.items() if name not in dropped | heads}
     difference = first_difference(kept, given)

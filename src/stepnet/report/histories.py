@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from stepnet.errors import UserError
-from stepnet.nets.model_registry import model_entry
+from stepnet.nets.model_registry import MODELS
 from stepnet.nets.profile import Profile
 from stepnet.report.paper import CIFAR, IMAGENET, STOCHASTIC
 from stepnet.training.comparison import network_cost
@@ -97,10 +97,10 @@ class NetworkRuns:
 
     @property
     def scheme(self) -> str | None:
-        """The scheme that marches the blocks; None for a network of another library that was not converted."""
-        if self.config.scheme is not None or "/" in self.config.model:
+        """The scheme that marches the blocks; None for a network that no name of ours builds, and was not converted."""
+        if self.config.scheme is not None or self.config.model not in MODELS:
             return self.config.scheme
-        return model_entry(self.config.model).scheme
+        return MODELS[self.config.model].scheme
 
     @cached_property
     def cost(self) -> Profile | None:

@@ -65,7 +65,7 @@ def open_network(place: str, scheme: str | None = None, **options: Any) -> tuple
     label = read_label(place).under(scheme)
     if is_foreign(place):
         scheme = label.scheme or "lm"
-        network = convert(load_foreign(label.model, **label.kwargs), scheme, inplace=True)
+        network = convert(load_foreign(label.model, **options | label.kwargs), scheme, inplace=True)
         return write_label(label._replace(scheme=scheme)), network
     options |= {} if label.scheme is None else {"scheme": label.scheme}
     return write_label(label), create_model(label.model, **options | model_options(label.kwargs))

@@ -237,12 +237,15 @@ class TaylorStart(Scheme):
         self.velocity = velocity
 
     def carry(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
-        shapes = [tuple(getattr(part, "shape", ())) for part in (self.velocity, past[0].u)]
+        u, velocity = past[0].u, self.velocity
+        if is_tensor(u) and isinstance(velocity, np.ndarray):
+            velocity = u.new_tensor(velocity)
+        shapes = [tuple(getattr(part, "shape", ())) for part in (velocity, u)]
         if shapes[0] not in ((), shapes[1]):
             raise UserError(
                 f"velocity of shape {shapes[0]} for a state of shape {shapes[1]}: expected one u'(0) for it"
             )
-        return combine((1, past[0].u), (dt, self.velocity))
+        return combine((1, u), (dt, velocity))
 
     def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
         return combine((dt * dt * Fraction(1, 2), past[0].f))

@@ -18,6 +18,8 @@ from stepnet.training.loop import Watcher, train_config
 from stepnet.training.recipes import Recipe, default_recipe, get_recipe
 from stepnet.training.run import Run
 
+BUILDING = ("scheme", "model_kwargs", "memory", "weights", "pretrained", "start_like", "sync_bn")  # for a name only
+
 
 @checked
 def train(
@@ -61,12 +63,12 @@ def train(
         scheme = options.pop("scheme", None) or label.scheme
         label = Label(label.model, scheme, kwargs)
     else:
-        if options.get("scheme") or options.get("model_kwargs"):
-            raise UserError(
-                "scheme and model_kwargs are for a model by name: use stepnet.convert(network, scheme) first"
-            )
-        if options.get("memory"):
-            raise UserError("memory is for a model by name: build or convert the network with memory=… instead")
+        for name in BUILDING:
+            if options.get(name):
+                raise UserError(
+                    f"{name} = {options[name]!r} is for a model by name, and this network is built already: give it "
+                    "what it needs first (stepnet.convert puts a scheme into it)"
+                )
         label, network = Label(f"{type(model).__module__}.{type(model).__qualname__}", None, {}), model
     chosen = recipe if isinstance(recipe, Recipe) else get_recipe(recipe or default_recipe(label.model, named))
     config = TrainConfig(label.model, named, label.scheme, label.kwargs, chosen, **options)

@@ -37,14 +37,16 @@ def evaluate(
     data_root: str | None = None,
     data: str | Data | None = None,
     batch_size: int = 128,
+    val_share: float | None = None,
 ) -> EvaluationResult:
     """Evaluate a network, or what `stepnet.load` opens, on the whole of the test set that it was trained for.
 
-    `data` names another one. Its images are prepared as the network's description says.
+    `data` names another one; of a folder without val/, `val_share` is tested on. Its images are prepared as the
+    network's description says.
     """
     network = model if isinstance(model, nn.Module) else load(_chosen(model, which))
     description = description_of(network)
-    tests = data if isinstance(data, Data) else data_of(description, data, data_root)
+    tests = data if isinstance(data, Data) else data_of(description, data, data_root, val_share)
     how = description.preprocessing
     normalise = tests.normalise if how is None else Normalisation(how.mean, how.std)
     _check_classes(description, tests)
@@ -67,16 +69,19 @@ def _chosen(model: Run | str | os.PathLike[str], which: Literal["best", "last"])
     return where if isinstance(where, str) else Path(where)
 
 
-def data_of(description: ModelDescription, data: str | None = None, root: str | None = None) -> Data:
+def data_of(
+    description: ModelDescription, data: str | None = None, root: str | None = None, val_share: float | None = None
+) -> Data:
     """The data set that a network was trained on, or the one that is named; its images as large as then."""
-    name = data or (description.training.data if description.training else None)
+    trained = description.training
+    name = data or (trained.data if trained else None)
     if name is None:
         raise UserError(f"{description.model} does not say on which data it was trained: use --data NAME")
     if name in list_data():
         return get_data(name, root)
     size = description.preprocessing.image_size if description.preprocessing else None
-    share = description.training.val_share if description.training else None
-    return get_data(name, root, image_size=size, val_share=share)
+    own = trained.val_share if trained and trained.data == name else None
+    return get_data(name, root, image_size=size, val_share=own if val_share is None else val_share)
 
 
 def _check_classes(description: ModelDescription, tests: Data) -> None:
