@@ -42,3 +42,4 @@ def test_a_survival_whose_formula_has_commas():
     found = analyse_noise("stochastic_depth", p=lambda t: sympy.Max(sympy.Rational(1, 5), 1 - t))
     first, second = found.damped_equation.lines
     assert first == "dX = Y dt" and second.startswith("dY = ") and "Max(1/5, 1 - t)" in second
+    assert str(found.condition) == "fails: E dW^3 is of order 3/2"

@@ -106,6 +106,8 @@ def test_mistakes_in_one_line(scheme: str, k: float | None, bound: object, messa
 
 
 def test_a_k_far_outside_is_told() -> None:
-    with pytest.warns(UserWarning, match=r"k = 50 is outside \[-1, 1\], where lm is zero-stable: .* 50\^n"):
+    with pytest.warns(UserWarning, match=r"k = 50 is outside \(-1, 1\], where lm is zero-stable: .* 50\^n"):
         model = create_model("lm_resnet20", k=50.0)
     assert set(stepnet.coefficients(model).values()) == {50.0}
+    with pytest.warns(UserWarning, match=r"k = -1 is outside \(-1, 1\].* states grow like n with depth"):
+        create_model("lm_resnet20", k=-1.0)

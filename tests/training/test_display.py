@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from stepnet import get_scheme
 from stepnet.training import display as display_module
 from stepnet.training import train
 from stepnet.training.checkpoint import Progress
@@ -68,7 +69,7 @@ def test_of_many_processes_one_speaks(tmp_path, capsys, monkeypatch, rank, lines
 
 def test_a_k_that_leaves_its_stable_interval_is_told_once_and_when_it_is_back(tmp_path, capsys):
     display = shown(Progress(), tmp_path)
-    display.describe([], (-1.0, 1.0))
+    display.describe([], get_scheme("lm"))
     for k in (0.5, -1.2, [-1.3, 0.0], -0.9):
         display.epoch({**LINE, "k": {"stages.0.blocks.1": k, "stages.1.blocks.1": 1.0}})
     told = [line for line in capsys.readouterr().out.splitlines() if "k of" in line]

@@ -78,10 +78,11 @@ def initial_k(
     if bound is not None and not (bound.low <= low < high <= bound.high or bound.low < low == high < bound.high):
         law = f"k = {low:g}" if low == high else f"the initial law U[{low:g}, {high:g}]"
         raise UserError(f"{law} does not lie in k_bound, {bound}: give a k inside it")
-    if scheme.stable_k is not None and not scheme.stable_k[0] <= low <= high <= scheme.stable_k[1]:
+    if not all(map(scheme.zero_stable_at, (low, high))):
+        largest = max(abs(low), abs(high))
         warnings.warn(
-            f"k = {low:g} is outside [{scheme.stable_k[0]:g}, {scheme.stable_k[1]:g}], where {scheme.name} is "
-            f"zero-stable: states grow like {max(abs(low), abs(high)):g}^n with depth",
+            f"k = {low:g} is outside {scheme.stable_range}, where {scheme.name} is zero-stable: "
+            f"states grow like {f'{largest:g}^n' if largest > 1 else 'n'} with depth",
             stacklevel=2,
         )
     if low == high:
@@ -89,9 +90,9 @@ def initial_k(
     return torch.empty(*shape).uniform_(low, high).to(dtype)  # drawn alike in every precision
 
 
-def outermost(ks: Iterable[float], interval: tuple[float, float]) -> float:
-    """The coefficient furthest outside an interval, or nearest to one of its ends."""
-    low, high = interval
+def outermost(ks: Iterable[float], scheme: Scheme) -> float:
+    """The coefficient furthest outside the stable interval, or nearest to one of its ends."""
+    low, high = scheme.stable_k or (-math.inf, math.inf)
     return max(ks, key=lambda k: max(low - k, k - high))
 
 

@@ -94,8 +94,8 @@ def _coefficients_of_polynomial(scheme: str | Scheme) -> tuple[Callable[..., Seq
 
 def verdict(scheme: Scheme, k: float) -> str:
     """What a coefficient does: outside the stable interval nothing damps; `k < 0` lengthens the step, `k > 0` damps."""
-    if scheme.stable_k is not None and not scheme.stable_k[0] < k <= scheme.stable_k[1]:
-        return f"outside the stable interval ({scheme.stable_k[0]:g}, {scheme.stable_k[1]:g}]"
+    if not scheme.zero_stable_at(k):
+        return f"outside the stable interval {scheme.stable_range}"
     return "accelerates" if k < 0 else "damps" if k > 0 else "Euler"
 
 

@@ -29,9 +29,8 @@ def unstable_steps(network: nn.Module) -> list[str]:
     """A line for each step with a `k` outside its stable interval; of the channels, the one furthest outside."""
     lines = []
     for step in (step for stage in network_steps(network) for step in stage if step.ks):
-        k = step.ks[0] if step.scheme.stable_k is None else outermost(step.ks, step.scheme.stable_k)
-        if (words := verdict(step.scheme, k)).startswith("outside"):
-            lines.append(f"k = {k:.3f} of {step.name} is {words}")
+        if not step.scheme.zero_stable_at(k := outermost(step.ks, step.scheme)):
+            lines.append(f"k = {k:.3f} of {step.name} is {verdict(step.scheme, k)}")
     return lines
 
 

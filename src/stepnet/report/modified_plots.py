@@ -37,8 +37,9 @@ def plot_modified(example: ModifiedExample = "gradient", ks: Sequence[float] = K
     Lax-Wendroff ("transport"); Euler's, Heun's and `lm`'s "steps" along a curve, each above its network.
     """
     drawn = {"gradient": _gradient, "diffusion": _diffusion, "transport": _transport, "steps": _steps}
-    if not ks or not all(-1 < k <= 1 for k in ks):
-        raise UserError(f"ks = {tuple(ks)}: expected numbers k with -1 < k <= 1, for which lm is zero-stable")
+    lm = get_scheme("lm")
+    if not ks or not all(map(lm.zero_stable_at, ks)):
+        raise UserError(f"ks = {tuple(ks)}: expected numbers k in {lm.stable_range}, for which lm is zero-stable")
     colours = matplotlib.rcParams["axes.prop_cycle"].by_key().get("color", COLOURS)
     with matplotlib.rc_context({"axes.prop_cycle": cycler(color=colours)}):  # no markers: here points and lines differ
         return drawn[example](ks)

@@ -92,7 +92,7 @@ class Scheme(ABC):
     velocity: State = 0  # u'(0), for an equation of second order
     trainable: ClassVar[bool] = False  # a network learns one k for each step
     initial_k: tuple[float, float] = (0.0, 0.0)  # k ~ U[low, high] in a new network
-    stable_k: tuple[float, float] | None = None  # zero-stable for k inside (analysis checks it)
+    stable_k: tuple[float, float] | None = None  # zero-stable for `low < k <= high` (analysis checks it)
     makes_network: bool = True
     identity_path: ClassVar[bool] = True  # the step is u_n plus something; a carry may take the place of u_n
 
@@ -111,6 +111,15 @@ class Scheme(ABC):
     @abstractmethod
     def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
         """The part of the step that evaluates `f`."""
+
+    def zero_stable_at(self, k: float) -> bool:
+        """Whether a coefficient lies where the scheme is zero-stable; it does where the scheme names no such place."""
+        return self.stable_k is None or self.stable_k[0] < k <= self.stable_k[1]
+
+    @property
+    def stable_range(self) -> str:
+        """`(-1, 1]`: the interval in which `k` is zero-stable, as it is written."""
+        return "" if self.stable_k is None else f"({self.stable_k[0]:g}, {self.stable_k[1]:g}]"
 
     @property
     def invertible(self) -> bool:

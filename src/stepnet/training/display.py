@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from stepnet.nets.bounds import outermost
+from stepnet.schemes import Scheme
 from stepnet.training import checkpoint
 from stepnet.training.config import TrainConfig
 from stepnet.training.crowding import Crowding
@@ -32,7 +33,7 @@ class Display(Watcher):
         self.task = TaskID(0)
         self.quiet = int(os.environ.get("RANK", 0)) > 0  # of many processes one speaks
         self.spoke_at = time.monotonic()
-        self.stable: tuple[float, float] | None = None
+        self.scheme: Scheme | None = None
         self.outside: set[str] = set()
         self.described = False
         self.crowding: Crowding | None = None
@@ -57,8 +58,8 @@ class Display(Watcher):
         else:
             self._print(f"{self.title}: {text}")
 
-    def describe(self, lines: Sequence[str], stable: tuple[float, float] | None) -> None:
-        self.stable, self.outside = stable, set()
+    def describe(self, lines: Sequence[str], scheme: Scheme | None) -> None:
+        self.scheme, self.outside = scheme, set()
         for line in [self.title] if self.described else lines:  # runs of a comparison share all but their names
             self._print(line)
         self.described = True
@@ -107,16 +108,15 @@ class Display(Watcher):
 
     def _tell_unstable(self, line: EpochMetrics) -> None:
         """Say when a k_n leaves the interval in which the scheme is zero-stable, or comes back."""
-        if self.stable is None:
+        if self.scheme is None:
             return
-        low, high = self.stable
         values = {name: k if isinstance(k, list) else [k] for name, k in line["k"].items()}
-        outside = {name for name, ks in values.items() if not all(low < k <= high for k in ks)}
+        outside = {name for name, ks in values.items() if not all(map(self.scheme.zero_stable_at, ks))}
         for name in sorted(outside - self.outside):
-            worst = outermost(values[name], self.stable)
-            self._print(f"  k of {name} is {worst:+.3f}, outside ({low:g}, {high:g}]: not zero-stable there")
+            worst, interval = outermost(values[name], self.scheme), self.scheme.stable_range
+            self._print(f"  k of {name} is {worst:+.3f}, outside {interval}: not zero-stable there")
         for name in sorted(self.outside - outside):
-            self._print(f"  k of {name} is inside ({low:g}, {high:g}] again")
+            self._print(f"  k of {name} is inside {self.scheme.stable_range} again")
         self.outside = outside
 
     def close(self) -> None:

@@ -150,11 +150,10 @@ class Job:
         ]
 
     @property
-    def stable_k(self) -> tuple[float, float] | None:
-        """Where the coefficients that the network learns are zero-stable."""
+    def scheme(self) -> Scheme | None:
+        """That marches the blocks, where it is known."""
         own = getattr(self.net, "scheme", None)
-        scheme = own if isinstance(own, Scheme) else get_scheme(self.config.scheme) if self.config.scheme else None
-        return None if scheme is None else scheme.stable_k
+        return own if isinstance(own, Scheme) else get_scheme(self.config.scheme) if self.config.scheme else None
 
     @property
     def is_done(self) -> bool:

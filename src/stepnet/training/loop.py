@@ -19,6 +19,7 @@ from stepnet.nets import coefficients
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.draws import drawn_options
 from stepnet.randomness import Stream, random_words
+from stepnet.schemes import Scheme
 from stepnet.training.checkpoint import Progress
 from stepnet.training.config import TrainConfig
 from stepnet.training.job import Job
@@ -34,8 +35,8 @@ class Watcher:
     def note(self, text: str) -> None:
         """Something begins that takes a while."""
 
-    def describe(self, lines: Sequence[str], stable: tuple[float, float] | None) -> None:
-        """What the run is, in lines; and the interval in which its scheme is zero-stable, if it learns coefficients."""
+    def describe(self, lines: Sequence[str], scheme: Scheme | None) -> None:
+        """What the run is, in lines; and the scheme whose coefficients it learns, where it is known."""
 
     def start(self, config: TrainConfig, steps_per_epoch: int, progress: Progress) -> None:
         """The run begins, or goes on from `progress`."""
@@ -71,7 +72,7 @@ def fit(job: Job, watcher: Watcher, stop: StopRequest) -> None:
     config, recipe, progress, batches, device = job.config, job.recipe, job.progress, job.batches, job.processes.device
     scores = EpochScores(progress, job.processes)
     saver = Saver(job, scores, stop)
-    watcher.describe(job.summary(), job.stable_k)
+    watcher.describe(job.summary(), job.scheme)
     watcher.start(config, len(batches), progress)
     if not job.is_done:
         job.processes.on_main(job.record_start)
