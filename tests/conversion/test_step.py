@@ -263,7 +263,7 @@ def test_own_checkpointing_leaves_the_lm_term_outside(u: Tensor) -> None:
     torch.manual_seed(0)
     net = Net()
     plain = stepnet.convert(net, "lm", u, init=-0.5)
-    recomputing = stepnet.convert(net, "lm", u, init=-0.5, checkpoint=True)
+    recomputing = stepnet.convert(net, "lm", u, init=-0.5, memory="recompute")
     calls = {"block": 0, "step": 0}
     recomputing.blocks[2].linear.register_forward_hook(lambda *_: calls.__setitem__("block", calls["block"] + 1))
     recomputing.blocks[2].register_forward_hook(lambda *_: calls.__setitem__("step", calls["step"] + 1))

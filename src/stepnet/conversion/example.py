@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from stepnet.errors import UserError
+from stepnet.nets.weights import first_convolution
 
 
 class Example(NamedTuple):
@@ -64,5 +65,5 @@ def _configured(source: Any) -> Iterator[Any]:
 
 def _channels(model: nn.Module) -> int:
     """What the first convolution takes."""
-    convs = (m for m in model.modules() if isinstance(m, nn.Conv2d))
-    return next((conv.in_channels for conv in convs), 3)
+    first = first_convolution(model)
+    return 3 if first is None else first[1].in_channels

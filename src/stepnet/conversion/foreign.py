@@ -9,6 +9,7 @@ from torch import nn
 from stepnet.errors import UserError, check_known, first_line
 from stepnet.extras import import_extra
 from stepnet.nets.origin import remember_origin
+from stepnet.nets.weights import classifier, first_convolution
 
 LIBRARIES = ("timm", "torchvision")
 _GEOMETRY = ("kernel_size", "stride", "padding", "dilation", "padding_mode")
@@ -50,7 +51,10 @@ def _torchvision(model: str, classes: int, channels: int, pretrained: bool, opti
     if channels != 3:
         raise UserError(f"torchvision/{model}: its pretrained weights are for 3 channels, not {channels}")
     built = get_model(model, weights="DEFAULT", **options)
-    path, last = [(path, module) for path, module in built.named_modules() if isinstance(module, nn.Linear)][-1]
+    found = classifier(built)
+    if found is None:
+        raise UserError(f"torchvision/{model} has no linear classifier to replace: take timm's, or use convert")
+    path, last = found
     if last.out_features != classes:
         built.set_submodule(path, nn.Linear(last.in_features, classes, bias=last.bias is not None))
     return built
@@ -67,16 +71,10 @@ def list_foreign(library: str) -> list[str]:
 
 def _with_channels(model: nn.Module, in_channels: int, name: str) -> nn.Module:
     """torchvision's builders take colour images only: a new first convolution for other channels."""
-    for path, module in model.named_modules():
-        if isinstance(module, nn.Conv2d):
-            if module.groups != 1:
-                break
-            first: nn.Conv2d = type(module)(
-                in_channels,
-                module.out_channels,
-                **{option: getattr(module, option) for option in _GEOMETRY},
-                bias=module.bias is not None,
-            )
-            model.set_submodule(path, first)
-            return model
-    raise UserError(f"{name} with {in_channels} channels: it has no first convolution to adapt; use 3 channels")
+    found = first_convolution(model)
+    if found is None or found[1].groups != 1:
+        raise UserError(f"{name} with {in_channels} channels: it has no first convolution to adapt; use 3 channels")
+    path, old = found
+    geometry = {option: getattr(old, option) for option in _GEOMETRY}
+    model.set_submodule(path, type(old)(in_channels, old.out_channels, **geometry, bias=old.bias is not None))
+    return model

@@ -43,7 +43,6 @@ def convert(
     k_bound: BoundOption = None,
     blocks: Blocks | None = None,
     memory: Memory = "stored",
-    checkpoint: bool = False,
     verbose: bool = False,
 ) -> Model:
     """Put a scheme into the residual stages of a network: `B(u_n)` becomes `B(u_n) + k_n (u_{n-1} - u_n)` for `lm`.
@@ -58,7 +57,7 @@ def convert(
     `blocks` names the blocks instead of finding them: a class, a pattern for module or class names, or several.
     `memory` says what a gradient keeps: "stored" all that autograd saves, "recompute" the states (the blocks, not the
     scheme's own terms, are evaluated again), "reversible" the last states of each stage (for blocks without an
-    activation after their sum), "auto" the best of these for the first `k`. `checkpoint=True` means "recompute".
+    activation after their sum), "auto" the best of these for the first `k`.
     `verbose` prints what became a step, what stayed, and why.
     """
     method = get_scheme(scheme)
@@ -71,7 +70,7 @@ def convert(
     conversion = Conversion.of(method, selection)
     modules = dict(model.named_modules())
     for chain in selection.chains:
-        mode = _memory(chain, method, init, "recompute" if checkpoint else memory)
+        mode = _memory(chain, method, init, memory)
         for role in _roles(chain, method, dt, mode, bound):
             block = modules[role.name]
             become_step(block, role, _initial_k(method, init, block, bound) if role.owns_k else None)

@@ -14,6 +14,7 @@ from stepnet.conversion.record import RECORD
 from stepnet.errors import UserError, first_line
 from stepnet.exchange.model_description import ConversionRecord, ModelDescription
 from stepnet.nets import create_model
+from stepnet.nets.weights import shape_of
 from stepnet.tensors import Tensors, first_difference
 
 
@@ -55,12 +56,8 @@ def fill(
 
 
 def fitted_options(model: str, weights: Tensors) -> dict[str, Any]:
-    """Classes and channels of these weights: the shapes of the model's last linear and first convolution in them."""
-    modules = list(_attempted(ModelDescription(model=model), model).named_modules())
-    last = [f"{name}.weight" for name, module in modules if isinstance(module, nn.Linear)][-1:]
-    first = [f"{name}.weight" for name, module in modules if isinstance(module, nn.Conv2d)][:1]
-    places = {"num_classes": (last, 0), "in_channels": (first, 1)}
-    return {key: weights[at[0]].shape[side] for key, (at, side) in places.items() if at and at[0] in weights}
+    """Classes and channels of these weights of a model."""
+    return dict(shape_of(weights, _attempted(ModelDescription(model=model), model)))
 
 
 def _attempted(description: ModelDescription, where: object, device: str = "meta") -> nn.Module:

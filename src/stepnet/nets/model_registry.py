@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeVar, Unpack, overload
 
+import torch
+
 from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.nets.features import FeatureList
@@ -93,8 +95,11 @@ def create_model(
         )
     model, _ = split_tag(name)
     entry = model_entry(model)
-    weights = read_tensors(pretrained_file(name))[0] if pretrained else {}
-    defaults = {"num_classes": entry.num_classes, **shape_of(weights)}
+    defaults = {"num_classes": entry.num_classes}
+    if pretrained:
+        weights, _ = read_tensors(pretrained_file(name))
+        with torch.device("meta"):
+            defaults |= shape_of(weights, entry.build())
     network = build(f"model {model!r}", entry.build, {**defaults, **options})
     if pretrained:
         load_weights(network, weights, new_head=True, where=f"the weights of {name}")

@@ -22,6 +22,7 @@ from stepnet.nets.memory_modes import Memory
 from stepnet.nets.stage import Gates, SharedTransition, Stage, Transition, check_makes_network, entry_by
 from stepnet.nets.stochastic import StochasticDepth
 from stepnet.nets.trajectories import trajectory
+from stepnet.nets.weights import is_coefficient
 from stepnet.schemes import Scheme, get_scheme
 from stepnet.schemes.arithmetic import is_number, is_traced
 from stepnet.schemes.plan import plan
@@ -312,4 +313,4 @@ class ResidualNetwork(OwnDraws, Network):
 
 def vectors(model: nn.Module) -> set[str]:
     """The names of the parameters that are no weights: norms, biases and coefficients, per channel too."""
-    return {name for name, p in model.named_parameters() if p.ndim <= 1 or name.endswith((".k", ".k_free"))}
+    return {name for name, p in model.named_parameters() if p.ndim <= 1 or is_coefficient(name)}

@@ -10,7 +10,7 @@ before the forward pass: resumed runs and all ranks of a distributed one draw th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 import torch
@@ -23,7 +23,6 @@ from stepnet.schemes.gates import stochastic_gate
 
 Mode = Literal["batch", "drop_path"]
 Scaling = Literal["mean", "inverse"]
-OPTIONS = ("survival", "mode", "scaling", "dt", "seed")  # of `create_model(..., stochastic_depth={...})`
 
 
 @dataclass
@@ -48,8 +47,9 @@ class StochasticDepth:
     def of(cls, given: float | Mapping[str, Any], depth: int, dt: float) -> StochasticDepth:
         """From what a network is given: `p_L`, or options by name; without one of its own, dt is the network's."""
         options = given if isinstance(given, Mapping) else {"survival": given}
+        known = [option.name for option in fields(cls) if option.name != "depth"]
         for name in options:
-            check_known("option of stochastic depth", name, OPTIONS)
+            check_known("option of stochastic depth", name, known)
         return cls(**{"survival": None, "dt": dt, **options, "depth": depth})
 
     def __post_init__(self) -> None:

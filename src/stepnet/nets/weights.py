@@ -59,14 +59,26 @@ def _free(network: nn.Module, name: str, weights: Mapping[str, Tensor], like: Te
     return bound.free(k)
 
 
-def shape_of(weights: Mapping[str, Tensor]) -> dict[str, int]:
-    """Classes and channels of the weights of one of our networks."""
-    stems = [name for name in ("stem.weight", "stem.0.weight") if name in weights]
-    shape = {"num_classes": weights["head.weight"].shape[0]} if "head.weight" in weights else {}
-    return shape | ({"in_channels": weights[stems[0]].shape[1]} if stems else {})
+def shape_of(weights: Mapping[str, Tensor], network: nn.Module) -> dict[str, int]:
+    """Classes and channels of weights for a network that may have others."""
+    ends = {"num_classes": (classifier(network), 0), "in_channels": (first_convolution(network), 1)}
+    places = {key: (f"{end[0]}.weight", side) for key, (end, side) in ends.items() if end is not None}
+    return {key: weights[name].shape[side] for key, (name, side) in places.items() if name in weights}
 
 
 def classifier_names(network: nn.Module) -> set[str]:
-    """The parameters of the last linear layer."""
-    names = [name for name, module in network.named_modules() if isinstance(module, nn.Linear)]
-    return {f"{names[-1]}.weight", f"{names[-1]}.bias"} if names else set()
+    """The parameters of the classifier."""
+    last = classifier(network)
+    return set() if last is None else {f"{last[0]}.weight", f"{last[0]}.bias"}
+
+
+def classifier(network: nn.Module) -> tuple[str, nn.Linear] | None:
+    """The last linear layer, with its name."""
+    layers = [(name, module) for name, module in network.named_modules() if isinstance(module, nn.Linear)]
+    return layers[-1] if layers else None
+
+
+def first_convolution(network: nn.Module) -> tuple[str, nn.Conv2d] | None:
+    """What takes the channels of an image, with its name."""
+    layers = ((name, module) for name, module in network.named_modules() if isinstance(module, nn.Conv2d))
+    return next(layers, None)

@@ -46,7 +46,7 @@ class Label(NamedTuple):
         """The same network under the scheme of a flag, where the label names none."""
         if scheme and self.scheme and self.scheme != scheme:
             label = f"{self.model}:{self.scheme}"
-            raise UserError(f"{label} names the scheme {self.scheme!r}, --scheme {scheme!r}: give only one")
+            raise UserError(f"{label} names the scheme {self.scheme!r}, and {scheme!r} is given: give only one")
         return self._replace(scheme=self.scheme or scheme)
 
 

@@ -58,10 +58,8 @@ def train(
     found = get_data(given, options.get("data_root"), **sizes)
     named = os.fspath(given) if isinstance(given, str | os.PathLike) else _identity(found)
     if isinstance(model, str):
-        label, network = read_label(model), None
-        kwargs = {**options.pop("model_kwargs", {}), **label.kwargs}
-        scheme = options.pop("scheme", None) or label.scheme
-        label = Label(label.model, scheme, kwargs)
+        label, network = read_label(model).under(options.pop("scheme", None)), None
+        label = label._replace(kwargs={**options.pop("model_kwargs", {}), **label.kwargs})
     else:
         for name in BUILDING:
             if options.get(name):
