@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Collection, Iterable
 from numbers import Integral
+from typing import TypeGuard
 
 LONGEST = 800  # characters of a message
 SHOWN = 12  # names that a message lists
@@ -50,6 +52,17 @@ def check_count(what: str, value: object, least: int = 1, most: int = MOST) -> N
         raise UserError(f"{what} = {value!r}: expected a whole number from {least} up")
     if int(value) > most:
         raise UserError(f"{what} = {value!r}: expected a whole number from {least} to {most}")
+
+
+def is_real(value: object) -> TypeGuard[float]:
+    """Whether a value is a finite real number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_probability(what: str, value: object) -> None:
+    """Refuse what is no number from 0 to 1."""
+    if not (is_real(value) and 0 <= value <= 1):
+        raise UserError(f"{what} = {value!r}: expected a probability from 0 to 1")
 
 
 def first_line(error: BaseException) -> str:

@@ -36,7 +36,7 @@ from stepnet.errors import UserError
 from stepnet.schemes import Equation, Scheme
 from stepnet.schemes.arithmetic import Coefficient, parts_of
 
-EXTENT = (-4.0, 1.0, -3.5, 3.5)  # of a region, by default: left, right, bottom, top
+EXTENT = (-4.5, 2.0, -3.25, 3.25)  # of a region, by default: left, right, bottom, top
 
 
 class SchemeAnalysis:

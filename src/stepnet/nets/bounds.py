@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from stepnet.errors import UserError
+from stepnet.errors import UserError, is_real
 from stepnet.schemes import Scheme
 
 BoundOption: TypeAlias = "Literal['stable'] | tuple[float, float] | None"
@@ -94,8 +94,3 @@ def outermost(ks: Iterable[float], scheme: Scheme) -> float:
     """The coefficient furthest outside the stable interval, or nearest to one of its ends."""
     low, high = scheme.stable_k or (-math.inf, math.inf)
     return max(ks, key=lambda k: max(low - k, k - high))
-
-
-def is_real(value: object) -> bool:
-    """Whether a value is a finite real number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

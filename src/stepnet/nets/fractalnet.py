@@ -19,9 +19,8 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stepnet.errors import UserError, check_count
+from stepnet.errors import UserError, check_count, check_probability
 from stepnet.nets.blocks import OwnWeights, conv, initialise
-from stepnet.nets.bounds import is_real
 from stepnet.nets.draws import OwnDraws, untraced, zero_gradient
 from stepnet.nets.model_registry import register_model
 from stepnet.nets.residual import FeatureInfo, Network
@@ -102,8 +101,9 @@ class FractalNet(OwnDraws, Network):
                 f"take 'full_fractal{self.scheme.columns}'"
             )
         self.columns = self.scheme.columns
-        self.drop_path = _probability("drop_path", drop_path)
-        self.global_drop = _probability("global_drop", global_drop)
+        check_probability("drop_path", drop_path)
+        check_probability("global_drop", global_drop)
+        self.drop_path, self.global_drop = drop_path, global_drop
         self.seed = seed
         self.entries, self.stages = nn.ModuleList(), nn.ModuleList()
         (layers,) = plan(self.scheme, 1).evaluations
@@ -204,12 +204,6 @@ def _local_join(drop: float, short: float, long: float, saved: float) -> Coeffic
     if min(short, long) >= drop:
         return MEAN
     return int(long >= drop) if max(short, long) >= drop else int(saved < 0.5)
-
-
-def _probability(name: str, value: float) -> float:
-    if not (is_real(value) and 0 <= value <= 1):
-        raise UserError(f"{name} = {value!r}: expected a probability from 0 to 1")
-    return value
 
 
 def cifar_fractalnet(depth: int, widths: Sequence[int] | None = None, **options: Any) -> FractalNet:

@@ -19,7 +19,15 @@ from stepnet.nets.bounds import BoundOption
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.draws import Draw, OwnDraws, untraced, zero_gradient
 from stepnet.nets.memory_modes import Memory
-from stepnet.nets.stage import Gates, SharedTransition, Stage, Transition, check_makes_network, entry_by
+from stepnet.nets.stage import (
+    CoupledTransition,
+    Gates,
+    SharedTransition,
+    Stage,
+    Transition,
+    check_makes_network,
+    entry_by,
+)
 from stepnet.nets.stochastic import StochasticDepth
 from stepnet.nets.trajectories import trajectory
 from stepnet.nets.weights import is_coefficient
@@ -54,12 +62,24 @@ class Backbone:
     def __post_init__(self) -> None:
         check_known("shortcut", self.shortcut, get_args(Shortcut))
 
+    def entry(self, index: int, parts: int = 1) -> tuple[int, int, int, bool]:
+        """The channels before a stage and in it, its stride, and whether a state changes its shape there.
+
+        The stem's channels are those of all parts of a state together.
+        """
+        inputs, stride = (self.widths[index - 1], 2) if index else (self.stem_width // parts, 1)
+        width = self.widths[index]
+        return inputs, width, stride, stride > 1 or inputs != width
+
+    def evaluations(self, index: int, scheme: Scheme, transition: Transition | CoupledTransition | None) -> list[int]:
+        """How often each block after the transition is evaluated in its step."""
+        return plan(scheme, self.depths[index], entry_by(transition)).evaluations[transition is not None :]
+
     def blocks(self, index: int, scheme: Scheme) -> tuple[Transition | None, list[nn.Module]]:
         """The transition and the blocks of one stage, with the statistics that the scheme's evaluations need."""
-        inputs = self.widths[index - 1] if index else self.stem_width
-        width, depth, stride = self.widths[index], self.depths[index], 2 if index else 1
+        inputs, width, stride, changes = self.entry(index)
         transition = None
-        if stride > 1 or inputs != width:
+        if changes:
             # A step across the change evaluates f once, at the old shape.
             reads_past = index > 0 and scheme.trainable and scheme.steps > 1 and scheme.stages == 1
             past = conv(inputs, width, 1, stride) if self.project_past and reads_past else None
@@ -67,7 +87,7 @@ class Backbone:
             shares = self.shortcut == "projection" and isinstance(block, PreActivation)
             kind = SharedTransition if shares else Transition
             transition = kind(block, self.make_shortcut(inputs, width, stride), past)
-        counts = plan(scheme, depth, entry_by(transition)).evaluations[transition is not None :]
+        counts = self.evaluations(index, scheme, transition)
         return transition, [self.make_block(width, width, 1, count) for count in counts]
 
     def make_block(self, inputs: int, outputs: int, stride: int, evaluations: int = 1) -> nn.Module:

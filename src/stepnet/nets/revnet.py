@@ -21,9 +21,8 @@ from stepnet.nets.memory_modes import Memory
 from stepnet.nets.model_registry import register_model
 from stepnet.nets.options import RevNetOptions
 from stepnet.nets.residual import Backbone, Network
-from stepnet.nets.stage import CoupledTransition, Coupling, Stage, check_makes_network, entry_by
+from stepnet.nets.stage import CoupledTransition, Coupling, Stage, check_makes_network
 from stepnet.schemes import Scheme, get_scheme
-from stepnet.schemes.plan import plan
 
 # The widths are those of one half, X or Y; the stem's are of both together.
 CIFAR = {
@@ -87,16 +86,14 @@ class RevNet(Network):
 
 
 def _units(backbone: Backbone, index: int, scheme: Scheme) -> tuple[list[Coupling], CoupledTransition | None]:
-    inputs = backbone.widths[index - 1] if index else backbone.stem_width // 2
-    width, depth, stride = backbone.widths[index], backbone.depths[index], 2 if index else 1
-
+    inputs, width, stride, changes = backbone.entry(index, parts=2)
     transition = None
-    if stride > 1 or inputs != width:
+    if changes:
         shortcuts = backbone.make_shortcut(inputs, width, stride), backbone.make_shortcut(inputs, width, stride)
         transition = CoupledTransition(
             Coupling(backbone.make_block(inputs, width, stride), backbone.make_block(width, width, 1)), shortcuts
         )
-    counts = plan(scheme, depth, entry_by(transition)).evaluations[transition is not None :]
+    counts = backbone.evaluations(index, scheme, transition)
     pairs = ((backbone.make_block(width, width, 1, n), backbone.make_block(width, width, 1, n)) for n in counts)
     return [Coupling(f, g) for f, g in pairs], transition
 

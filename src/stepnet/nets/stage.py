@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 from torch.utils.hooks import RemovableHandle
 
-from stepnet.errors import UserError
+from stepnet.errors import UserError, is_real
 from stepnet.nets.blocks import PreActivation
-from stepnet.nets.bounds import Bound, BoundOption, is_real
+from stepnet.nets.bounds import Bound, BoundOption
 from stepnet.nets.bounds import initial_k as first_k
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.memory_modes import Memory, choose_memory, recomputing, segment_length

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from stepnet.errors import UserError, check_count, check_known
+from stepnet.errors import UserError, check_count, check_known, check_probability
 from stepnet.nets.stage import check_step_size
 from stepnet.randomness import Stream, random_words, uniform, uniforms_by_place
 from stepnet.schemes.gates import stochastic_gate
@@ -53,8 +53,7 @@ class StochasticDepth:
         return cls(**{"survival": None, "dt": dt, **options, "depth": depth})
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.survival, int | float) and 0 <= self.survival <= 1):
-            raise UserError(f"survival probability p_L = {self.survival!r}: expected a number from 0 to 1")
+        check_probability("survival probability p_L", self.survival)
         check_count("seed of stochastic depth", self.seed, least=0)
         check_step_size(self.dt)
         check_known("mode of stochastic depth", self.mode, get_args(Mode))

@@ -17,9 +17,9 @@ from stepnet.analysis import LAX_FRIEDRICHS, LAX_WENDROFF, analyse, convergence_
 from stepnet.analysis.transport import Stencil, corrections, modified_solution, run
 from stepnet.arguments import checked
 from stepnet.errors import UserError
-from stepnet.report.figures import COLOURS, Picture, rc_styles, scale_marks
+from stepnet.report.figures import COLOURS, QUIET, Picture, rc_styles, scale_marks
 from stepnet.report.schematic import INCHES, draw_stage
-from stepnet.report.scheme_plots import QUIET, label_of, legend_above
+from stepnet.report.scheme_plots import label_of, legend_above
 from stepnet.report.sketch import sketch_stage
 from stepnet.schemes import Point, Scheme, advance, get_scheme
 from stepnet.schemes.plan import plan, taken_by

@@ -14,14 +14,13 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from stepnet.analysis import SchemeAnalysis, analyse
+from stepnet.analysis.scheme_analysis import EXTENT
 from stepnet.arguments import checked
 from stepnet.errors import UserError
-from stepnet.report.figures import Picture, check_suffix, rc_styles, write_figure
+from stepnet.report.figures import QUIET, Picture, check_suffix, rc_styles, write_figure
 from stepnet.schemes import Scheme, get_scheme
 
-EXTENT = (-4.5, 2.0, -3.25, 3.25)  # left, right, bottom, top of the complex plane
 POINTS = 301  # on a side of the grid
-QUIET = "0.6"
 
 
 @checked
