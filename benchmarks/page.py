@@ -18,8 +18,9 @@ OPENING = """\
 
 Made by `python benchmarks/page.py` from `results/benchmarks.json`, which the commands below write; `python
 benchmarks/all.py` runs them all. A figure without a unit is a ratio of two variants that took turns: the median, with
-quartiles. The *null twin* is the baseline against itself; a ratio inside its spread is no difference. With one thread
-time is processor time. `stepnet bench` measures the quick set on your machine.
+quartiles. The *null twin* is the baseline against itself; a ratio inside its spread is no difference. *Reach* is the
+target that was set before measuring; **bold** marks a median that misses it, before rounding. With one thread time is
+processor time. `stepnet bench` measures the quick set on your machine.
 """
 SHOWN = """\
 ![Peak memory of a training step against depth: stored and recomputed activations, LM and RevNet run backwards, \
@@ -81,7 +82,17 @@ def draw(contestants: dict[str, dict[int, float]]) -> None:
 
 
 def _shown(row: dict[str, Any]) -> str:
-    return " ".join(filter(None, [_spread(row["value"]), "" if row["unit"] == "x" else row["unit"], row["note"]]))
+    median, *quartiles = _spread(row["value"]).split(" ", 1)
+    figure = f"**{median}**" if misses(row["value"]["median"], row["reach"]) else median
+    return " ".join(filter(None, [figure, *quartiles, "" if row["unit"] == "x" else row["unit"], row["note"]]))
+
+
+def misses(median: float, reach: str) -> bool:
+    """Whether a median does not reach its target, such as "≤ 1.05", "≥ 1.3" or "≤ 0.3 s"."""
+    if not reach:
+        return False
+    sign, figure, *_ = reach.split()
+    return median > float(figure) if sign == "≤" else median < float(figure)
 
 
 def _spread(value: dict[str, float] | None) -> str:

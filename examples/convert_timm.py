@@ -12,25 +12,29 @@ import sys
 
 import torch
 import torch.nn.functional as F
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import stepnet
 from stepnet.conversion import load_foreign
+from stepnet.data import get_data
 
-EPOCHS, BATCH, TEST = 4, 64, 300
+EPOCHS, BATCH = 4, 64
 
 
-def digits() -> tuple[Tensor, Tensor]:
-    """The images, enlarged fourfold, and their labels."""
-    bunch = load_digits()
-    images = torch.as_tensor(bunch.images, dtype=torch.float32)[:, None] / 8 - 1
-    return F.interpolate(images, size=32, mode="bilinear"), torch.as_tensor(bunch.target)
+def digits() -> list[tuple[Tensor, Tensor]]:
+    """Training and test images, enlarged fourfold, with their labels."""
+    data = get_data("digits")
+    return [
+        (F.interpolate(data.normalise(side.images), size=32, mode="bilinear"), torch.from_numpy(side.labels))
+        for side in (data.train, data.test)
+    ]
 
 
 def train(network: nn.Module, images: Tensor, labels: Tensor, rate: float) -> None:
     network.train()
-    optimizer = torch.optim.AdamW(network.parameters(), lr=rate)
+    ks = [p for name, p in network.named_parameters() if "step_k" in name]  # weight decay would pull them back to 0
+    others = [p for name, p in network.named_parameters() if "step_k" not in name]
+    optimizer = torch.optim.AdamW([{"params": others}, {"params": ks, "weight_decay": 0.0}], lr=rate)
     for _ in range(EPOCHS):
         for batch in torch.randperm(len(images)).split(BATCH):
             optimizer.zero_grad()
@@ -45,14 +49,13 @@ def accuracy(network: nn.Module, images: Tensor, labels: Tensor) -> float:
 
 def main(name: str = "timm/regnetx_002") -> None:
     torch.manual_seed(0)
-    images, labels = digits()
-    training, test = (images[:-TEST], labels[:-TEST]), (images[-TEST:], labels[-TEST:])
+    training, test = digits()
 
     network = load_foreign(name, num_classes=10, in_channels=1)
     train(network, *training, rate=4e-3)
     print(f"{name}: {accuracy(network, *test):.1%} of the test digits")
 
-    converted = stepnet.convert(network, "lm", example=images[:2], init="identity", verbose=True)
+    converted = stepnet.convert(network, "lm", example=training[0][:2], init="identity", verbose=True)
     print(f"converted, k = 0: {accuracy(converted, *test):.1%}")
     train(converted, *training, rate=2e-3)
     print(f"trained further: {accuracy(converted, *test):.1%}")

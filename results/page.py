@@ -6,6 +6,7 @@ The first part, the protocol, is written by hand before the runs; what stands be
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from typing import Any
 
@@ -15,6 +16,13 @@ from stepnet.training.paired import PairedDifferences
 
 PAGE = HERE.parent / "docs" / "results.md"
 MEASURED = "<!-- Below this line: made by `python results/page.py`. -->"
+OPENING = """\
+## Measured
+
+Sections come in order of importance, which is the order of the runs. Where the paper has no figure, *does not hold*
+means that the interval lies above 0. One older pair of 15 epochs (`results/cifar10.json`) was known when the protocol
+was written; it is used nowhere on this page."""
+PROTOCOL_ROW = re.compile(r"^\| (\w+) \| ([^|]+) \|", re.MULTILINE)
 
 
 def section(experiment: Experiment) -> list[str]:
@@ -28,42 +36,49 @@ def section(experiment: Experiment) -> list[str]:
         return [*lines, "**Not measured yet**: no pair of runs is finished."]
     lines += ["| network | runs | test error (%) | minus the first, paired (95 %) | smaller / larger | test loss |"]
     lines += ["| --- | --- | --- | --- | --- | --- |", _row(experiment.first, plain, None)]
-    verdicts, clear = [], []
+    told = []
     for other, found in pairs.items():
         if found:
-            gaps = _differences(found, plain, "test_error")
             lines.append(_row(other, found, plain))
-            if abs(gaps.mean) > gaps.half_width_among(len(experiment.others)):
-                clear.append(f"`{other.label}`")
-            verdicts.append(
-                f"`{other.label}`: **{verdict(gaps, experiment.effect)}**; difference in points of error {gaps}"
-                + (", one pair, which has no interval." if len(gaps) < 2 else ".")
-            )
-    one = next(iter(plain.values()))
-    if len(experiment.others) > 1:  # one interval in twenty excludes 0 by chance
-        told = f"{' and '.join(clear)} still has an interval" if clear else "no interval is left"
-        verdicts.append(
-            f"- With Bonferroni's correction for {len(experiment.others)} comparisons {told} that excludes 0."
-        )
-    lines += ["", *verdicts, ""]
+            gaps = _differences(found, plain, "test_error")
+            told.append(f"`{other.label}`: {_told(gaps, experiment.effect, sum(map(bool, pairs.values())))}.")
+    lines += ["", *(told if len(told) == 1 else [f"- {line}" for line in told]), ""]
+    for one, other in experiment.beside:
+        gaps = _differences(one.runs(runs), other.runs(runs), "test_error")
+        if gaps:
+            lines += [f"`{one.label}` minus `{other.label}` itself: {gaps}.", ""]
     for other, found in pairs.items():
         lines += _coefficients(other, found)
-    source = ", ".join(f"[results/{path.name}](../results/{path.name})" for path in paths if path.exists())
+    source = ", ".join(f"`results/{path.name}`" for path in paths if path.exists())
     lines += [f"Command: `{experiment.command}`. {experiment.remark}".rstrip(), ""]
     used = [run for side in (plain, *pairs.values()) for run in side.values()]
     revisions = ", ".join(f"`{revision}`" for revision in dict.fromkeys(run["revision"] for run in used))
-    lines += [f"Data: {source}; revision {revisions}, {one['machine']}."]
+    lines += [f"Data: {source}; revision {revisions}, {used[0]['machine']}."]
     return lines
 
 
-def verdict(gaps: PairedDifferences, effect: float | None) -> str:
+def verdict(gaps: PairedDifferences, effect: float | None, comparisons: int = 1) -> str:
     """`holds` if the interval lies below 0; `does not hold` if it excludes the paper's effect, or any gain at all."""
     if len(gaps) < 2:
         return "cannot be told"
-    low, high = gaps.mean - gaps.half_width, gaps.mean + gaps.half_width
-    if high < 0:
+    half = gaps.half_width_among(comparisons)
+    if gaps.mean + half < 0:
         return "holds"
-    return "does not hold" if low > (effect or 0) else "cannot be told"
+    return "does not hold" if gaps.mean - half > (effect or 0) else "cannot be told"
+
+
+def _told(gaps: PairedDifferences, effect: float | None, comparisons: int) -> str:
+    """The verdict by the protocol's rule, and what is left of it: of twenty intervals one excludes 0 by chance."""
+    first = verdict(gaps, effect)
+    if len(gaps) < 2:
+        return f"**{first}**, {gaps}: one pair, which has no interval"
+    if comparisons == 1 or first == "cannot be told":
+        return f"**{first}**, {gaps}"
+    still = "and also" if verdict(gaps, effect, comparisons) == first else "but not"
+    return (
+        f"**{first}** by the protocol's rule, {gaps}, {still} after Bonferroni's correction for the "
+        f"{comparisons} comparisons made here (± {gaps.half_width_among(comparisons):.2f})"
+    )
 
 
 def _row(network: Network, runs: dict[int, dict[str, Any]], plain: dict[int, dict[str, Any]] | None) -> str:
@@ -103,7 +118,10 @@ def page() -> str:
     """The whole page: the protocol as it stands, and what was measured."""
     protocol = PAGE.read_text().partition(MEASURED)[0].rstrip()
     sections = [line for experiment in EXPERIMENTS.values() for line in section(experiment)]
-    return "\n".join([protocol, "", MEASURED, "", "## Measured", *sections]) + "\n"
+    for number, title in PROTOCOL_ROW.findall(protocol):
+        if number not in EXPERIMENTS:
+            sections += ["", f"### {number}: {title}", "", "**Not run.**"]
+    return "\n".join([protocol, "", MEASURED, "", OPENING, *sections]) + "\n"
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The runs are those of the protocol; docs/results.md says what their files say, and its verdicts follow the rule."""
 
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ sys.path.insert(0, str(ROOT / "results"))  # as for a script that stands there
 MADE = runpy.run_path(str(ROOT / "results" / "page.py"))
 RUN = runpy.run_path(str(ROOT / "results" / "run.py"))
 sys.path.pop(0)
+PAIR = ("preact_resnet20", "lm_resnet20")
 
 
 def test_the_page_is_what_its_command_makes() -> None:
@@ -33,6 +35,31 @@ def test_the_page_is_what_its_command_makes() -> None:
 )
 def test_verdicts(gaps: tuple[float, ...], effect: float | None, expected: str) -> None:
     assert MADE["verdict"](PairedDifferences(dict(enumerate(gaps))), effect) == expected
+
+
+def test_a_verdict_says_what_bonferroni_leaves_of_it() -> None:
+    narrow, wide = (PairedDifferences(dict(enumerate(gaps))) for gaps in ((-1.0, -1.1, -0.9), (-1.0, -0.5, -0.7)))
+    assert MADE["_told"](narrow, None, 1) == "**holds**, -1.00 ± 0.25 (3 pairs)"
+    assert MADE["_told"](narrow, None, 4).endswith(", and also after Bonferroni's correction for the 4 comparisons "
+                                                   "made here (± 0.51)")  # fmt: skip
+    assert "**holds** by the protocol's rule, -0.73 ± 0.63 (3 pairs), but not after" in MADE["_told"](wide, None, 4)
+
+
+def test_every_experiment_of_the_protocol_has_a_section() -> None:
+    protocol, _, measured = MADE["page"]().partition(MADE["MEASURED"])
+    numbers = re.findall(r"^\| (\d\w*) \|", protocol, re.MULTILINE)
+    assert sorted(re.findall(r"^### (\w+):", measured, re.MULTILINE)) == sorted(numbers) and len(numbers) == 8
+
+
+def test_the_readme_says_what_was_measured() -> None:
+    readme = (ROOT / "README.md").read_text()
+    sections = dict(re.findall(r"^### (\w+):(.*?)(?=^### |\Z)", MADE["page"](), re.MULTILINE | re.DOTALL))
+    gap, pairs = re.findall(r"`lm_resnet20`: \*\*.+?\*\*, (.+ ± .+) \((\d+) pairs\)", sections["0"])[0]
+    assert f"digits, {pairs} seeds | {gap} points of test error (95 %, paired)" in readme
+    plain, lm = (re.findall(rf"^\| `{name}` \| \d+ \| (.+?) \|", sections["1"], re.MULTILINE)[0] for name in PAIR)
+    assert f"LM-ResNet-20 {lm} %, the same blocks under Euler {plain} %" in readme
+    converts = re.findall(r"(\d+ of \d+) residual", (ROOT / "docs" / "convert_support.md").read_text())[0]
+    assert f"that convert exactly | {converts} |" in readme
 
 
 @pytest.mark.parametrize("number", ["0", "1", "6"])

@@ -25,6 +25,12 @@ def test_every_library_stands_in_its_extra(library: str) -> None:
     assert any(requirement.replace("-", "_").startswith(library) for requirement in listed)
 
 
+def test_the_page_lists_every_extra_of_a_user() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "index.md").read_text()
+    extras = PROJECT["optional-dependencies"].keys() - {"bench", "docs", "dev"}
+    assert [extra for extra in sorted(extras) if f"`{extra}`" not in page] == []
+
+
 def test_a_missing_library_is_told_by_its_extra(monkeypatch, capsys) -> None:
     said = "timm is not installed: pip install 'stepnet[timm]'"
     monkeypatch.setitem(sys.modules, "timm", None)

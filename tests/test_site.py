@@ -70,6 +70,11 @@ def test_every_page_has_its_place_in_the_navigation() -> None:
     assert sorted(nav) == sorted(there)
 
 
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+def test_no_link_leaves_the_site(page: Path) -> None:
+    assert re.findall(r"\]\(\.\./[^)]*\)", page.read_text()) == []  # mkdocs refuses what lies outside of docs/
+
+
 @pytest.mark.usefixtures("registries")
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
 def test_a_notebook_runs_from_top_to_bottom(notebook: Path, tmp_path, monkeypatch) -> None:

@@ -1,5 +1,8 @@
 """One object answers for a scheme, and computes each fact once."""
 
+import re
+from pathlib import Path
+
 import pytest
 import sympy
 
@@ -37,3 +40,27 @@ def test_one_k_or_every_k() -> None:
     assert stepnet.analyse("lm", k=-0.5).stability_interval == 3
     assert stepnet.analyse(get_scheme("lm", k=-0.5)).stability_interval == 3
     assert stepnet.analyse("lm").order_against(Equation()) == 0
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "schemes.md"
+ROWS = re.findall(r"^\| (`.*) \|$", PAGE.read_text().partition("\n## ")[0], re.MULTILINE)
+TABLE = [pytest.param(name, cells, id=name) for names, *cells in (row.split(" | ") for row in ROWS)
+         for name in re.findall(r"`(\w+)`", names)]  # fmt: skip
+
+
+def cell(limit: sympy.Expr) -> str:
+    if isinstance(limit, sympy.Piecewise):
+        (at, where), (elsewhere, _) = limit.args
+        return f"{elsewhere} ({at} at k = {where.rhs})"
+    return f"{float(limit):.4g}" if limit.is_number else str(limit).replace("*", " ")
+
+
+@pytest.mark.parametrize(("name", "cells"), TABLE)
+def test_the_table_of_schemes_on_the_page(name: str, cells: list[str]) -> None:
+    found = stepnet.analyse(name)
+    facts = [str(found.order), str(found.scheme.stages), cell(found.stability_interval), cell(found.imaginary_limit)]
+    assert cells == [*facts, "yes" if found.scheme.invertible else "no"]
+
+
+def test_the_table_has_the_schemes() -> None:
+    assert len(TABLE) == 14

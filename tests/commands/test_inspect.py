@@ -31,6 +31,23 @@ def test_a_label_names_scheme_and_options(capsys) -> None:
     assert "resnet20:lm names the scheme 'lm', and 'heun' is given" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("registries")
+def test_a_name_may_come_from_a_module_of_one_s_own(capsys, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    lines = (
+        "from functools import partial",
+        "from stepnet.nets import register_model",
+        "from stepnet.nets.resnet import cifar_resnet",
+        "register_model('mine8', family='mine')(partial(cifar_resnet, 8))",
+    )
+    (tmp_path / "registers_mine8.py").write_text("\n".join(lines))
+    assert main(["inspect", "mine8", "--import", "registers_mine8"]) == 0
+    assert capsys.readouterr().out.startswith("mine8\nstage 1, 1 step, euler")
+    assert main(["inspect", "mine8", "--import", "not_there"]) == 2
+    assert "cannot import 'not_there'" in capsys.readouterr().err
+
+
 def test_a_run_shows_the_coefficients_of_its_last_checkpoint(capsys, tmp_path) -> None:
     network = create_model("lm_resnet20", in_channels=1)
     with torch.no_grad():

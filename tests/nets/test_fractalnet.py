@@ -9,10 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from stepnet.analysis import order
 from stepnet.errors import UserError
 from stepnet.nets import Stage
 from stepnet.nets.blocks import OwnWeights
 from stepnet.nets.fractalnet import ConvolvedState, FractalNet, LayerMinusIdentity, cifar_fractalnet
+from stepnet.nets.profile import on_meta
+from stepnet.schemes import Equation
 
 WIDTHS = (4, 8, 8, 8, 8)
 
@@ -202,3 +205,13 @@ def test_no_doubling_widths_have_the_papers_count_for_40_layers() -> None:
             model = cifar_fractalnet(40, (b, 2 * b, 4 * b, 8 * b, 8 * b), num_classes=100)
         counts.append(round(sum(p.numel() for p in model.parameters()) / 1e6, 1))
     assert counts == [22.0, 23.4]
+
+
+@pytest.mark.parametrize(
+    ("name", "scheme", "equation"),
+    [("fractalnet20", "full_fractal3", "(1/2) u' = f"), ("fractalnet40", "full_fractal4", "(2/5) u' = f")],
+)
+def test_the_networks_solve_equations_of_their_own(name: str, scheme: str, equation: str) -> None:
+    own = on_meta(name).scheme
+    assert own.name == scheme and str(own.equation) == equation
+    assert order(own) == 1 and order(own, against=Equation()) == 0

@@ -35,7 +35,7 @@ class Inspect:
     scheme: str | None = None
     """Step the blocks with this scheme instead of the network's own; for other libraries lm by default."""
     imports: Annotated[list[str], arg(name="import", metavar="MODULE")] = field(default_factory=list)
-    """Modules that a run from another machine needs, if you trust them."""
+    """Modules that register a model or scheme of your own, or that a run from another machine needs: trust them."""
 
     def __call__(self) -> None:
         from stepnet.report.inspection import unstable_steps
@@ -83,8 +83,9 @@ class Inspect:
         from stepnet.conversion import describe
         from stepnet.conversion.foreign import is_foreign
         from stepnet.report.specimens import is_trained, open_network
-        from stepnet.training.imports import import_modules_of
+        from stepnet.training.imports import import_modules, import_modules_of
 
+        import_modules(self.imports)  # of a model's name too: they may register it, or its scheme
         trained = is_trained(self.model)
         if trained:
             import_modules_of(self.model, self.imports)

@@ -52,7 +52,7 @@ class TrainingFlags(_flags_of(TrainConfig, optional=False)):  # type: ignore[mis
     """What `train` and `compare` share."""
 
     recipe: str | None = None
-    """Name of a recipe: epochs, batch size, learning rates; by default the paper's for this model and data."""
+    """Name of a recipe, such as fast; by default the paper's for this model and data, cifar10's for a folder."""
     model_kwargs: list[str] = field(default_factory=list)
     """Options of the model, as create_model takes them: dt=0.5 k_per_channel=True."""
     compile: bool | None = None
