@@ -53,14 +53,16 @@ TAKES = {  # the families that take some schemes only; all others take what make
     "fractalnet": {"fractal2", "full_fractal2"},
     "revnet": {*PAIRS, "lm"},
 }
+# Compiling takes seconds: all schemes on the blocks of resnet, a past and two evaluations on the blocks of these.
+FEW = {family: {"lm", "heun"} for family in ("preact", "resnext", "two_way", "shakeshake")}
 
 OWN = {"poly2": "neumann2", "poly3": "neumann3", "mpoly2": "neumann2", "revnet": "coupled"}  # increments; Euler's else
 
 
-def cases(taken: bool) -> pytest.MarkDecorator:
+def cases(taken: bool, takes: dict[str, set[str]] = TAKES) -> pytest.MarkDecorator:
     """The pairs that make a network, or those that are refused."""
     usual = {*SCHEMES} - PAIRS - {"backward_euler"}
-    chosen = [(f, s) for f in FAMILIES for s in SCHEMES if (s in TAKES.get(f, usual)) is taken]
+    chosen = [(f, s) for f in FAMILIES for s in SCHEMES if (s in takes.get(f, usual)) is taken]
     return pytest.mark.parametrize(("family", "scheme"), chosen, ids=[f"{f}-{s}" for f, s in chosen])
 
 
@@ -123,7 +125,7 @@ def test_marches_as_planned_and_trains_all_it_has(family: str, scheme: str) -> N
             torch.testing.assert_close(by_plan(stage, *args[:2]), output, rtol=1e-11, atol=1e-11)
 
 
-@cases(taken=True)
+@cases(taken=True, takes=TAKES | FEW)
 def test_compiles(family: str, scheme: str) -> None:
     """As few steps as show the scheme, across a shape change where it reads a past: one graph, same gradients."""
     torch.manual_seed(0)
