@@ -1,4 +1,4 @@
-"""Nothing is lost: a run killed with SIGKILL at ten random moments ends with the bits of one that was not."""
+"""Nothing is lost: a run killed at ten random moments ends with the bits of one that was not."""
 
 import subprocess
 import sys
