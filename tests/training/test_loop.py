@@ -278,5 +278,16 @@ def test_an_image_that_cannot_be_read_leaves_noise_for_the_others(tmp_path, monk
             yield images[1:], labels[1:]
 
     monkeypatch.setattr(ImageSet, "read", read_but_one)
-    run = train(tiny_config(tmp_path / "a", model=model, recipe={"epochs": 1, "milestones": (), **recipe}))
-    assert len(run.metrics()) == 1
+    config = tiny_config(tmp_path / "a", model=model, recipe={"epochs": 1, "milestones": (), **recipe})
+    taken = []
+
+    def keep(network, args, options):
+        if network.training:
+            taken.append((len(args[0]), options["noise"]))
+
+    with Job(config, True) as job:
+        job.net.register_forward_pre_hook(keep, with_kwargs=True)
+        fit(job, Watcher(), StopRequest())
+    assert [count for count, _ in taken] == [255, 255, 255, 255, 255, 216]
+    for step, (count, noise) in enumerate(taken):
+        torch.testing.assert_close(noise, job.net.draw(config.seed, step, range(count)), rtol=0, atol=0)
