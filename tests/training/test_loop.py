@@ -81,6 +81,7 @@ def test_ctrl_c_saves_and_exits_with_130(tmp_path):
     assert (tmp_path / "a" / "last.safetensors").exists()
 
 
+@pytest.mark.usefixtures("registries")
 def test_a_stop_is_noticed_while_the_network_is_built(tmp_path):
     """A scheme may take minutes to build; nothing is there to save, so the run ends at once."""
 

@@ -40,6 +40,7 @@ class Jitter(nn.Module):
         return self.head(pooled if noise is None else pooled + 0.1 * noise.to(x))
 
 
+@pytest.mark.usefixtures("registries")
 def test_a_new_noisy_family_is_one_class(tmp_path):
     networks = []
     register_model("jitter", family="jitter")(lambda **options: networks.append(Jitter(**options)) or networks[-1])
