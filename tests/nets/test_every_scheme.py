@@ -31,7 +31,8 @@ from stepnet.training.checkpoint import Progress
 
 FAMILIES: dict[str, Callable[..., Network]] = {
     "resnet": partial(cifar_resnet, 20),
-    "preact": partial(cifar_bottleneck_resnet, 20),
+    "preact": partial(cifar_resnet, 20, True),
+    "bottleneck": partial(cifar_bottleneck_resnet, 20),
     "resnext": partial(cifar_resnext, 20, 2, 4, True),
     "poly2": partial(cifar_polynet, 20, "poly2"),
     "poly3": partial(cifar_polynet, 20, "poly3"),
@@ -54,7 +55,7 @@ TAKES = {  # the families that take some schemes only; all others take what make
     "revnet": {*PAIRS, "lm"},
 }
 # Compiling takes seconds: all schemes on the blocks of resnet, a past and two evaluations on the blocks of these.
-FEW = {family: {"lm", "heun"} for family in ("preact", "resnext", "two_way", "shakeshake")}
+FEW = {family: {"lm", "heun"} for family in ("preact", "bottleneck", "resnext", "two_way", "shakeshake")}
 
 OWN = {"poly2": "neumann2", "poly3": "neumann3", "mpoly2": "neumann2", "revnet": "coupled"}  # increments; Euler's else
 
@@ -228,7 +229,7 @@ def test_stays_in_its_family(family: str, scheme: str) -> None:
     assert type(model) is type(own)
     increment = OWN.get(family, "euler")
     expected = f"lm+{increment}" if scheme == "lm" and increment != "euler" else scheme
-    assert model.scheme.name == expected
+    assert model.scheme.name == expected and f"scheme={expected}" in repr(model)
     blocks = [{type(block) for block in net.stages[-1].blocks} for net in (own, model)]
     assert blocks[0] == blocks[1]
     assert any(name.endswith(".k") for name, _ in model.named_parameters()) == expected.startswith("lm")
