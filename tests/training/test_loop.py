@@ -235,18 +235,6 @@ def test_vectors_can_be_spared_from_weight_decay(tmp_path):
     assert all(p.ndim > 1 for p in decayed["params"]) and all(p.ndim == 1 for p in spared["params"])
 
 
-def test_start_like_gives_the_first_models_weights(tmp_path):
-    from stepnet.data import get_data
-    from stepnet.training.build import build_network
-
-    base = dataclasses.replace(tiny_config(tmp_path), model="preact_resnet20")
-    first = build_network(base, get_data("digits")).state_dict()
-    like = dataclasses.replace(base, model="lm_resnet20", start_like="preact_resnet20")
-    second = build_network(like, get_data("digits")).state_dict()
-    assert all(torch.equal(first[name], second[name]) for name in first)
-    assert set(second) - set(first) == {f"stages.{i}.k" for i in range(3)}
-
-
 def test_the_kinetic_cost_takes_the_place_of_weight_decay(tmp_path, uninterrupted):
     light, heavy = (
         train(tiny_config(tmp_path / str(weight), recipe={"running_cost": "kinetic", "kinetic": weight, "epochs": 1}))
