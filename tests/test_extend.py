@@ -10,7 +10,7 @@ import stepnet
 from stepnet.cli import main
 from stepnet.training import Run, evaluate, train
 from stepnet.training.signals import Interrupted
-from training.test_loop import StopAt, assert_same_run
+from training.runs import StopAt, assert_same_run
 from training.tiny import tiny_config
 
 SCHEME = '''

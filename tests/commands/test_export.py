@@ -5,10 +5,8 @@ import torch
 from safetensors.torch import save_file
 
 import stepnet
+from exchange.greys import GREY
 from stepnet.cli import main
-from stepnet.exchange import Preprocessing
-
-GREY = Preprocessing(channels=1, image_size=8, resize=8, mean=(0.5,), std=(0.25,))
 
 
 def test_what_is_written_is_told(tmp_path, capsys):

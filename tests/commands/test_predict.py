@@ -9,10 +9,8 @@ import torch
 from PIL import Image
 
 import stepnet
+from exchange.greys import GREY
 from stepnet.cli import main
-from stepnet.exchange import Preprocessing
-
-GREY = Preprocessing(channels=1, image_size=8, resize=8, mean=(0.5,), std=(0.25,))
 
 
 @pytest.fixture

@@ -5,14 +5,13 @@ import pytest
 import torch
 
 import stepnet
+from exchange.greys import GREY
 from stepnet import UserError
 from stepnet.cli import main
 from stepnet.exchange import exporting
 from stepnet.exchange.exporting import export_pt2
-from stepnet.exchange.model_description import Preprocessing, decode, describe_network
+from stepnet.exchange.model_description import decode, describe_network
 from stepnet.exchange.model_files import DESCRIPTION, attach
-
-GREY = Preprocessing(channels=1, image_size=8, resize=8, mean=(0.5,), std=(0.25,))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import torch
 
 from stepnet.training import Run
 from training import launch
-from training.test_loop import assert_same_run, metrics_of
+from training.runs import assert_same_run, metrics_of
 from training.tiny import read_all
 
 HERE = Path(__file__).parent

@@ -14,37 +14,13 @@ from stepnet.training import job as job_module
 from stepnet.training.job import Job
 from stepnet.training.loop import evaluate_batch, fit
 from stepnet.training.signals import Interrupted, StopRequest
+from training.runs import StopAt, assert_same_run, metrics_of
 from training.tiny import read_all, tiny_config
-
-TIMINGS = {"seconds", "images_per_second"}
-
-
-def metrics_of(run):
-    return [{k: v for k, v in line.items() if k not in TIMINGS} for line in run.metrics()]
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
     return train(tiny_config(tmp_path_factory.mktemp("run") / "whole"))
-
-
-def assert_same_run(a, b):
-    for name in ("last", "best"):
-        mine, theirs = read_all(getattr(a, name)), read_all(getattr(b, name))
-        assert mine.keys() == theirs.keys()
-        assert all(torch.equal(mine[key], theirs[key]) for key in mine)
-    assert metrics_of(a) == metrics_of(b)
-
-
-class StopAt(Watcher):
-    """Sends this process a signal at a given step, as a person or a scheduler would."""
-
-    def __init__(self, epoch, step, number=signal.SIGTERM):
-        self.at, self.number = (epoch, step), number
-
-    def step(self, progress, images_per_second):
-        if (progress.epoch, progress.step) == self.at:
-            signal.raise_signal(self.number)
 
 
 def test_a_run_is_a_folder(uninterrupted):

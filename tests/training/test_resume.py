@@ -12,7 +12,7 @@ from stepnet.nets import register_model
 from stepnet.randomness import Stream, uniforms_by_place
 from stepnet.training import Recipe, Run, Watcher, train
 from stepnet.training.signals import Interrupted
-from training.test_loop import StopAt, assert_same_run
+from training.runs import StopAt, assert_same_run
 from training.tiny import tiny_config
 
 NOISY = {
