@@ -146,8 +146,9 @@ def test_the_revision_is_read_without_writing_the_index_of_the_checkout(
     code = tmp_path / "code.py"
     code.touch()
     identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    plain = os.environ | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}  # no hooks, no signatures
     for command in (["init", "-q"], ["add", "code.py"], [*identity, "commit", "-qm", "one"]):
-        subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
+        subprocess.run(["git", "-C", str(tmp_path), *command], check=True, env=plain)
     os.utime(code, (1, 1))  # the index now looks out of date
     before = (tmp_path / ".git" / "index").read_bytes()
     monkeypatch.setattr(run, "__file__", str(code))
