@@ -10,7 +10,7 @@ import stepnet
 from stepnet.cli import main
 from stepnet.training import Run, evaluate, train
 from stepnet.training.signals import Interrupted
-from training.test_loop import StopAt, assert_same_run
+from training.runs import StopAt, assert_same_run
 from training.tiny import tiny_config
 
 SCHEME = '''
@@ -70,6 +70,7 @@ def train_and_resume(folder: Path, **changes: object) -> Run:
 
 @pytest.mark.usefixtures("registries")
 def test_a_new_scheme(tmp_path, capsys) -> None:
+    assert sum(line != "" for line in SCHEME.splitlines()) <= 10
     import_file(tmp_path, SCHEME)
     run = train_and_resume(tmp_path, model="tiniest", scheme="ralston_of_mine", recipe={"epochs": 2})
     assert 0 < evaluate(run).error < 100
@@ -78,9 +79,22 @@ def test_a_new_scheme(tmp_path, capsys) -> None:
     assert stepnet.analysis.order("ralston_of_mine") == 2
     assert stepnet.analysis.stability_interval("ralston_of_mine") == 2
     assert main(["scheme", "ralston_of_mine"]) == 0
-    assert "u_{n+1} = u_n + dt/4 f_1 + 3 dt/4 f_2" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "f_2 = f(u_n + 2 dt/3 f_1)\n" in shown and "u_{n+1} = u_n + dt/4 f_1 + 3 dt/4 f_2\n" in shown
     decay = stepnet.solve(lambda t, u: -u, torch.ones(1, dtype=torch.float64), (0.0, 1.0), 10, "ralston_of_mine")
     assert float(decay.u[-1]) == pytest.approx((1 - 0.1 + 0.1**2 / 2) ** 10, abs=1e-12)
+    converted = stepnet.convert(torch.nn.Sequential(Decay(), Decay()), "ralston_of_mine", example=torch.ones(1, 4))
+    factor = 1 - 1 / 2 + 1 / 8  # one step of length 1 for u' = -u/2
+    torch.testing.assert_close(converted(torch.ones(1, 4)), torch.full((1, 4), factor**2))
+
+
+class Decay(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rate = torch.nn.Parameter(torch.tensor(-0.5))
+
+    def forward(self, u):
+        return u + self.rate * u
 
 
 @pytest.mark.usefixtures("registries")

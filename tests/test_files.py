@@ -1,6 +1,6 @@
 import errno
 import os
-import time
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,16 +47,17 @@ def test_a_failed_folder_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_folder_is_made_by_one_process_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "folder"
-    under_way = os.pipe()
+    under_way, done = os.pipe(), os.pipe()
     child = os.fork()
     if not child:
         with alone(path):
             os.write(under_way[1], b"x")
-            time.sleep(0.2)
+            os.read(done[0], 1)
             path.mkdir()
         os._exit(0)
     os.read(under_way[0], 1)
     assert not path.exists()
+    threading.Timer(0.2, os.write, (done[1], b"x")).start()
     with alone(path):
         assert path.exists()
     os.waitpid(child, 0)

@@ -6,11 +6,10 @@ examples are the same in every run; `--hypothesis-profile=explore` looks for new
 
 from __future__ import annotations
 
-import os
 import signal
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -120,8 +119,7 @@ def test_a_call_gives_a_result_or_a_user_error(name: str, data: st.DataObject, t
     arguments = right | {place: data.draw(st.sampled_from(JUNK)) for place in places}
     if arguments.get("f") is int or (name in ("evaluate", "train") and isinstance(arguments["model"], nn.Module)):
         return  # a function or a network that fails by itself, and may say so in its own words
-    os.chdir(tmp_path_factory.getbasetemp())
-    with in_time(), warnings.catch_warnings():
+    with chdir(tmp_path_factory.mktemp("fuzz")), in_time(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             function(**arguments)

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import stepnet
+from stepnet.extras import EXTRAS
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -29,8 +30,6 @@ def test_the_citation_is_of_this_version() -> None:
 
 def test_what_is_required_is_imported_and_what_is_imported_is_declared() -> None:
     """A third-party module is required, or brought by an extra that answers for it."""
-    from stepnet.extras import EXTRAS
-
     names = {"pyyaml": "yaml", "pillow": "PIL"}
     required = {names.get(each, each) for each in (re.split(r"[>\[]", line)[0] for line in PROJECT["dependencies"])}
     imported = set()
@@ -50,10 +49,11 @@ def test_no_message_names_a_page_that_the_wheel_does_not_have() -> None:
         assert not re.search(r"docs/\w+\.md|README|CONTRIBUTING", text), file
 
 
-def test_schemes_networks_and_data_need_no_pictures_and_no_launcher() -> None:
+def test_what_it_is_without_extras_and_launcher() -> None:
+    missing = ["accelerate", "sklearn", *EXTRAS]
     code = (
-        "import sys; sys.modules.update(matplotlib=None, accelerate=None)\n"
-        "import torch, stepnet, stepnet.data, stepnet.conversion\n"
+        f"import sys; sys.modules.update(dict.fromkeys({missing}))\n"
+        "import torch, stepnet, stepnet.data, stepnet.conversion, stepnet.training, stepnet.exchange\n"
         "assert stepnet.create_model('resnet20', scheme='lm')(torch.zeros(1, 3, 32, 32)).shape == (1, 10)\n"
         "assert stepnet.analysis.order('heun') == 2 and stepnet.data.get_data('digits')"
     )

@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -28,16 +26,6 @@ def test_list_tells_what_is_there_and_how_to_get_the_rest(tmp_path: Path, capsys
     assert "digits" in shown and "1,497" in shown and "8x8x1" in shown
     assert f"cifar10 is not in {tmp_path}: run `stepnet data fetch cifar10`" in shown
     assert list(tmp_path.iterdir()) == []
-
-
-def test_list_does_not_wait_for_torch(tmp_path: Path) -> None:
-    code = (
-        "import sys; from stepnet.cli import main\n"
-        f"assert main(['data', 'list', '--root', {str(tmp_path)!r}]) == 0\n"
-        "assert 'torch' not in sys.modules"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert "digits" in done.stdout
 
 
 def test_what_cannot_be_fetched_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,10 +5,8 @@ import torch
 from safetensors.torch import save_file
 
 import stepnet
+from exchange.greys import GREY
 from stepnet.cli import main
-from stepnet.exchange import Preprocessing
-
-GREY = Preprocessing(channels=1, image_size=8, resize=8, mean=(0.5,), std=(0.25,))
 
 
 def test_what_is_written_is_told(tmp_path, capsys):
@@ -35,7 +33,8 @@ def test_weights_that_say_nothing_are_described_by_their_name(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("words", "said"), [(["x"], "nothing to write"), (["x", "--pt2", "y"], "x: no such file")])
-def test_a_mistake_is_one_line(capsys, words, said):
+def test_a_mistake_is_one_line(tmp_path, capsys, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
     assert main(["export", *words]) == 2
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1

@@ -2,7 +2,9 @@
 
 import pytest
 
+from report.conftest import run_with_errors, trained_on_digits
 from stepnet.cli import main
+from stepnet.report.gallery import FIGURES
 
 
 @pytest.mark.parametrize(("suffix", "head"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
@@ -11,6 +13,21 @@ def test_a_figure_in_every_format(suffix, head, tmp_path, capsys) -> None:
     assert main(["figure", "compression", "-o", str(out), "--columns", "2"]) == 0
     assert capsys.readouterr().out == f"wrote {out}\n"
     assert out.read_bytes().startswith(head)
+
+
+@pytest.mark.parametrize("name", [*FIGURES, "lesion"])
+def test_every_figure_is_drawn(name, tmp_path, capsys) -> None:
+    if name in ("k", "curves", "compression"):
+        subject = run_with_errors(tmp_path)
+    elif name in ("lesion", "trajectory", "spectrum"):
+        subject = trained_on_digits(tmp_path / "run")
+    else:
+        subject = {"networks": "lm_resnet20", "stability": "heun", "modified": "transport"}[name]
+    out = tmp_path / "f.svg"
+    assert main(["figure", name, str(subject), "-o", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.endswith(f"wrote {out}\n") and out.read_bytes().startswith(b"<?xml")
+    assert ("test error in %" in printed and "dropped" in printed) == (name == "lesion")
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,8 @@ def test_a_run_shows_the_coefficients_of_its_last_checkpoint(capsys, tmp_path) -
         (["."], "is no run and no model"),
     ],
 )
-def test_a_mistake_is_one_line(capsys, arguments: list[str], message: str) -> None:
+def test_a_mistake_is_one_line(tmp_path, capsys, monkeypatch, arguments: list[str], message: str) -> None:
+    monkeypatch.chdir(tmp_path)
     assert main(["inspect", *arguments]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1

@@ -9,10 +9,8 @@ import torch
 from PIL import Image
 
 import stepnet
+from exchange.greys import GREY
 from stepnet.cli import main
-from stepnet.exchange import Preprocessing
-
-GREY = Preprocessing(channels=1, image_size=8, resize=8, mean=(0.5,), std=(0.25,))
 
 
 @pytest.fixture
@@ -67,7 +65,8 @@ def test_what_cannot_be_read_is_told_and_the_others_are_predicted(tmp_path, mode
         (["{t}/other.pth", "x.png"], "other.pth is damaged or not a safetensors file"),
     ],
 )
-def test_a_mistake_is_one_line(tmp_path, model, capsys, words, said):
+def test_a_mistake_is_one_line(tmp_path, model, capsys, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     torch.save({"weights": torch.zeros(1)}, tmp_path / "other.pth")
     assert main(["predict", *(word.format(m=model, t=tmp_path) for word in words)]) == 2

@@ -190,13 +190,3 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, ar
 def test_a_wrong_flag_exits_with_2(capsys):
     assert main(["train", "tiny", "--epoch", "3"]) == 2
     assert capsys.readouterr().err == "stepnet: train takes no '--epoch': did you mean '--epochs'?\n"
-
-
-def test_every_command_has_help(capsys):
-    from stepnet.cli import COMMANDS
-
-    for command in COMMANDS:
-        with pytest.raises(SystemExit) as stop:
-            main([command, "--help"])
-        assert stop.value.code == 0
-        assert f"stepnet {command}" in capsys.readouterr().out

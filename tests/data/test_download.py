@@ -30,7 +30,9 @@ class Server:
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")  # a proxy of this machine is not asked
     state = Server()
 
     class Handler(BaseHTTPRequestHandler):

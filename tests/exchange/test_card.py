@@ -1,10 +1,10 @@
 import yaml
 
+from exchange.greys import GREY
 from stepnet import create_model
 from stepnet.exchange.card import model_card
-from stepnet.exchange.model_description import Preprocessing, TrainingRecord, describe_network
+from stepnet.exchange.model_description import TrainingRecord, describe_network
 
-GREY = Preprocessing(channels=1, image_size=8, resize=8, mean=(0.5,), std=(0.25,))
 RUN = TrainingRecord(
     data="digits", epochs=12, recipe={"lr": 0.1}, seed=4, test_error=2.345, command="stepnet train", revision="abc"
 )

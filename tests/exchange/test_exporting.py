@@ -5,13 +5,13 @@ import pytest
 import torch
 
 import stepnet
+from exchange.greys import GREY
 from stepnet import UserError
+from stepnet.cli import main
 from stepnet.exchange import exporting
-from stepnet.exchange.exporting import export_onnx, export_pt2
-from stepnet.exchange.model_description import Preprocessing, decode, describe_network
+from stepnet.exchange.exporting import export_pt2
+from stepnet.exchange.model_description import decode, describe_network
 from stepnet.exchange.model_files import DESCRIPTION, attach
-
-GREY = Preprocessing(channels=1, image_size=8, resize=8, mean=(0.5,), std=(0.25,))
 
 
 @pytest.fixture
@@ -24,7 +24,8 @@ def network():
 def test_onnx_gives_the_same_outputs_and_says_what_it_is(tmp_path, network):
     runtime = pytest.importorskip("onnxruntime")
     path = tmp_path / "m.onnx"
-    assert export_onnx(network, path) < 1e-5
+    stepnet.save(network, tmp_path / "m.safetensors")
+    assert main(["export", str(tmp_path / "m.safetensors"), "--onnx", str(path)]) == 0
     session = runtime.InferenceSession(path)
     x = torch.randn(5, 1, 8, 8)  # any number of images
     (found,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
@@ -32,7 +33,7 @@ def test_onnx_gives_the_same_outputs_and_says_what_it_is(tmp_path, network):
         np.testing.assert_allclose(found, network(x).numpy(), rtol=1e-4, atol=1e-5)
     written = session.get_modelmeta().custom_metadata_map[DESCRIPTION]
     assert decode(written, path) == network.description
-    assert [each.name for each in tmp_path.iterdir()] == ["m.onnx"]
+    assert {each.name for each in tmp_path.iterdir()} == {"m.onnx", "m.safetensors"}
 
 
 def test_what_differs_is_not_written(tmp_path, network, monkeypatch):

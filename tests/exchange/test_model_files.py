@@ -10,13 +10,12 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import stepnet
+from exchange.greys import GREY
 from stepnet import UserError
-from stepnet.exchange import Preprocessing
 from stepnet.exchange.model_description import TrainingRecord, describe_network
 from stepnet.exchange.model_files import description_of, write_model
 from training.tiny import tiny_config
 
-GREY = Preprocessing(channels=1, image_size=8, resize=8, mean=(0.5,), std=(0.25,))
 X = torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 
 

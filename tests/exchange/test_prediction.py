@@ -2,12 +2,11 @@ import numpy as np
 import pytest
 import torch
 
+from exchange.greys import GREY
 from stepnet import UserError, create_model
-from stepnet.exchange.model_description import Preprocessing, describe_network
+from stepnet.exchange.model_description import describe_network
 from stepnet.exchange.model_files import attach
 from stepnet.exchange.prediction import predict
-
-GREY = Preprocessing(channels=1, image_size=8, resize=8, mean=(0.5,), std=(0.25,))
 
 
 def test_the_likeliest_classes_come_first():

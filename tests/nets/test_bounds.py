@@ -86,6 +86,10 @@ def test_per_channel_and_compiled_gradients() -> None:
     model(torch.randn(2, 3, 16, 16)).square().sum().backward()
     for stage in model.stages:
         assert isinstance(stage, Stage) and stage.k_free.grad is not None and stage.k_free.grad.abs().max() > 0
+    stage, x = model.stages[0].double(), torch.randn(2, 16, 8, 8, dtype=torch.float64)
+    compiled = torch.compile(stage, backend="aot_eager", fullgraph=True)
+    found, expected = (torch.autograd.grad(f(x).square().sum(), stage.k_free)[0] for f in (compiled, stage))
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,8 @@ from stepnet.training.checkpoint import Progress
 
 FAMILIES: dict[str, Callable[..., Network]] = {
     "resnet": partial(cifar_resnet, 20),
-    "preact": partial(cifar_bottleneck_resnet, 20),
+    "preact": partial(cifar_resnet, 20, True),
+    "bottleneck": partial(cifar_bottleneck_resnet, 20),
     "resnext": partial(cifar_resnext, 20, 2, 4, True),
     "poly2": partial(cifar_polynet, 20, "poly2"),
     "poly3": partial(cifar_polynet, 20, "poly3"),
@@ -53,14 +54,16 @@ TAKES = {  # the families that take some schemes only; all others take what make
     "fractalnet": {"fractal2", "full_fractal2"},
     "revnet": {*PAIRS, "lm"},
 }
+# Compiling takes seconds: all schemes on the blocks of resnet, a past and two evaluations on the blocks of these.
+FEW = {family: {"lm", "heun"} for family in ("preact", "bottleneck", "resnext", "two_way", "shakeshake")}
 
 OWN = {"poly2": "neumann2", "poly3": "neumann3", "mpoly2": "neumann2", "revnet": "coupled"}  # increments; Euler's else
 
 
-def cases(taken: bool) -> pytest.MarkDecorator:
+def cases(taken: bool, takes: dict[str, set[str]] = TAKES) -> pytest.MarkDecorator:
     """The pairs that make a network, or those that are refused."""
     usual = {*SCHEMES} - PAIRS - {"backward_euler"}
-    chosen = [(f, s) for f in FAMILIES for s in SCHEMES if (s in TAKES.get(f, usual)) is taken]
+    chosen = [(f, s) for f in FAMILIES for s in SCHEMES if (s in takes.get(f, usual)) is taken]
     return pytest.mark.parametrize(("family", "scheme"), chosen, ids=[f"{f}-{s}" for f, s in chosen])
 
 
@@ -123,7 +126,7 @@ def test_marches_as_planned_and_trains_all_it_has(family: str, scheme: str) -> N
             torch.testing.assert_close(by_plan(stage, *args[:2]), output, rtol=1e-11, atol=1e-11)
 
 
-@cases(taken=True)
+@cases(taken=True, takes=TAKES | FEW)
 def test_compiles(family: str, scheme: str) -> None:
     """As few steps as show the scheme, across a shape change where it reads a past: one graph, same gradients."""
     torch.manual_seed(0)
@@ -226,7 +229,7 @@ def test_stays_in_its_family(family: str, scheme: str) -> None:
     assert type(model) is type(own)
     increment = OWN.get(family, "euler")
     expected = f"lm+{increment}" if scheme == "lm" and increment != "euler" else scheme
-    assert model.scheme.name == expected
+    assert model.scheme.name == expected and f"scheme={expected}" in repr(model)
     blocks = [{type(block) for block in net.stages[-1].blocks} for net in (own, model)]
     assert blocks[0] == blocks[1]
     assert any(name.endswith(".k") for name, _ in model.named_parameters()) == expected.startswith("lm")

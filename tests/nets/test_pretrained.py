@@ -1,10 +1,13 @@
 """Weights that come with the package."""
 
+import json
+
 import pytest
 import torch
 
 import stepnet
 from stepnet import UserError, create_model
+from stepnet.cli import main
 from stepnet.nets import pretrained
 from stepnet.nets.pretrained import list_pretrained, pretrained_file, split_tag
 
@@ -62,3 +65,9 @@ def test_what_is_shipped_loads_and_has_its_card(name):
     description = stepnet.load(name).description
     assert description.training.test_error is not None and description.classes and description.license
     assert f"{description.training.test_error:.2f}" in pretrained_file(name).with_suffix(".md").read_text()
+
+
+@pytest.mark.parametrize("name", [name for name in list_pretrained() if name.endswith(".digits")])
+def test_what_is_shipped_for_digits_has_the_error_that_it_tells(name, capsys):
+    assert main(["evaluate", name, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["error"] == stepnet.load(name).description.training.test_error

@@ -26,7 +26,7 @@ def gradients(model: nn.Module, images: Tensor) -> list[Tensor | None]:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("lm_resnet110", {}),
+        ("lm_resnet20", {}),
         ("resnet20", {"scheme": "rk4"}),
         ("resnet20", {"scheme": "ab2"}),
         ("preact_resnet20", {"scheme": "lm", "stochastic_depth": 0.5}),

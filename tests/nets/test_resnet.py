@@ -168,4 +168,6 @@ def test_every_shortcut_trains_all_its_parameters_also_when_the_block_is_dropped
     x = torch.randn(2, 3, 16, 16)
     model(x).square().sum().backward()
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
+    model.zero_grad(set_to_none=True)
     model(x, noise=[0.0] * model.depth).square().sum().backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []

@@ -1,4 +1,4 @@
-"""Train in child processes that are killed with SIGKILL, at the worst moments and at random ones, until one ends.
+"""Train in child processes that are killed, at the worst moments and at random ones, until one ends.
 
 Run as a script: FOLDER KILLS SEED. One import serves all the children, which are forked before torch has made threads.
 """
@@ -9,7 +9,6 @@ import os
 import random
 import signal
 import sys
-import time
 from pathlib import Path
 
 import torch
@@ -18,7 +17,7 @@ torch.set_num_threads(1)
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from stepnet import tensors  # noqa: E402
-from stepnet.training import Run, train  # noqa: E402
+from stepnet.training import Run, Watcher, train  # noqa: E402
 from training.tiny import tiny_config  # noqa: E402
 
 save_file, append_metrics = tensors.save_file, Run.append_metrics
@@ -53,36 +52,42 @@ WORST = {
 }
 
 
-def child(folder: Path, *worst: object) -> int:
+class Killed(Watcher):
+    """Dies some milliseconds after its start, its resuming or a step: by SIGALRM, which asks no more than SIGKILL."""
+
+    def __init__(self, moments: random.Random) -> None:
+        self.left = moments.choice([0, 1, 2, 3])
+        self.seconds = moments.uniform(0.001, 0.02)
+
+    def pass_by(self, *_: object) -> None:
+        if self.left == 0:
+            signal.setitimer(signal.ITIMER_REAL, self.seconds)
+        self.left -= 1
+
+    note = start = step = pass_by
+
+
+def child(folder: Path, *worst: object, watcher: Watcher | None = None) -> int:
     pid = os.fork()
     if pid == 0:
         if worst:
             setattr(*worst)
-        train(tiny_config(folder, recipe={"epochs": 3}, checkpoint_steps=2))
+        train(tiny_config(folder, recipe={"epochs": 3}, checkpoint_steps=2), watcher=watcher)
         os._exit(0)
     return pid
 
 
 def main(folder: Path, kills: int, seed: int) -> None:
-    started = time.monotonic()
     os.waitpid(child(folder / "whole"), 0)
-    whole = time.monotonic() - started
-    killed = 0
     for when, moment in WORST.items():
         _, status = os.waitpid(child(folder / "killed", *moment), 0)
         assert os.WIFSIGNALED(status), f"not killed {when}"
     moments = random.Random(seed)
-    while killed < kills:
-        # A sixth of a run at most, so that ten kills fall before its end; later children start further on.
-        pid = child(folder / "killed")
-        time.sleep(moments.uniform(0.02, whole / 6))
-        os.kill(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
-        killed += os.WIFSIGNALED(status)
-        if not os.WIFSIGNALED(status):
-            break
+    for n in range(kills):  # each gets two steps further at most, so that ten fall before the end
+        _, status = os.waitpid(child(folder / "killed", watcher=Killed(moments)), 0)
+        assert os.WIFSIGNALED(status), f"at its end after {n} kills"
     _, status = os.waitpid(child(folder / "killed"), 0)
-    print(f"killed {killed} times, last exit {status}")
+    print(f"killed {kills} times, last exit {status}")
 
 
 if __name__ == "__main__":

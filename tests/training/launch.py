@@ -1,7 +1,7 @@
-"""What a rank of a distributed test runs: FOLDER, then `key=value` changes.
+"""What a rank of a distributed test runs: FOLDER MODE [STEP].
 
-`gates=MODE` is stochastic depth, `first=EPOCHS` trains another network before, `die=STEP` kills rank 1 once,
-`double=1` takes one step in float64.
+It trains two networks, since a group of processes outlives a run: `first` takes one step in float64, `second` has
+stochastic depth of that mode. Rank 1 is killed at that step of the second, once.
 """
 
 from __future__ import annotations
@@ -31,17 +31,12 @@ class DieOnce(Watcher):
             os.kill(os.getpid(), 9)
 
 
-def main(folder: Path, *changes: str) -> None:
-    options = dict(change.split("=") for change in changes)
-    watcher = DieOnce(int(options["die"]), folder.parent / "died") if "die" in options else None
-    recipe = {"stochastic_depth": 0.5, "stochastic_mode": options["gates"]} if "gates" in options else {}
-    if "double" in options:
-        once = {"epochs": 1, "batch_size": 1500, "milestones": (), "weight_decay": 0.0}
-        train(tiny_config(folder, model="tiny_double", freeze_bn=True, recipe=once))
-        return
-    if "first" in options:
-        train(tiny_config(folder.with_name("first"), recipe={"epochs": int(options["first"])}))
-    train(tiny_config(folder, freeze_bn=True, checkpoint_steps=2, recipe=recipe), watcher=watcher)
+def main(folder: Path, mode: str, dies_at: str = "") -> None:
+    once = {"epochs": 1, "batch_size": 1500, "milestones": (), "weight_decay": 0.0}
+    train(tiny_config(folder / "first", model="tiny_double", freeze_bn=True, recipe=once))
+    watcher = DieOnce(int(dies_at), folder / "died") if dies_at else None
+    recipe = {"stochastic_depth": 0.5, "stochastic_mode": mode}
+    train(tiny_config(folder / "second", freeze_bn=True, checkpoint_steps=2, recipe=recipe), watcher=watcher)
 
 
 if __name__ == "__main__":

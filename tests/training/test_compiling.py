@@ -16,7 +16,7 @@ from stepnet import create_model
 from stepnet.training import compiling, train
 from stepnet.training.compiling import compiled_or_eager
 from stepnet.training.job import Job
-from training.test_loop import assert_same_run
+from training.runs import assert_same_run
 from training.tiny import tiny_config
 
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from stepnet.training import Run
-from training.test_loop import metrics_of
+from training import launch
+from training.runs import assert_same_run, metrics_of
 from training.tiny import read_all
 
 HERE = Path(__file__).parent
@@ -18,9 +19,9 @@ ACCELERATE += ["--mixed_precision=no", "--dynamo_backend=no", "--main_process_po
 PATIENCE = 240  # seconds; a launch takes ten on a quiet machine
 
 
-def launch(folder, *changes, launcher=()):
-    """Run `launch.py`; the launcher and its ranks are gone when this returns."""
-    command = [sys.executable, *launcher, str(HERE / "launch.py"), str(folder), *changes]
+def launched(folder, *words, launcher):
+    """The folder, after `launch.py` has run; the launcher and its ranks are gone when this returns."""
+    command = [sys.executable, *launcher, str(HERE / "launch.py"), str(folder), *words]
     log = folder.with_suffix(".log")
     with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
         try:
@@ -30,7 +31,7 @@ def launch(folder, *changes, launcher=()):
             process.terminate()  # a launcher ends its ranks, which are sessions of their own, within half a minute
             process.wait()
     assert code == 0, f"{code}\n{log.read_text()[-4000:]}"
-    return Run(folder)
+    return folder
 
 
 def assert_close_runs(a, b, tolerance):
@@ -43,24 +44,19 @@ def assert_close_runs(a, b, tolerance):
         assert one["test_error"] == pytest.approx(two["test_error"], abs=0.4)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("launcher", "gates"), [(TORCHRUN, "drop_path"), (ACCELERATE, "batch")], ids=["torchrun", "accelerate launch"]
-)
-def test_two_processes_equal_one(tmp_path, launcher, gates):
-    one = launch(tmp_path / "one", f"gates={gates}")
-    two = launch(tmp_path / "two", f"gates={gates}", launcher=launcher)
-    assert_close_runs(one, two, 2e-4)
+@pytest.fixture(scope="module")
+def by_torchrun(tmp_path_factory):
+    return launched(tmp_path_factory.mktemp("torchrun") / "two", "drop_path", launcher=TORCHRUN)
 
 
-@pytest.mark.slow
-def test_the_gradient_of_one_step_is_exact(tmp_path):
+def assert_equals_one_process(two, folder, mode):
     """Two processes drift from one as two threads do: by rounding that training amplifies, not by their gradients.
 
     In float64 the momentum after one step, which is the gradient, agrees to all but the last of its 16 digits.
     """
-    one, two = launch(tmp_path / "one", "double=1"), launch(tmp_path / "two", "double=1", launcher=TORCHRUN)
-    mine, theirs = read_all(one.last), read_all(two.last)
+    launch.main(folder, mode)
+    assert_close_runs(Run(folder / "second"), Run(two / "second"), 2e-4)
+    mine, theirs = (read_all(Run(each / "first").last) for each in (folder, two))
     names = [name for name in mine if name.startswith("optimizer.")]
     assert names and all(mine[name].dtype == torch.float64 for name in names)
     largest = max(float(mine[name].abs().max()) for name in names)
@@ -69,11 +65,20 @@ def test_the_gradient_of_one_step_is_exact(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_rank_restarted_by_torchrun_goes_on(tmp_path):
-    """The second network of a process that trains two: the group outlives a run, and a restart finds the first done."""
-    whole = launch(tmp_path / "whole", "first=1", launcher=TORCHRUN)
-    broken = launch(tmp_path / "broken", "first=1", "die=3", launcher=[*TORCHRUN, "--max-restarts=2"])
-    assert (tmp_path / "died").exists()
-    mine, theirs = read_all(whole.last), read_all(broken.last)
-    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
-    assert metrics_of(whole) == metrics_of(broken)
+def test_two_processes_of_torchrun_equal_one(tmp_path, by_torchrun):
+    assert_equals_one_process(by_torchrun, tmp_path, "drop_path")
+
+
+@pytest.mark.slow
+def test_two_processes_of_accelerate_launch_equal_one(tmp_path):
+    two = launched(tmp_path / "two", "batch", launcher=ACCELERATE)
+    assert_equals_one_process(two, tmp_path / "one", "batch")
+
+
+@pytest.mark.slow
+def test_a_killed_rank_restarted_by_torchrun_goes_on(tmp_path, by_torchrun):
+    """In the second network of a process that trains two: a restart finds the first done."""
+    broken = launched(tmp_path / "two", "drop_path", "3", launcher=[*TORCHRUN, "--max-restarts=2"])
+    assert (broken / "died").exists()
+    for name in ("first", "second"):
+        assert_same_run(Run(broken / name), Run(by_torchrun / name))

@@ -9,7 +9,7 @@ import stepnet
 from stepnet import UserError
 from stepnet.training import Recipe, TrainConfig
 from stepnet.training.signals import Interrupted
-from training.test_loop import StopAt, assert_same_run
+from training.runs import StopAt, assert_same_run
 from training.tiny import RECIPE
 
 

@@ -14,37 +14,13 @@ from stepnet.training import job as job_module
 from stepnet.training.job import Job
 from stepnet.training.loop import evaluate_batch, fit
 from stepnet.training.signals import Interrupted, StopRequest
+from training.runs import StopAt, assert_same_run, metrics_of
 from training.tiny import read_all, tiny_config
-
-TIMINGS = {"seconds", "images_per_second"}
-
-
-def metrics_of(run):
-    return [{k: v for k, v in line.items() if k not in TIMINGS} for line in run.metrics()]
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
     return train(tiny_config(tmp_path_factory.mktemp("run") / "whole"))
-
-
-def assert_same_run(a, b):
-    for name in ("last", "best"):
-        mine, theirs = read_all(getattr(a, name)), read_all(getattr(b, name))
-        assert mine.keys() == theirs.keys()
-        assert all(torch.equal(mine[key], theirs[key]) for key in mine)
-    assert metrics_of(a) == metrics_of(b)
-
-
-class StopAt(Watcher):
-    """Sends this process a signal at a given step, as a person or a scheduler would."""
-
-    def __init__(self, epoch, step, number=signal.SIGTERM):
-        self.at, self.number = (epoch, step), number
-
-    def step(self, progress, images_per_second):
-        if (progress.epoch, progress.step) == self.at:
-            signal.raise_signal(self.number)
 
 
 def test_a_run_is_a_folder(uninterrupted):
@@ -81,6 +57,7 @@ def test_ctrl_c_saves_and_exits_with_130(tmp_path):
     assert (tmp_path / "a" / "last.safetensors").exists()
 
 
+@pytest.mark.usefixtures("registries")
 def test_a_stop_is_noticed_while_the_network_is_built(tmp_path):
     """A scheme may take minutes to build; nothing is there to save, so the run ends at once."""
 
@@ -234,18 +211,6 @@ def test_vectors_can_be_spared_from_weight_decay(tmp_path):
     assert all(p.ndim > 1 for p in decayed["params"]) and all(p.ndim == 1 for p in spared["params"])
 
 
-def test_start_like_gives_the_first_models_weights(tmp_path):
-    from stepnet.data import get_data
-    from stepnet.training.build import build_network
-
-    base = dataclasses.replace(tiny_config(tmp_path), model="preact_resnet20")
-    first = build_network(base, get_data("digits")).state_dict()
-    like = dataclasses.replace(base, model="lm_resnet20", start_like="preact_resnet20")
-    second = build_network(like, get_data("digits")).state_dict()
-    assert all(torch.equal(first[name], second[name]) for name in first)
-    assert set(second) - set(first) == {f"stages.{i}.k" for i in range(3)}
-
-
 def test_the_kinetic_cost_takes_the_place_of_weight_decay(tmp_path, uninterrupted):
     light, heavy = (
         train(tiny_config(tmp_path / str(weight), recipe={"running_cost": "kinetic", "kinetic": weight, "epochs": 1}))
@@ -278,5 +243,16 @@ def test_an_image_that_cannot_be_read_leaves_noise_for_the_others(tmp_path, monk
             yield images[1:], labels[1:]
 
     monkeypatch.setattr(ImageSet, "read", read_but_one)
-    run = train(tiny_config(tmp_path / "a", model=model, recipe={"epochs": 1, "milestones": (), **recipe}))
-    assert len(run.metrics()) == 1
+    config = tiny_config(tmp_path / "a", model=model, recipe={"epochs": 1, "milestones": (), **recipe})
+    taken = []
+
+    def keep(network, args, options):
+        if network.training:
+            taken.append((len(args[0]), options["noise"]))
+
+    with Job(config, True) as job:
+        job.net.register_forward_pre_hook(keep, with_kwargs=True)
+        fit(job, Watcher(), StopRequest())
+    assert [count for count, _ in taken] == [255, 255, 255, 255, 255, 216]
+    for step, (count, noise) in enumerate(taken):
+        torch.testing.assert_close(noise, job.net.draw(config.seed, step, range(count)), rtol=0, atol=0)

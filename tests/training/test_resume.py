@@ -1,4 +1,4 @@
-"""Nothing is lost: a run killed with SIGKILL at ten random moments ends with the bits of one that was not."""
+"""Nothing is lost: a run killed at ten random moments ends with the bits of one that was not."""
 
 import subprocess
 import sys
@@ -10,9 +10,9 @@ from torch import nn
 
 from stepnet.nets import register_model
 from stepnet.randomness import Stream, uniforms_by_place
-from stepnet.training import Run, train
+from stepnet.training import Recipe, Run, Watcher, train
 from stepnet.training.signals import Interrupted
-from training.test_loop import StopAt, assert_same_run
+from training.runs import StopAt, assert_same_run
 from training.tiny import tiny_config
 
 NOISY = {
@@ -40,6 +40,7 @@ class Jitter(nn.Module):
         return self.head(pooled if noise is None else pooled + 0.1 * noise.to(x))
 
 
+@pytest.mark.usefixtures("registries")
 def test_a_new_noisy_family_is_one_class(tmp_path):
     networks = []
     register_model("jitter", family="jitter")(lambda **options: networks.append(Jitter(**options)) or networks[-1])
@@ -104,13 +105,18 @@ def test_ten_kills_change_no_bit(tmp_path):
 @pytest.mark.slow
 def test_a_compiled_run_goes_on_to_the_same_bits(tmp_path):
     """Stopped before the short last batch, whose graph is then the first and only one of the process that goes on."""
-    whole, stopped = (
-        tiny_config(tmp_path / name, model="tiniest", compile=True, recipe={"epochs": 1, "batch_size": 512})
-        for name in ("whole", "stopped")
-    )
-    finished = train(whole)
-    torch._dynamo.reset()
+    recipe = Recipe(epochs=1, batch_size=512)
+    notes = []
+
+    def compiled(name, watcher):
+        torch._dynamo.reset()  # as in a new process
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10))
+        watcher.note = notes.append
+        return train(network, "digits", recipe, out=tmp_path / name, compile=True, watcher=watcher)
+
+    whole = compiled("whole", Watcher())
     with pytest.raises(Interrupted):
-        train(stopped, watcher=StopAt(0, 2))
-    torch._dynamo.reset()  # as in a new process
-    assert_same_run(train(stopped), finished)
+        compiled("stopped", StopAt(0, 2))
+    assert_same_run(compiled("stopped", Watcher()), whole)
+    assert sum("compiling" in note for note in notes) == 3 and not any("compiling failed" in note for note in notes)

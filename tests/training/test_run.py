@@ -13,6 +13,7 @@ import yaml
 from safetensors.torch import save_file
 
 from stepnet import UserError
+from stepnet.files import sweep
 from stepnet.training import Run, run
 from stepnet.training.checkpoint import Progress
 from training.tiny import tiny_config
@@ -145,8 +146,9 @@ def test_the_revision_is_read_without_writing_the_index_of_the_checkout(
     code = tmp_path / "code.py"
     code.touch()
     identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    plain = os.environ | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}  # no hooks, no signatures
     for command in (["init", "-q"], ["add", "code.py"], [*identity, "commit", "-qm", "one"]):
-        subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
+        subprocess.run(["git", "-C", str(tmp_path), *command], check=True, env=plain)
     os.utime(code, (1, 1))  # the index now looks out of date
     before = (tmp_path / ".git" / "index").read_bytes()
     monkeypatch.setattr(run, "__file__", str(code))
@@ -177,26 +179,28 @@ def test_a_value_of_a_wrong_type_or_an_unknown_word_is_named(tmp_path, change, s
 
 
 def test_what_a_killed_write_left_is_swept_at_the_next_start(tmp_path):
-    """safetensors writes to a name of its own, whatever it is asked to write to: killed, it stays, of full size."""
     here = Run(tmp_path / "a")
     here.open(tiny_config(tmp_path / "a"), resume=True).close()
+    (here.folder / ".tmpAbC123").touch()
+    here.open(tiny_config(tmp_path / "a"), resume=True).close()
+    assert {path.name for path in here.folder.iterdir()} == {"config.yaml", ".lock"}
+
+
+def test_safetensors_writes_to_a_name_that_is_swept(tmp_path):
+    """Whatever it is asked to write to: killed, it stays, of full size."""
     child = os.fork()
     if not child:
-        for _ in range(100):
-            save_file({"weights": torch.zeros(8_000_000)}, here.folder / ".last.safetensors-x.partial")
-        os._exit(0)
-    left = []
-    for _ in range(40):
-        time.sleep(0.05)
-        left = [path.name for path in here.folder.iterdir() if path.name.startswith(".tmp")]
-        if left:
-            break
+        while True:
+            save_file({"weights": torch.zeros(8_000_000)}, tmp_path / "weights")
+    until, left = time.monotonic() + 60, []
+    while not left and time.monotonic() < until:
+        left = [path for path in tmp_path.iterdir() if path.name != "weights"]
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     assert left, "the write was not seen"
-    (here.folder / left[0]).touch()  # it may have been renamed between the look and the kill
-    here.open(tiny_config(tmp_path / "a"), resume=True).close()
-    assert {path.name for path in here.folder.iterdir()} == {"config.yaml", ".lock"}
+    left[0].touch()  # it may have been renamed between the look and the kill
+    sweep(tmp_path)
+    assert not left[0].exists()
 
 
 def test_a_run_without_a_finished_epoch_gives_way_and_any_other_to_overwrite(tmp_path):

@@ -7,7 +7,7 @@ from torch import nn
 
 from stepnet.training import scores, train
 from stepnet.training.processes import Processes
-from training.test_loop import assert_same_run
+from training.runs import assert_same_run
 from training.tiny import tiny_config
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from data.photographs import write_photos
-from stepnet.training import signals
+from stepnet.training import Run, signals
 from stepnet.training.signals import Interrupted, stop_signals
 
 
@@ -49,27 +49,26 @@ def test_before_the_first_step_a_run_stops_at_once(number):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_to_the_whole_group_saves_and_stops(tmp_path, number, code):
+def test_a_signal_to_the_whole_group_saves_and_stops(tmp_path):
     """`timeout`, SLURM and systemd signal every process of the group, and a terminal does."""
     write_photos(tmp_path / "photos", each=4)
     out = tmp_path / "run"
     script = Path(__file__).parent / "group_of_processes.py"
     command = [sys.executable, str(script), str(tmp_path / "photos"), str(out)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
-        until = time.monotonic() + 120
+        until = time.monotonic() + 600  # a busy machine took more than two minutes
         while process.poll() is None and time.monotonic() < until:
             time.sleep(0.05)
             if (out / "metrics.jsonl").exists() and (out / "metrics.jsonl").read_text():
                 break
-        os.killpg(process.pid, number)
+        os.killpg(process.pid, signal.SIGINT)
         try:
-            _, told = process.communicate(timeout=60)
+            _, told = process.communicate(timeout=120)
         finally:
             process.kill()
-    assert process.returncode == code, told
+    assert process.returncode == 130, told
     assert told.count("\n") == 1 and "the same command goes on from there" in told
-    assert (out / "last.safetensors").exists()
+    assert (out / "last.safetensors").exists() and Run(out).metrics()
 
 
 @pytest.mark.slow
