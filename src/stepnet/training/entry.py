@@ -44,7 +44,8 @@ def train(
     weights of the checkpoint, and must be built the same way. That cannot be promised of a module that keeps state
     outside of its `state_dict`, or draws from generators other than torch's (`draw(seed, step, places)` is the way to
     have noise, see `stepnet.nets.draws`); nor of a data set whose items are random beyond torch's, numpy's and Python's
-    own generators. A stream without length and index is refused.
+    own generators; nor of `precision="fp16"`, whose loss scale begins anew. A stream without length and index is
+    refused.
     """
     if isinstance(model, TrainConfig):
         if data is not None or recipe is not None or out is not None or options:
