@@ -24,6 +24,7 @@ from stepnet.schemes.arithmetic import Coefficient, State, joined, parts_of
 from stepnet.schemes.core import Past
 
 Place = tuple[int, int]  # a storage, and where in it a tensor begins: the two parts of a pair may share one
+EXACT = torch.float64  # in which sums can be undone that divide by k
 SPARE_BITS = 20.0  # of double over single precision, less what keeps a state on the same side of its rounding
 
 
@@ -111,7 +112,7 @@ class ReversibleMarch:
 
     def _exact(self, scheme: Scheme, u: State) -> State:
         """The state in the precision in which its sums can be undone."""
-        least = torch.float32 if scheme.steps == 1 else torch.float64  # nothing is divided by, or k
+        least = torch.float32 if scheme.steps == 1 else EXACT  # nothing is divided by, or k
         return joined([part.to(torch.promote_types(part.dtype, least)) for part in parts_of(u)])
 
     def _name(self, tensor: Tensor) -> Any:
