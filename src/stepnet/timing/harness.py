@@ -94,10 +94,17 @@ def interleave(
 
 
 def compare(
-    variants: Mapping[str, Variant], baseline: Variant, repeats: int, clock: Callable[[], float] | None = None
+    variants: Mapping[str, Variant],
+    baseline: Variant,
+    repeats: int,
+    clock: Callable[[], float] | None = None,
+    twin: Variant | None = None,
 ) -> tuple[dict[str, Spread], Spread]:
-    """The time of each variant over that of the baseline, and the null twin's."""
-    seconds = interleave({"baseline": baseline, TWIN: baseline, **variants}, repeats, clock)
+    """The time of each variant over that of the baseline, and the null twin's: the baseline itself, or its copy.
+
+    A copy has other places in memory, as a variant has: what that alone makes of the time is in its ratio too.
+    """
+    seconds = interleave({"baseline": baseline, TWIN: twin or baseline, **variants}, repeats, clock)
     return {name: ratio(seconds, name, "baseline") for name in variants}, ratio(seconds, TWIN, "baseline")
 
 

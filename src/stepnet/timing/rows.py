@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
@@ -33,11 +34,11 @@ def lm_over_plain(depths: Sequence[int], repeats: int, size: int = 32, compiled:
     """A training step of the same blocks under `lm` and under `euler`, one `k` in each step being all that differs."""
     images, labels = batch(size)
     for depth in depths:
-        plain, lm = (_model(f"resnet{depth}", scheme) for scheme in ("euler", "lm"))
+        networks = [_model(f"resnet{depth}", scheme) for scheme in ("lm", "euler", "euler")]
         if compiled:
-            plain.compile(dynamic=False)
-            lm.compile(dynamic=False)
-        steps = [training_step(model, images, labels) for model in (lm, plain)]
+            for network in networks:
+                network.compile(dynamic=False)
+        steps = [training_step(network, images, labels) for network in networks]
         mode, reach = ("compiled", "1.02") if compiled else ("eager", "1.05")
         yield _compared(f"training step, LM / plain, ResNet-{depth}, {mode}", steps, repeats, f"≤ {reach}")
 
@@ -59,15 +60,17 @@ def converted_over_original(names: Sequence[str], repeats: int, size: int = 8, p
     for name in names:
         torch.manual_seed(0)
         original = load_foreign(name)
+        twin = copy.deepcopy(original)
         images, labels = batch(size, _pixels(original, pixels))
         converted = convert(original, "lm", images[:1])
-        for what, over, under in (
-            ("training step", training_step(converted, images, labels), training_step(original, images, labels)),
-            ("forward", forward_pass(converted, images), forward_pass(original, images)),
+        networks = (converted, original, twin)
+        for what, steps in (
+            ("training step", [training_step(network, images, labels) for network in networks]),
+            ("forward", [forward_pass(network, images) for network in networks]),
         ):
-            for model in (original, converted):
-                model.train(what != "forward")
-            yield _compared(f"{what}, converted / original, {name}", (over, under), repeats, "≤ 1.05")
+            for network in networks:
+                network.train(what != "forward")
+            yield _compared(f"{what}, converted / original, {name}", steps, repeats, "≤ 1.05")
 
 
 def stochastic_over_plain(repeats: int, name: str = "resnet56", survival: float = 0.5, size: int = 32) -> Iterator[Row]:
@@ -90,8 +93,8 @@ def reversible_over_stored(names: Sequence[str], repeats: int, size: int = 16) -
 
 
 def _compared(what: str, steps: Sequence[Step], repeats: int, reach: str) -> Row:
-    """The first of two over the second."""
-    ratios, null = compare({what: steps[0]}, steps[1], repeats)
+    """The first over the second; a third is a copy of the second, its null twin."""
+    ratios, null = compare({what: steps[0]}, steps[1], repeats, twin=steps[2] if len(steps) > 2 else None)
     return Row(what, ratios[what], null=null, reach=reach)
 
 
