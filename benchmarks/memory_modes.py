@@ -18,6 +18,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -173,19 +174,13 @@ def flat_gradient(model: nn.Module, images: Tensor, labels: Tensor, memory: Memo
 
 
 def every_state_kept(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-    spare, reversible.SPARE_BITS = reversible.SPARE_BITS, -1.0  # no bit to spare: each step keeps its states
-    try:
+    with patch.object(reversible, "SPARE_BITS", -1.0):  # no bit to spare: each step keeps its states
         return flat_gradient(model, images, labels, "reversible")
-    finally:
-        reversible.SPARE_BITS = spare
 
 
 def inexactly(step: Variant) -> None:
-    exact, reversible.EXACT = reversible.EXACT, torch.float32
-    try:
+    with patch.object(reversible, "EXACT", torch.float32):
         step()
-    finally:
-        reversible.EXACT = exact
 
 
 def distance(what: str, found: Tensor, other: Tensor, reach: str = "") -> Row:

@@ -18,9 +18,9 @@ OPENING = """\
 
 Made by `python benchmarks/page.py` from `results/benchmarks.json`, which the commands below write; `python
 benchmarks/all.py` runs them all. A figure without a unit is a ratio of two variants that took turns: the median, with
-quartiles. The *null twin* is the baseline against itself; a ratio inside its spread is no difference. *Reach* is the
-target that was set before measuring; **bold** marks a median that misses it, before rounding. With one thread time is
-processor time. `stepnet bench` measures the quick set on your machine.
+quartiles. The *null twin* is the baseline against itself, or against a copy of it; a ratio inside its spread is no
+difference. *Reach* is the target that was set before measuring; **bold** marks a median that misses it, before
+rounding. With one thread time is processor time. `stepnet bench` measures the quick set on your machine.
 """
 SHOWN = """\
 ![Peak memory of a training step against depth: stored and recomputed activations, LM and RevNet run backwards, \

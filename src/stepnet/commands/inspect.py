@@ -83,12 +83,10 @@ class Inspect:
         from stepnet.conversion import describe
         from stepnet.conversion.foreign import is_foreign
         from stepnet.report.specimens import is_trained, open_network
-        from stepnet.training.imports import import_modules, import_modules_of
+        from stepnet.training.imports import import_modules_of
 
-        import_modules(self.imports)  # of a model's name too: they may register it, or its scheme
+        import_modules_of(self.model, self.imports)  # for a model's name too: they may register it, or its scheme
         trained = is_trained(self.model)
-        if trained:
-            import_modules_of(self.model, self.imports)
         title, network = open_network(self.model, self.scheme)
         if is_foreign(self.model) and not trained:
             print(f"{describe(network)}\n")
