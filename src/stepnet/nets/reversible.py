@@ -24,6 +24,7 @@ from stepnet.schemes.arithmetic import Coefficient, State, joined, parts_of
 from stepnet.schemes.core import Past
 
 Place = tuple[int, int]  # a storage, and where in it a tensor begins: the two parts of a pair may share one
+Name = tuple[int, int]  # of a tensor that is part of a state: the number of the state, and of the part in it
 EXACT = torch.float64  # in which sums can be undone that divide by k
 SPARE_BITS = 20.0  # of double over single precision, less what keeps a state on the same side of its rounding
 
@@ -38,7 +39,6 @@ class ReversibleMarch:
         self.found: dict[int, State] = {}  # in the backward pass: the newest that were found again
         self.lost = 0.0
         self.newest: dict[int, State] = {}
-        self.names: dict[Place, tuple[int, int]] = {}  # of a recent state, by its place: its number and part
 
     def advance(
         self, scheme: Scheme, past: Past, dt: Coefficient = 1, k: Coefficient = None, gate: Coefficient = 1
@@ -51,8 +51,6 @@ class ReversibleMarch:
             point.u = self._exact(scheme, point.u)
         window = tuple(point.u for point in past)
         n = len(self.steps) + scheme.steps - 1  # the number of u_n: the march's first states are 0 … steps - 1
-        if not self.steps:
-            self.names = _names(n, window)
         bits = scheme.lost_bits(_detached(k))
         if self.lost + bits > SPARE_BITS:
             self._keep(n, window)
@@ -62,7 +60,7 @@ class ReversibleMarch:
         self.steps.append(step)
         exact_k = k.to(parts_of(window[0])[0].dtype) if isinstance(k, Tensor) else k
         points = tuple(Point(u) for u in window[1:])
-        with saved_tensors_hooks(self._name, self._fetch):
+        with saved_tensors_hooks(partial(_name, _names(n, window)), self._fetch):
             new = advance(scheme, (Point(window[0], step.recorded(past[0])), *points), dt, exact_k, gate)
         self._remember(n + 1, new, window)
         return new
@@ -105,7 +103,6 @@ class ReversibleMarch:
     def _remember(self, n: int, new: State, window: tuple[State, ...]) -> None:
         recent = {n - j: u for j, u in enumerate((new, *window))}
         self.newest = {m: _detached(u) for m, u in recent.items() if m > n - len(window)}  # newest first
-        self.names = _names(n, (new, *window))
 
     def _keep(self, n: int, window: tuple[State, ...]) -> None:
         self.kept.update({n - j: _detached(u) for j, u in enumerate(window)})
@@ -114,10 +111,6 @@ class ReversibleMarch:
         """The state in the precision in which its sums can be undone."""
         least = torch.float32 if scheme.steps == 1 else EXACT  # nothing is divided by, or k
         return joined([part.to(torch.promote_types(part.dtype, least)) for part in parts_of(u)])
-
-    def _name(self, tensor: Tensor) -> Any:
-        """What autograd gets to keep: the number of a state, or what is not one."""
-        return self.names.get(_place(tensor), tensor if tensor.is_leaf else tensor.detach())
 
     def _fetch(self, kept: Any) -> Tensor:
         if isinstance(kept, Tensor):
@@ -204,9 +197,14 @@ class _Step:
         return joined([partial(again, j) for j, _ in enumerate(parts_of(u))])
 
 
-def _names(n: int, states: tuple[State, ...]) -> dict[Place, tuple[int, int]]:
-    """The number and part of each state by its place, the newest being `u_n`."""
-    return {_place(part): (n - m, j) for m, u in enumerate(states) for j, part in enumerate(parts_of(u))}
+def _names(n: int, window: tuple[State, ...]) -> dict[Place, Name]:
+    """The names of a step's states. A state that no step reads any more may be freed, and its place be another's."""
+    return {_place(part): (n - m, j) for m, u in enumerate(window) for j, part in enumerate(parts_of(u))}
+
+
+def _name(names: dict[Place, Name], tensor: Tensor) -> Any:
+    """What autograd gets to keep: the name of a state, or what is not one."""
+    return names.get(_place(tensor), tensor if tensor.is_leaf else tensor.detach())
 
 
 def _place(tensor: Tensor) -> Place:
