@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stepnet.training import TrainConfig, comparison
+from stepnet.training import Run, TrainConfig, comparison
 from stepnet.training.paired import PairedDifferences
 from training.tiny import tiny_config
 
@@ -65,8 +65,13 @@ def test_the_readme_says_what_was_measured() -> None:
 @pytest.mark.parametrize("number", ["0", "1", "6"])
 def test_the_configs_are_those_of_compare(number: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment, asked = RUN["EXPERIMENTS"][number], []
-    monkeypatch.setattr(comparison, "train_config", lambda config, watcher: asked.append(config))
-    monkeypatch.setattr(comparison, "_summary", lambda model, runs: None)
+
+    def ask(config: TrainConfig, watcher: object) -> Run:
+        asked.append(config)
+        return Run(Path(config.out))
+
+    monkeypatch.setattr(comparison, "train_config", ask)
+    monkeypatch.setattr(comparison.RunHistory, "read", lambda folder: None)
     base = TrainConfig(experiment.first.model, experiment.data, recipe=experiment.recipe)
     comparison.compare([network.label for network in experiment.networks], base, 2, tmp_path)
     own = list(experiment.configs(tmp_path, 2))

@@ -12,7 +12,7 @@ from stepnet.report.charts import (
     printed_points,
     section_data,
 )
-from stepnet.report.histories import by_data, read_histories
+from stepnet.report.grouping import by_data, read_histories
 
 
 def section(*folders, data: str = "digits"):

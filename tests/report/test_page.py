@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from stepnet.errors import UserError
-from stepnet.report.histories import RunHistory
 from stepnet.report.page import report_page, write_report
+from stepnet.training.histories import RunHistory
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
@@ -49,7 +49,7 @@ def test_parameters_need_no_data_set(write_run, tmp_path) -> None:
 
 
 def test_runs_that_are_cut_off_or_broken_are_told(write_run) -> None:
-    from stepnet.report.histories import read_histories
+    from stepnet.report.grouping import read_histories
 
     folders = [write_run(seed=0, errors=(50.0,), epochs=3), write_run(seed=1, errors=(50.0, math.nan, 40.0))]
     page = report_page(read_histories([*folders, write_run(seed=2, errors=(), epochs=3)]))
@@ -59,7 +59,7 @@ def test_runs_that_are_cut_off_or_broken_are_told(write_run) -> None:
 
 
 def test_a_strangers_text_stays_text(write_run) -> None:
-    from stepnet.report.histories import read_histories
+    from stepnet.report.grouping import read_histories
 
     folder = write_run(name="run</script><script>alert(1)<")
     environment = folder / "environment.yaml"

@@ -1,8 +1,8 @@
 """Several models, the same data order, the same initial weights."""
 
 from stepnet import create_model
-from stepnet.training import compare
-from stepnet.training.comparison import mean_and_deviation
+from stepnet.training import Run, compare
+from stepnet.training.histories import mean_and_deviation
 from training.tiny import tiny_config
 
 
@@ -14,9 +14,10 @@ def test_mean_and_deviation():
 def test_the_rows_tell_what_the_runs_measured(tmp_path):
     base = tiny_config(tmp_path, recipe={"epochs": 1, "milestones": ()})
     row, other = compare(["tiniest", "tiniest:euler"], base, seeds=1, out=tmp_path)
-    assert (row.model, other.model) == ("tiniest", "tiniest:euler")
+    assert (row.label, other.label) == ("tiniest", "tiniest:euler")
     [run] = row.runs
-    errors = [line["test_error"] for line in run.metrics()]
-    assert row.last == (errors[-1],) and row.best == (min(errors),)
+    errors = [line["test_error"] for line in Run(run.folder).metrics()]
+    assert row.errors == [errors[-1]] and run.best_error == min(errors)
     own = create_model("tiniest", num_classes=10, in_channels=1)
-    assert row.parameters == other.parameters == sum(p.numel() for p in own.parameters())  # too short for any k
+    parameters = sum(p.numel() for p in own.parameters())  # too short for any k
+    assert row.cost.parameters == other.cost.parameters == parameters

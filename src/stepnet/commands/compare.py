@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,8 +22,15 @@ from stepnet.files import whole_file
 from stepnet.training.config import read_label
 
 if TYPE_CHECKING:
-    from stepnet.training import Comparison
+    from stepnet.training import NetworkRuns, RunHistory
     from stepnet.training.paired import PairedDifferences
+
+FIGURES: dict[str, Callable[[RunHistory], float]] = {  # of a run, by their names in files
+    "test_error": lambda run: run.last_error,
+    "best_test_error": lambda run: run.best_error,
+    "top5_error": lambda run: run.last("test_top5_error"),  # NaN below six classes
+    "seconds_per_epoch": lambda run: run.median("seconds"),
+}
 
 
 @dataclass(kw_only=True)
@@ -71,35 +79,40 @@ class Compare(TrainingFlags):
             return
         _print_rows(rows, f"test error in % on {self.data}, seeds: {self.seeds}, epochs: {base.recipe.epochs}")
         for row in rows:
-            print_coefficients(row.runs[0].finished()[-1]["k"], f"{row.model}, seed {base.seed}: ")
+            print_coefficients(row.runs[0].epochs[-1]["k"], f"{row.label}, seed {base.seed}: ")
         for path in (self.csv, self.report):
             if path is not None:
                 print(f"wrote {path}")
 
 
-def _print_rows(rows: Sequence[Comparison], title: str) -> None:
+def _print_rows(rows: Sequence[NetworkRuns], title: str) -> None:
     from stepnet.report.catalogue import short_count
-    from stepnet.training.comparison import mean_and_deviation
+    from stepnet.training.histories import mean_and_deviation
 
-    headings = ["model", *(RIGHT + h for h in ("param.", "mult-adds", "s/epoch", "last epoch", "best epoch"))]
+    def spread(row: NetworkRuns, figure: str) -> str:
+        values = row.values(FIGURES[figure])
+        return mean_and_deviation(values) if values else "NaN"
+
+    columns = {"last epoch": "test_error", "best epoch": "best_test_error"}
+    if rows[0].values(FIGURES["top5_error"]):
+        columns["top-5"] = "top5_error"
     lines = [
         [
-            row.model,
-            short_count(row.parameters),
-            short_count(row.multiply_adds) if row.multiply_adds else "",
-            f"{statistics.median(row.seconds):.3g}",
-            mean_and_deviation(row.last),
-            mean_and_deviation(row.best),
-            *([mean_and_deviation(row.top5)] if rows[0].top5 else []),
+            row.label,
+            short_count(row.cost.parameters) if row.cost else "",
+            short_count(row.cost.multiply_adds) if row.cost and row.cost.multiply_adds else "",
+            f"{statistics.median(row.values(FIGURES['seconds_per_epoch'])):.3g}",
+            *(spread(row, figure) for figure in columns.values()),
         ]
         for row in rows
     ]
-    print_table([*headings, *([f"{RIGHT}top-5"] if rows[0].top5 else [])], lines, title, ("best epoch", "top-5"))
+    headings = ["model", *(RIGHT + heading for heading in ("param.", "mult-adds", "s/epoch", *columns))]
+    print_table(headings, lines, title, ("best epoch", "top-5"))
     print("The best epoch is chosen on the test set: compare by the last one.")
     for row in rows[1:]:
         gaps = row.difference(rows[0])
         lower, higher = gaps.signs
-        print(f"{row.model} minus {rows[0].model}: {gaps}")
+        print(f"{row.label} minus {rows[0].label}: {gaps}")
         if len(gaps) > 1:
             print(f"  seed by seed {' '.join(f'{gap:+.2f}' for gap in gaps.by_seed.values())}")
             print(f"  lower with {lower}, higher with {higher}; by the 95 % interval {_verdict(gaps)}")
@@ -111,7 +124,7 @@ def _verdict(gaps: PairedDifferences) -> str:
     return "it is lower" if gaps.mean < 0 else "it is higher"
 
 
-def _figures(rows: Sequence[Comparison]) -> dict[str, Any]:
+def _figures(rows: Sequence[NetworkRuns]) -> dict[str, Any]:
     def numbers(gaps: PairedDifferences) -> dict[str, Any]:
         enough = len(gaps) > 1
         return {"by_seed": gaps.by_seed, "mean": gaps.mean, "half_width_95": gaps.half_width if enough else None}
@@ -119,30 +132,34 @@ def _figures(rows: Sequence[Comparison]) -> dict[str, Any]:
     return {
         "models": [
             {
-                "model": row.model,
-                "parameters": row.parameters,
-                "multiply_adds": row.multiply_adds,
-                "seeds": row.seeds,
-                "test_error": row.last,
-                "best_test_error": row.best,
-                "top5_error": row.top5 or None,
-                "seconds_per_epoch": row.seconds,
+                "model": row.label,
+                **_cost(row),
+                "seeds": [run.config.seed for run in row.runs],
+                **{name: [_number(of(run)) for run in row.runs] for name, of in FIGURES.items()},
                 "runs": [str(run.folder) for run in row.runs],
             }
             for row in rows
         ],
-        "differences": {row.model: numbers(row.difference(rows[0])) for row in rows[1:]},
-        "against": rows[0].model,
+        "differences": {row.label: numbers(row.difference(rows[0])) for row in rows[1:]},
+        "against": rows[0].label,
     }
 
 
-def _write_csv(rows: Sequence[Comparison], path: Path) -> None:
-    figures = ["test_error", "best_test_error", "top5_error", "seconds_per_epoch", "parameters", "multiply_adds"]
+def _write_csv(rows: Sequence[NetworkRuns], path: Path) -> None:
     with whole_file(path) as partial, partial.open("w", newline="") as file:
         table = csv.writer(file)
-        table.writerow(["model", "seed", *figures, "run"])
+        table.writerow(["model", "seed", *FIGURES, "parameters", "multiply_adds", "run"])
         for row in rows:
-            for n, run in enumerate(row.runs):
-                top5 = row.top5[n] if row.top5 else ""
-                values = [row.last[n], row.best[n], top5, row.seconds[n], row.parameters, row.multiply_adds]
-                table.writerow([row.model, row.seeds[n], *values, run.folder])
+            for run in row.runs:
+                figures = [_number(of(run)) for of in FIGURES.values()]
+                table.writerow([row.label, run.config.seed, *figures, *_cost(row).values(), run.folder])
+
+
+def _cost(row: NetworkRuns) -> dict[str, int | None]:
+    cost = row.cost
+    return {name: getattr(cost, name, None) for name in ("parameters", "multiply_adds")}
+
+
+def _number(value: float) -> float | None:
+    """What JSON has no word for, and a figure that was not measured, is null."""
+    return value if math.isfinite(value) else None

@@ -9,9 +9,9 @@ from typing import Any
 
 from stepnet.nets.profile import Profile
 from stepnet.report.counts import count
-from stepnet.report.histories import NetworkRuns, RunHistory
 from stepnet.report.paper import CIFAR, IMAGENET, PaperRow
 from stepnet.schemes import get_scheme
+from stepnet.training.histories import NetworkRuns, RunHistory
 
 FRAMES = 60  # so many epochs at most on the slider of k_n: a hundred long runs stay a small page
 SERIES = ("error", "test_error", "loss", "test_loss")

@@ -10,7 +10,6 @@ import matplotlib
 
 from stepnet.errors import UserError
 from stepnet.report.figures import Picture, shrink_to
-from stepnet.report.histories import RunHistory
 from stepnet.report.lesion import Lesion, lesion_study
 from stepnet.report.modified_plots import ModifiedExample, plot_modified
 from stepnet.report.plots import plot_coefficients, plot_compression, plot_curves
@@ -19,6 +18,7 @@ from stepnet.report.schematic import plot_networks
 from stepnet.report.scheme_plots import plot_stability
 from stepnet.report.specimens import open_network, specimen
 from stepnet.schemes import get_scheme
+from stepnet.training.histories import RunHistory
 
 # Figure 1 (a) to (d), and figure 2 (left)
 FIGURE_1 = {

@@ -17,8 +17,8 @@ import stepnet
 from stepnet.files import whole_file
 from stepnet.report.catalogue import short_count
 from stepnet.report.charts import coefficients_words, compression_words, curves_words, section_data
-from stepnet.report.histories import NetworkRuns, RunHistory, by_data, paired_differences, read_histories
-from stepnet.training.comparison import mean_and_deviation
+from stepnet.report.grouping import by_data, printed_error, read_histories
+from stepnet.training.histories import NetworkRuns, RunHistory, mean_and_deviation
 
 NOTHING = "–"
 # Nothing from outside: a browser refuses any request that a stranger's run folder might smuggle in.
@@ -120,7 +120,7 @@ def _summary(data: str, networks: Sequence[NetworkRuns]) -> str:
     headings += ["Top-5 error (%)", f"Minus {networks[0].label}, paired (95 %)", "Images/s", "Paper (%)"]
     rows = []
     for network in networks:
-        found = network.cost
+        found, printed = network.cost, printed_error(network)
         rows.append(
             [
                 network.label,
@@ -132,8 +132,8 @@ def _summary(data: str, networks: Sequence[NetworkRuns]) -> str:
                 _spread(network, lambda run: run.best_error),
                 _spread(network, lambda run: run.last("test_top5_error")),
                 _difference(network, networks[0]),
-                _spread(network, lambda run: run.images_per_second, middle=True),
-                NOTHING if network.printed_error is None else f"{network.printed_error:.2f}",
+                _spread(network, lambda run: run.median("images_per_second"), middle=True),
+                NOTHING if printed is None else f"{printed:.2f}",
             ]
         )
     note = "Means ± standard deviations over the seeds of complete runs. The best epoch is chosen on the test set: "
@@ -152,7 +152,7 @@ def _all_runs(data: str, networks: Sequence[NetworkRuns]) -> str:
             _figure(run.last_error),
             _figure(run.best_error),
             _figure(run.last("loss"), 4) if run.epochs else NOTHING,
-            _figure(run.images_per_second, 0),
+            _figure(run.median("images_per_second"), 0),
             "complete" if run.complete else "incomplete",
         ]
         for network in networks
@@ -249,7 +249,7 @@ def _spread(network: NetworkRuns, of: Callable[[RunHistory], float], middle: boo
 def _difference(network: NetworkRuns, first: NetworkRuns) -> str:
     if network is first:
         return NOTHING
-    return str(paired_differences(network, first)) or "no common seed"
+    return str(network.difference(first)) or "no common seed"
 
 
 def _figure(value: float, digits: int = 2) -> str:

@@ -19,8 +19,9 @@ from stepnet.errors import UserError
 from stepnet.nets import coefficients
 from stepnet.report.charts import printed_points
 from stepnet.report.figures import Picture, rc_styles
-from stepnet.report.histories import KByLayer, NetworkRuns, RunHistory, by_data, mean_coefficient, read_histories
+from stepnet.report.grouping import by_data, read_histories
 from stepnet.schemes import get_scheme
+from stepnet.training.histories import KByLayer, NetworkRuns, RunHistory, mean_coefficient
 
 RunFolder: TypeAlias = str | PathLike[str]
 OneOrMore: TypeAlias = RunFolder | Iterable[RunFolder]

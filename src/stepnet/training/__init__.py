@@ -7,9 +7,10 @@ run         the run's folder                            saving       when it is 
 checkpoint  where to go on from                         signals      how it is asked to stop
 evaluation  the test error of a model                   processes    what its processes tell each other
 comparison  several models and seeds                    rendezvous   where they meet
-imports     modules of one's own                        paired       two networks, seed by seed
+histories   what finished epochs tell                   paired       two networks, seed by seed
 entry       stepnet.train: any network, any data        compiling    torch.compile, and what to fall back on
 display     what a person sees of it                    precision    what the machine can compute in
+imports     modules of one's own
 """
 
 import lazy_loader

@@ -1,9 +1,10 @@
-from .comparison import Comparison as Comparison
 from .comparison import compare as compare
 from .config import TrainConfig as TrainConfig
 from .entry import train as train
 from .evaluation import EvaluationResult as EvaluationResult
 from .evaluation import evaluate as evaluate
+from .histories import NetworkRuns as NetworkRuns
+from .histories import RunHistory as RunHistory
 from .loop import Watcher as Watcher
 from .loop import train_config as train_config
 from .recipes import RECIPES as RECIPES

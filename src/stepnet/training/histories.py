@@ -1,22 +1,20 @@
-"""What run folders tell: one history for each run, the seeds of one network together, data sets apart."""
+"""What finished epochs tell: one history for each run, the seeds of one network together."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from stepnet.errors import UserError
+from stepnet.exchange.model_files import description_of, load
 from stepnet.nets.model_registry import MODELS
-from stepnet.nets.profile import Profile
-from stepnet.report.paper import CIFAR, IMAGENET, STOCHASTIC
-from stepnet.training.comparison import network_cost
-from stepnet.training.config import INCIDENTAL, TrainConfig
+from stepnet.nets.profile import Profile, profile
+from stepnet.training.config import TrainConfig
 from stepnet.training.paired import PairedDifferences
 from stepnet.training.run import Environment, EpochMetrics, Run
 
@@ -71,11 +69,10 @@ class RunHistory:
         """The smallest test error: chosen on the test set."""
         return min((e for e in self.series("test_error") if math.isfinite(e)), default=math.nan)
 
-    @property
-    def images_per_second(self) -> float:
-        """The median epoch's."""
-        speeds = [s for s in self.series("images_per_second") if math.isfinite(s)]
-        return statistics.median(speeds) if speeds else math.nan
+    def median(self, name: str) -> float:
+        """A figure of the median epoch; NaN where the run did not measure it."""
+        known = [value for value in self.series(name) if math.isfinite(value)]
+        return statistics.median(known) if known else math.nan
 
     @cached_property
     def coefficients(self) -> list[KByLayer]:
@@ -106,7 +103,7 @@ class NetworkRuns:
     def cost(self) -> Profile | None:
         """Parameters and multiply-adds, as a run's own file says; None where it has none, or cannot be built here."""
         try:
-            return network_cost((self.counted or self.runs)[0].folder)
+            return _cost((self.counted or self.runs)[0].folder)
         except UserError:
             return None
 
@@ -124,70 +121,28 @@ class NetworkRuns:
         """The test errors of its runs after their last epochs."""
         return self.values(lambda run: run.last_error)
 
-    @property
-    def printed_error(self) -> float | None:
-        """The paper's own figure for this network, data set and kind of training."""
-        config = self.config
-        strategy = "Original" if config.recipe.stochastic_depth is None else "Stochastic depth"
-        for row in (*CIFAR, *STOCHASTIC, *IMAGENET):
-            wanted = (row.name, row.dataset, row.strategy)
-            if config.scheme is None and wanted == (config.model, config.data, strategy):
-                return row.error
-        return None
+    def difference(self, other: NetworkRuns) -> PairedDifferences:
+        """The last test errors of this network minus those of another, over the seeds that both have complete."""
+        own, theirs = ({run.config.seed: run.last_error for run in group.counted} for group in (self, other))
+        return PairedDifferences.of(own, theirs)
 
 
-def paired_differences(one: NetworkRuns, other: NetworkRuns) -> PairedDifferences:
-    """Of the last test errors, over the seeds that both have complete."""
-    errors = [{run.config.seed: run.last_error for run in group.counted} for group in (one, other)]
-    return PairedDifferences.of(errors[0], errors[1])
-
-
-def read_histories(folders: Iterable[Path]) -> list[RunHistory]:
-    """All runs in the order given, each once."""
-    return [RunHistory.read(folder) for folder in {folder.resolve(): folder for folder in folders}.values()]
-
-
-def by_data(histories: Sequence[RunHistory]) -> dict[str, list[NetworkRuns]]:
-    """The networks of each data set: errors on different data are never set side by side.
-
-    The first one, which the others are compared with, is a plain network (Euler's scheme) if there is any.
-    """
-    found: dict[str, list[RunHistory]] = {}
-    for history in histories:
-        found.setdefault(history.config.data, []).append(history)
-    return {data: sorted(_networks(group), key=lambda n: n.scheme != "euler") for data, group in found.items()}
-
-
-def _networks(histories: Sequence[RunHistory]) -> list[NetworkRuns]:
-    groups: dict[str, list[RunHistory]] = {}
-    for history in histories:
-        groups.setdefault(repr(_without_seed(history.config)), []).append(history)
-    names = [_name(group[0].config) for group in groups.values()]
-    labels = []
-    for name, group in zip(names, groups.values(), strict=True):
-        alike = [other[0].config for n, other in zip(names, groups.values(), strict=True) if n == name]
-        labels.append(name + _distinction(group[0].config, alike))
-    return [NetworkRuns(label, tuple(group)) for label, group in zip(labels, groups.values(), strict=True)]
-
-
-def _name(config: TrainConfig) -> str:
-    return config.model if config.scheme is None else f"{config.model}:{config.scheme}"
-
-
-def _distinction(config: TrainConfig, alike: Sequence[TrainConfig]) -> str:
-    """What tells a network's runs from those of the same network under another config."""
-    plain = _without_seed(config)
-    fields = {d.split(" = ")[0] for other in alike for d in plain.differences(_without_seed(other))}
-    values = dataclasses.asdict(config) | {f"recipe.{k}": v for k, v in dataclasses.asdict(config.recipe).items()}
-    told = [f"{name.removeprefix('recipe.')}={values[name]}" for name in sorted(fields)]
-    return f" ({', '.join(told)})" if told else ""
-
-
-def _without_seed(config: TrainConfig) -> TrainConfig:
-    fresh: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(TrainConfig) if f.name in INCIDENTAL}
-    return dataclasses.replace(config, seed=0, **fresh)
+def mean_and_deviation(values: Sequence[float]) -> str:
+    """`8.33 ± 0.12`, the sample's standard deviation; one value alone has none."""
+    if len(values) == 1:
+        return f"{values[0]:.2f}"
+    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
 
 
 def mean_coefficient(k: float | list[float]) -> float:
     """One figure for a layer: its `k`, or the mean of those of its channels."""
     return statistics.fmean(k or [math.nan]) if isinstance(k, list) else k
+
+
+def _cost(folder: Path) -> Profile:
+    """What the network that a run has written costs: its parameters alone, if it does not say what images it takes."""
+    network = load(folder)
+    how = description_of(network).preprocessing
+    if how is None:
+        return Profile(sum(p.numel() for p in network.parameters()), 0, 0)
+    return profile(network.to("meta"), how.channels, how.image_size)

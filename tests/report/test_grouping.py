@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 
 from stepnet.errors import UserError
-from stepnet.report.histories import RunHistory, by_data, paired_differences, read_histories
+from stepnet.report.grouping import by_data, printed_error, read_histories
+from stepnet.training.histories import RunHistory
 
 
 def test_seeds_stand_together_and_data_sets_apart(write_run) -> None:
@@ -38,7 +39,7 @@ def test_paired_differences_are_those_of_a_t_test(write_run) -> None:
     folders += [write_run("preact_resnet20", s, (60, e)) for s, e in enumerate(theirs)]
     folders += [write_run(seed=7, errors=(50, 1.0))]  # without a partner
     plain, lm = by_data(read_histories(folders))["digits"]
-    found = paired_differences(lm, plain)
+    found = lm.difference(plain)
     interval = stats.ttest_rel(ours, theirs).confidence_interval(0.95)
     assert len(found) == 3
     assert found.mean == pytest.approx(statistics.fmean(a - b for a, b in zip(ours, theirs, strict=True)))
@@ -48,8 +49,8 @@ def test_paired_differences_are_those_of_a_t_test(write_run) -> None:
 def test_one_pair_has_no_interval_and_no_common_seed_no_difference(write_run) -> None:
     folders = [write_run(seed=0), write_run("preact_resnet20", 0), write_run("resnet20", 5)]
     plain, other, lm = by_data(read_histories(folders))["digits"]
-    assert math.isnan(paired_differences(lm, plain).half_width)
-    assert not paired_differences(other, plain)
+    assert math.isnan(lm.difference(plain).half_width)
+    assert not other.difference(plain)
 
 
 def test_a_run_cut_off_does_not_enter_the_mean(write_run) -> None:
@@ -81,8 +82,8 @@ def test_k_for_each_channel_is_shown_by_its_mean(write_run) -> None:
 def test_the_papers_figure(write_run) -> None:
     folders = [write_run(data="cifar10"), write_run("preact_resnet20", data="cifar10")]
     plain, lm = by_data(read_histories(folders))["cifar10"]
-    assert lm.printed_error == 8.33
-    assert plain.printed_error is None  # its ResNet-20 is of post-activation
+    assert printed_error(lm) == 8.33
+    assert printed_error(plain) is None  # its ResNet-20 is of post-activation
 
 
 def test_what_is_no_run_is_refused(write_run, tmp_path) -> None:

@@ -1,0 +1,69 @@
+"""Which runs stand together: the seeds of one network, data sets apart, and the paper's figure beside them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from stepnet.report.paper import CIFAR, IMAGENET, STOCHASTIC
+from stepnet.training.config import INCIDENTAL, TrainConfig
+from stepnet.training.histories import NetworkRuns, RunHistory
+
+
+def read_histories(folders: Iterable[Path]) -> list[RunHistory]:
+    """All runs in the order given, each once."""
+    return [RunHistory.read(folder) for folder in {folder.resolve(): folder for folder in folders}.values()]
+
+
+def by_data(histories: Sequence[RunHistory]) -> dict[str, list[NetworkRuns]]:
+    """The networks of each data set: errors on different data are never set side by side.
+
+    The first one, which the others are compared with, is a plain network (Euler's scheme) if there is any.
+    """
+    found: dict[str, list[RunHistory]] = {}
+    for history in histories:
+        found.setdefault(history.config.data, []).append(history)
+    return {data: sorted(_networks(group), key=lambda n: n.scheme != "euler") for data, group in found.items()}
+
+
+def printed_error(network: NetworkRuns) -> float | None:
+    """The paper's own figure for a network, data set and kind of training."""
+    config = network.config
+    strategy = "Original" if config.recipe.stochastic_depth is None else "Stochastic depth"
+    for row in (*CIFAR, *STOCHASTIC, *IMAGENET):
+        wanted = (row.name, row.dataset, row.strategy)
+        if config.scheme is None and wanted == (config.model, config.data, strategy):
+            return row.error
+    return None
+
+
+def _networks(histories: Sequence[RunHistory]) -> list[NetworkRuns]:
+    groups: dict[str, list[RunHistory]] = {}
+    for history in histories:
+        groups.setdefault(repr(_without_seed(history.config)), []).append(history)
+    names = [_name(group[0].config) for group in groups.values()]
+    labels = []
+    for name, group in zip(names, groups.values(), strict=True):
+        alike = [other[0].config for n, other in zip(names, groups.values(), strict=True) if n == name]
+        labels.append(name + _distinction(group[0].config, alike))
+    return [NetworkRuns(label, tuple(group)) for label, group in zip(labels, groups.values(), strict=True)]
+
+
+def _name(config: TrainConfig) -> str:
+    return config.model if config.scheme is None else f"{config.model}:{config.scheme}"
+
+
+def _distinction(config: TrainConfig, alike: Sequence[TrainConfig]) -> str:
+    """What tells a network's runs from those of the same network under another config."""
+    plain = _without_seed(config)
+    fields = {d.split(" = ")[0] for other in alike for d in plain.differences(_without_seed(other))}
+    values = dataclasses.asdict(config) | {f"recipe.{k}": v for k, v in dataclasses.asdict(config.recipe).items()}
+    told = [f"{name.removeprefix('recipe.')}={values[name]}" for name in sorted(fields)]
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _without_seed(config: TrainConfig) -> TrainConfig:
+    fresh: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(TrainConfig) if f.name in INCIDENTAL}
+    return dataclasses.replace(config, seed=0, **fresh)
