@@ -1,20 +1,36 @@
 """What `convert` costs: networks of timm under LM against themselves unconverted, training step and forward pass.
 
+The last rows show what stops it: what LM's own arithmetic adds where the values of f are given.
+
 python benchmarks/converted.py [--repeats 5]
 """
 
 from collections.abc import Iterator
 
+from arithmetic import arithmetic_alone
 from script import measure
 
+from stepnet.conversion import load_foreign
 from stepnet.timing.harness import Row
 from stepnet.timing.rows import converted_over_original
+from stepnet.timing.steps import batch, training_step
 
-NAMES = ("timm/resnet18", "timm/resnet50", "timm/vit_tiny_patch16_224")
+NAMES, SIZE, PIXELS = ("timm/resnet18", "timm/resnet50", "timm/vit_tiny_patch16_224"), 4, 224
+BLOCKS = {  # of their stages; the states of the first have a quarter of the image's height and width
+    "timm/resnet18": (64, (2, 2, 2, 2)),
+    "timm/resnet50": (256, (3, 4, 6, 3)),
+}
 
 
 def rows(repeats: int, quick: bool) -> Iterator[Row]:
-    yield from converted_over_original(NAMES[:1] if quick else NAMES, repeats, size=4)
+    names = NAMES[:1] if quick else NAMES
+    yield from converted_over_original(names, repeats, SIZE, PIXELS)
+    for name, (width, blocks) in BLOCKS.items():
+        if name in names:
+            step = training_step(load_foreign(name), *batch(SIZE, PIXELS))
+            sides = [PIXELS // 2 ** (j + 2) for j in range(len(blocks))]
+            stages = [((SIZE, width * 2**j, sides[j], sides[j]), steps) for j, steps in enumerate(blocks)]
+            yield from arithmetic_alone(name, step, stages, repeats)
 
 
 if __name__ == "__main__":
