@@ -16,7 +16,7 @@ from stepnet.timing.rows import converted_over_original
 from stepnet.timing.steps import batch, training_step
 
 NAMES, SIZE, PIXELS = ("timm/resnet18", "timm/resnet50", "timm/vit_tiny_patch16_224"), 4, 224
-BLOCKS = {  # of their stages; the states of the first have a quarter of the image's height and width
+BLOCKS = {  # channels of the first stage, whose states have a quarter of the image's sides; blocks of every stage
     "timm/resnet18": (64, (2, 2, 2, 2)),
     "timm/resnet50": (256, (3, 4, 6, 3)),
 }
