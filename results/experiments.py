@@ -138,7 +138,7 @@ EXPERIMENTS = {
             seeds=3,
             effect=-0.42,
             remark="The first six epochs of seed 0 were trained by a script that set the same configs, at revision "
-            "`be3cdc92af3f`. Seed 2 is not finished.",
+            "`be3cdc92af3f`. What made a revision `-dirty` is the results file, which the same command had written.",
         ),
         Experiment(
             "3",
