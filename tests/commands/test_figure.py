@@ -2,9 +2,10 @@
 
 import pytest
 
-from report.conftest import run_with_errors, trained_on_digits
+from report.conftest import trained_on_digits
 from stepnet.cli import main
 from stepnet.report.gallery import FIGURES
+from training.made_runs import run_with_errors
 
 
 @pytest.mark.parametrize(("suffix", "head"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])

@@ -2,13 +2,7 @@
 
 from stepnet import create_model
 from stepnet.training import Run, compare
-from stepnet.training.histories import mean_and_deviation
 from training.tiny import tiny_config
-
-
-def test_mean_and_deviation():
-    assert mean_and_deviation((8.0, 9.0, 8.5)) == "8.50 ± 0.50"
-    assert mean_and_deviation((8.0,)) == "8.00"
 
 
 def test_the_rows_tell_what_the_runs_measured(tmp_path):
