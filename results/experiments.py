@@ -151,8 +151,8 @@ EXPERIMENTS = {
             FAST.override({"epochs": 5, "lr": 0.02}),
             seeds=3,
             begins_with="1",
-            remark="Seeds 1 and 2 are not finished. What made the revision `-dirty` is the results file of experiment "
-            "1, which the same command had written.",
+            remark="What made the revision `-dirty` is the results file of experiment 1, which the same command had "
+            "written.",
         ),
         Experiment(
             "6",
