@@ -1,7 +1,7 @@
 """What LM's own arithmetic adds to a training step: marches through given values of f, beside a plain step.
 
 u_{n+1} = (1 - k_n) u_n + k_n u_{n-1} + f_n against u_{n+1} = u_n + f_n, forward and backward: by torch's `lerp`, as in
-our networks, and with a backward pass written by hand, which is what one would win.
+our networks, and with a backward pass written by hand, which shows what that would win.
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ def arithmetic_alone(name: str, plain_step: Step, stages: Stages, repeats: int) 
         times = zip(seconds[by], seconds["euler"], seconds["step"], strict=True)
         added = Spread.of([1 + (lm - euler) / step for lm, euler, step in times])
         yield Row(f"LM's arithmetic alone, beside the plain step, {by}, {name}", added)
+
+
+def halving(size: int, width: int, side: int, steps: Sequence[int]) -> Stages:
+    """Stages of so many steps, each with twice the channels and half the sides of the one before."""
+    return [((size, width * 2**j, side // 2**j, side // 2**j), own) for j, own in enumerate(steps)]
 
 
 def march(stages: Stages, carry: Carry) -> Step:

@@ -7,7 +7,7 @@ python benchmarks/converted.py [--repeats 5]
 
 from collections.abc import Iterator
 
-from arithmetic import arithmetic_alone
+from arithmetic import arithmetic_alone, halving
 from script import measure
 
 from stepnet.conversion import load_foreign
@@ -28,9 +28,7 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
     for name, (width, blocks) in BLOCKS.items():
         if name in names:
             step = training_step(load_foreign(name), *batch(SIZE, PIXELS))
-            sides = [PIXELS // 2 ** (j + 2) for j in range(len(blocks))]
-            stages = [((SIZE, width * 2**j, sides[j], sides[j]), steps) for j, steps in enumerate(blocks)]
-            yield from arithmetic_alone(name, step, stages, repeats)
+            yield from arithmetic_alone(name, step, halving(SIZE, width, PIXELS // 4, blocks), repeats)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ python benchmarks/lm_step.py [--repeats 15]
 
 from collections.abc import Iterator
 
-from arithmetic import arithmetic_alone
+from arithmetic import arithmetic_alone, halving
 from script import measure
 
 from stepnet.nets import create_model
@@ -24,7 +24,7 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
     yield from lm_over_plain(depths, repeats, SIZE)
     for depth in depths:
         step = training_step(create_model(f"resnet{depth}"), *batch(SIZE))
-        stages = [((SIZE, 16 * 2**j, 32 // 2**j, 32 // 2**j), (depth - 2) // 6) for j in range(3)]
+        stages = halving(SIZE, 16, 32, [(depth - 2) // 6] * 3)
         yield from arithmetic_alone(f"ResNet-{depth}", step, stages, repeats)
 
 

@@ -89,10 +89,6 @@ def _print_rows(rows: Sequence[NetworkRuns], title: str) -> None:
     from stepnet.report.catalogue import short_count
     from stepnet.training.histories import mean_and_deviation
 
-    def spread(row: NetworkRuns, figure: str) -> str:
-        values = row.values(FIGURES[figure])
-        return mean_and_deviation(values) if values else "NaN"
-
     columns = {"last epoch": "test_error", "best epoch": "best_test_error"}
     if rows[0].values(FIGURES["top5_error"]):
         columns["top-5"] = "top5_error"
@@ -102,7 +98,7 @@ def _print_rows(rows: Sequence[NetworkRuns], title: str) -> None:
             short_count(row.cost.parameters) if row.cost else "",
             short_count(row.cost.multiply_adds) if row.cost and row.cost.multiply_adds else "",
             f"{statistics.median(row.values(FIGURES['seconds_per_epoch'])):.3g}",
-            *(spread(row, figure) for figure in columns.values()),
+            *(mean_and_deviation(row.values(FIGURES[figure])) for figure in columns.values()),
         ]
         for row in rows
     ]
@@ -135,7 +131,7 @@ def _figures(rows: Sequence[NetworkRuns]) -> dict[str, Any]:
                 "model": row.label,
                 **_cost(row),
                 "seeds": [run.config.seed for run in row.runs],
-                **{name: [_number(of(run)) for run in row.runs] for name, of in FIGURES.items()},
+                **{name: row.values(of) or None for name, of in FIGURES.items()},
                 "runs": [str(run.folder) for run in row.runs],
             }
             for row in rows
@@ -151,15 +147,10 @@ def _write_csv(rows: Sequence[NetworkRuns], path: Path) -> None:
         table.writerow(["model", "seed", *FIGURES, "parameters", "multiply_adds", "run"])
         for row in rows:
             for run in row.runs:
-                figures = [_number(of(run)) for of in FIGURES.values()]
+                figures = [value if math.isfinite(value := of(run)) else "" for of in FIGURES.values()]
                 table.writerow([row.label, run.config.seed, *figures, *_cost(row).values(), run.folder])
 
 
 def _cost(row: NetworkRuns) -> dict[str, int | None]:
     cost = row.cost
     return {name: getattr(cost, name, None) for name in ("parameters", "multiply_adds")}
-
-
-def _number(value: float) -> float | None:
-    """What JSON has no word for, and a figure that was not measured, is null."""
-    return value if math.isfinite(value) else None
