@@ -2,7 +2,7 @@
 
     python benchmarks/commands.py [--repeats 3]
 
-Each runs as a process of its own, in turn with `python -c "import torch"`, whose second run is the null twin.
+Each runs as a process of its own, in turn with `python -c "import torch"`, whose second run is the A/A control.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 
 from script import measure
 
-from stepnet.timing.harness import TWIN, Row, Spread, interleave, ratio
+from stepnet.timing.harness import CONTROL, Row, Spread, interleave, ratio
 
 COMMANDS = {"--help": 0.3, "scheme lm": 2, "data list": 1, "models": 2}  # and the seconds to be reached
 MODIFIED = """
@@ -32,15 +32,17 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
         for words in COMMANDS
     }
     torch = partial(run, "import torch")
-    seconds = interleave({"import torch": torch, TWIN: torch, **variants}, repeats, children, warmup=0 if quick else 1)
-    null = ratio(seconds, TWIN, "import torch")
-    for command, reach in zip(variants, COMMANDS.values(), strict=True):
-        yield Row(f"`{command}` / `import torch`", ratio(seconds, command, "import torch"), null=null)
-        yield Row(f"`{command}`", Spread.of(seconds[command]), "s", reach=f"≤ {reach:g} s")
+    seconds = interleave(
+        {"import torch": torch, CONTROL: torch, **variants}, repeats, children, warmup=0 if quick else 1
+    )
+    control = ratio(seconds, CONTROL, "import torch")
+    for command, target in zip(variants, COMMANDS.values(), strict=True):
+        yield Row(f"`{command}` / `import torch`", ratio(seconds, command, "import torch"), control=control)
+        yield Row(f"`{command}`", Spread.of(seconds[command]), "s", target=f"≤ {target:g} s")
     yield Row("`import torch`", Spread.of(seconds["import torch"]), "s")
     told = "order and modified equation (terms=4) of every scheme"
     yield Row(
-        told, Spread.of(interleave({told: partial(run, MODIFIED)}, 1, children, warmup=0)[told]), "s", reach="≤ 5 s"
+        told, Spread.of(interleave({told: partial(run, MODIFIED)}, 1, children, warmup=0)[told]), "s", target="≤ 5 s"
     )
 
 

@@ -4,7 +4,7 @@
 
 A training step of ResNet-20, batch 128, channels last. What a process is started with (environment, threads) is
 compared between processes that take turns. Two processes of one thread train half a batch each as
-DistributedDataParallel over gloo. All in wall time: on a busy machine the null twin tells that they mean nothing.
+DistributedDataParallel over gloo. All in wall time: on a busy machine the A/A control tells that they mean nothing.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from contextlib import ExitStack
 
 from script import measure
 from torch.fx.experimental.optimization import fuse
+from workers import Worker
 
 from stepnet import create_model
-from stepnet.timing.harness import TWIN, Row, compare, interleave, ratio
+from stepnet.timing.harness import CONTROL, Row, compare, interleave, ratio
 from stepnet.timing.steps import batch, forward_pass, training_step
-from stepnet.timing.workers import Worker
 
 BATCH = 128
 # glibc keeps what it has; it takes no larger threshold of mmap than 32 MiB.
@@ -79,17 +79,19 @@ def of_processes(size: int, threads: int, repeats: int) -> Iterator[Row]:
 
         variants = {
             "two threads": start({}, whole),
-            TWIN: start({}, whole),
+            CONTROL: start({}, whole),
             "glibc keeps its memory (trim and mmap thresholds)": start(KEEP, whole),
             "one thread": start({}, {**whole, "threads": 1}),
             "two processes of one thread": start({}, *({**half, "rank": rank} for rank in (0, 1))),
         }
         seconds = interleave(variants, repeats, warmup=2)
-    null = ratio(seconds, TWIN, "two threads")
+    control = ratio(seconds, CONTROL, "two threads")
     for name in list(variants)[2:]:
         found = sorted(seconds[name])[len(seconds[name]) // 2]
         note = f"({size / found:.0f} images/s)"
-        yield Row(f"training step, {name} / two threads", ratio(seconds, name, "two threads"), null=null, note=note)
+        yield Row(
+            f"training step, {name} / two threads", ratio(seconds, name, "two threads"), control=control, note=note
+        )
 
 
 def of_optimizers(size: int, repeats: int) -> Iterator[Row]:
@@ -99,16 +101,16 @@ def of_optimizers(size: int, repeats: int) -> Iterator[Row]:
         return training_step(create_model("resnet20"), images, labels, sgd=options)
 
     variants = {"foreach": step(foreach=True), "fused": step(fused=True)}
-    ratios, null = compare(variants, step(foreach=False), repeats)
+    ratios, control = compare(variants, step(foreach=False), repeats)
     for name, found in ratios.items():
-        yield Row(f"training step, SGD {name} / one loop over parameters", found, null=null)
+        yield Row(f"training step, SGD {name} / one loop over parameters", found, control=control)
 
 
 def of_folding(size: int, repeats: int) -> Iterator[Row]:
     images, _ = batch(size)
     model = create_model("resnet20").eval()
-    ratios, null = compare({"folded": forward_pass(fuse(model), images)}, forward_pass(model, images), repeats)
-    yield Row("inference, batch norms folded into convolutions / not", ratios["folded"], null=null)
+    ratios, control = compare({"folded": forward_pass(fuse(model), images)}, forward_pass(model, images), repeats)
+    yield Row("inference, batch norms folded into convolutions / not", ratios["folded"], control=control)
 
 
 if __name__ == "__main__":

@@ -26,8 +26,7 @@ from stepnet.nets import Backbone, ResidualNetwork
 from stepnet.nets.blocks import basic
 from stepnet.report.sketch import sketch
 from stepnet.timing.harness import Row, growth, interleave
-from stepnet.timing.memory import peak_bytes
-from stepnet.timing.steps import batch, gradient
+from stepnet.timing.steps import batch, gradient, peak_bytes
 
 MIB = 2**20
 DEPTHS = (20, 56, 110, 1202)
@@ -43,13 +42,13 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
     yield from of_handling(depths, repeats)
 
 
-def of_steps(axis: str, sizes: Sequence[int], repeats: int, reach: str) -> Iterator[Row]:
+def of_steps(axis: str, sizes: Sequence[int], repeats: int, target: str) -> Iterator[Row]:
     """The seconds and the peak memory of a forward and backward pass."""
     steps = [passes(**{axis: size}) for size in sizes]
     against = axis.replace("_", " ")
-    yield timed(f"forward and backward pass against {against}", sizes, steps, repeats, reach)
+    yield timed(f"forward and backward pass against {against}", sizes, steps, repeats, target)
     peaks = [peak_bytes(each) / MIB for each in steps]
-    yield growth(f"peak memory against {against}", sizes, peaks, "MiB", reach)
+    yield growth(f"peak memory against {against}", sizes, peaks, "MiB", target)
 
 
 def passes(depth: int = 20, width: int = 16, batch_size: int = 4, image_size: int = 32) -> Callable[[], None]:
@@ -87,9 +86,9 @@ def described(network: nn.Module) -> str:
     return str(sketch(network, "network"))
 
 
-def timed(what: str, sizes: Sequence[int], variants: Sequence[Callable[[], object]], repeats: int, reach: str) -> Row:
+def timed(what: str, sizes: Sequence[int], variants: Sequence[Callable[[], object]], repeats: int, target: str) -> Row:
     seconds = interleave(dict(zip(map(str, sizes), variants, strict=True)), repeats)
-    return growth(what, sizes, [median(values) for values in seconds.values()], "s", reach)
+    return growth(what, sizes, [median(values) for values in seconds.values()], "s", target)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
         yield from compared("a folder of JPEGs at 224x224", of_photos(root), repeats, "≥ 1")
 
 
-def compared(what: str, contestants: dict[str, Callable[[], int]], repeats: int, reach: str) -> Iterator[Row]:
+def compared(what: str, contestants: dict[str, Callable[[], int]], repeats: int, target: str) -> Iterator[Row]:
     """Images per second of both, and the ratio of each repetition."""
     counts = {name: epoch() for name, epoch in contestants.items()}  # workers start, pages are read
     seconds = interleave(contestants, repeats, time.perf_counter, warmup=0)
@@ -48,7 +48,7 @@ def compared(what: str, contestants: dict[str, Callable[[], int]], repeats: int,
     for name, rate in rates.items():
         yield Row(f"{what}: {name}", rate, "images/s", note=f"{counts[name]:,} images")
     scaled = {name: [each / counts[name] for each in values] for name, values in seconds.items()}
-    yield Row(f"{what}: ratio", ratio(scaled, "torchvision", "stepnet"), "x", reach=reach)
+    yield Row(f"{what}: ratio", ratio(scaled, "torchvision", "stepnet"), "x", target=target)
 
 
 def of_arrays() -> dict[str, Callable[[], int]]:

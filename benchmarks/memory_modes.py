@@ -33,8 +33,7 @@ from stepnet.nets.blocks import PreActivation, basic
 from stepnet.nets.memory_modes import Memory
 from stepnet.nets.stage import Stage
 from stepnet.timing.harness import Row, Spread, Variant, compare
-from stepnet.timing.memory import peak_bytes
-from stepnet.timing.steps import batch, gradient
+from stepnet.timing.steps import batch, gradient, peak_bytes
 
 MIB = 2**20
 DEPTHS, WIDTHS, SIZE = (20, 56, 110, 1202), (16, 32, 64), 4
@@ -60,10 +59,10 @@ def times(repeats: int, size: int) -> Iterator[Row]:
         model.set_memory(mode)
         variants[mode] = gradient(model, images)
     variants[INEXACT] = partial(inexactly, variants["reversible"])
-    ratios, null = compare(variants, gradient(stored, images), repeats)
+    ratios, control = compare(variants, gradient(stored, images), repeats)
     for what, ratio in ratios.items():
-        limit = {FORWARD: {"note": LEAST}, INEXACT: {}}.get(what, {"reach": "≤ 1.4"})
-        yield Row(f"time over stored, {what}, LM ResNet-20, batch {size}", ratio, null=null, **limit)
+        limit = {FORWARD: {"note": LEAST}, INEXACT: {}}.get(what, {"target": "≤ 1.4"})
+        yield Row(f"time over stored, {what}, LM ResNet-20, batch {size}", ratio, control=control, **limit)
 
 
 class Staged(nn.Module):
@@ -183,8 +182,8 @@ def inexactly(step: Variant) -> None:
         step()
 
 
-def distance(what: str, found: Tensor, other: Tensor, reach: str = "") -> Row:
-    return Row(what, Spread.exact(float((found - other).norm() / other.norm())), "", reach=reach)
+def distance(what: str, found: Tensor, other: Tensor, target: str = "") -> Row:
+    return Row(what, Spread.exact(float((found - other).norm() / other.norm())), "", target=target)
 
 
 if __name__ == "__main__":

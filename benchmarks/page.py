@@ -18,8 +18,8 @@ OPENING = """\
 
 Made by `python benchmarks/page.py` from `results/benchmarks.json`, which the commands below write; `python
 benchmarks/all.py` runs them all. A figure without a unit is a ratio of two variants that took turns: the median, with
-quartiles. The *null twin* is the baseline against itself, or against a copy of it; a ratio inside its spread is no
-difference. *Reach* is the target that was set before measuring; **bold** marks a median that misses it, before
+quartiles. The *A/A control* is the baseline against itself, or against a copy of it; a ratio inside its spread is no
+difference. *Target* is the target that was set before measuring; **bold** marks a median that misses it, before
 rounding. With one thread time is processor time. `stepnet bench` measures the quick set on your machine.
 """
 SHOWN = """\
@@ -39,9 +39,9 @@ def page() -> str:
         lines += [f"`{found['command']}`, {found['measured']}; {machine['processor']}, {machine['cpus']} cores, "]
         lines[-1] += f"{threads}, load average {load:.3g}" + (f", {found['seconds']} s." if "seconds" in found else ".")
         lines += ["", *([SHOWN] if peaks(found) else [])]
-        lines += ["| what | measured | null twin | reach |", "| --- | --- | --- | --- |"]
+        lines += ["| what | measured | A/A control | target |", "| --- | --- | --- | --- |"]
         for row in found["rows"]:
-            lines += [f"| {row['what']} | {_shown(row)} | {_spread(row['null'])} | {row['reach']} |"]
+            lines += [f"| {row['what']} | {_shown(row)} | {_spread(row['control'])} | {row['target']} |"]
         lines += [""]
     return "\n".join(lines)
 
@@ -83,15 +83,15 @@ def draw(contestants: dict[str, dict[int, float]]) -> None:
 
 def _shown(row: dict[str, Any]) -> str:
     median, *quartiles = _spread(row["value"]).split(" ", 1)
-    figure = f"**{median}**" if misses(row["value"]["median"], row["reach"]) else median
+    figure = f"**{median}**" if misses(row["value"]["median"], row["target"]) else median
     return " ".join(filter(None, [figure, *quartiles, "" if row["unit"] == "x" else row["unit"], row["note"]]))
 
 
-def misses(median: float, reach: str) -> bool:
-    """Whether a median does not reach its target, such as "≤ 1.05", "≥ 1.3" or "≤ 0.3 s"."""
-    if not reach:
+def misses(median: float, target: str) -> bool:
+    """Whether a median misses its target, such as "≤ 1.05", "≥ 1.3" or "≤ 0.3 s"."""
+    if not target:
         return False
-    sign, figure, *_ = reach.split()
+    sign, figure, *_ = target.split()
     return median > float(figure) if sign == "≤" else median < float(figure)
 
 

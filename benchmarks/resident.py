@@ -17,9 +17,9 @@ from pathlib import Path
 
 from cpu import KEEP
 from script import measure
+from workers import Worker
 
-from stepnet.timing.harness import TWIN, Row, Spread, interleave, ratio
-from stepnet.timing.workers import Worker
+from stepnet.timing.harness import CONTROL, Row, Spread, interleave, ratio
 
 DEPTHS = (4, 16, 64)
 AS_IT_IS, *OTHERS = CHOICES = {
@@ -55,14 +55,14 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
                     peak = process.end()
                 yield Row(f"resident memory, {memory}, {told}, depth {depth}", Spread.exact(peak), "MiB")
     with ExitStack() as stack:
-        depth, told_by = DEPTHS[0 if quick else 1], {**dict(zip(CHOICES, CHOICES, strict=True)), TWIN: AS_IT_IS}
+        depth, told_by = DEPTHS[0 if quick else 1], {**dict(zip(CHOICES, CHOICES, strict=True)), CONTROL: AS_IT_IS}
         workers = {name: stack.enter_context(worker(depth, "reversible", told)) for name, told in told_by.items()}
         for process in workers.values():
             process.wait_until_ready()
         seconds = interleave(workers, 5 * repeats)
     for told in OTHERS:
-        found, null = ratio(seconds, told, AS_IT_IS), ratio(seconds, TWIN, AS_IT_IS)
-        yield Row(f"reversible training step, {told} / {AS_IT_IS}", found, null=null)
+        found, control = ratio(seconds, told, AS_IT_IS), ratio(seconds, CONTROL, AS_IT_IS)
+        yield Row(f"reversible training step, {told} / {AS_IT_IS}", found, control=control)
 
 
 def worker(depth: int, memory: str, told: str) -> Worker:

@@ -21,8 +21,8 @@ from stepnet import get_scheme
 from stepnet.nets.blocks import PreActivation, basic
 from stepnet.nets.memory_modes import Memory
 from stepnet.nets.stage import Coupling, Stage
-from stepnet.timing.harness import TWIN, Row, Spread, interleave, ratio
-from stepnet.timing.memory import peak_bytes
+from stepnet.timing.harness import CONTROL, Row, Spread, interleave, ratio
+from stepnet.timing.steps import peak_bytes
 
 DEPTHS, SIZE, WIDTH = (8, 32, 128), 16, 16
 MIB = 2**20
@@ -35,13 +35,13 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
         baselines = {name: gradient(make(depth)) for name, make in STORED.items()}
         peaks = {name: peak_bytes(step) / MIB for name, step in (variants | baselines).items()}
         forward = partial(*after_a_layer(STORED["stored"](depth)))
-        seconds = interleave({**baselines, TWIN: baselines["stored"], FORWARD: forward, **variants}, repeats)
-        null, share = ratio(seconds, TWIN, "stored"), ratio(seconds, FORWARD, "stored")
-        yield Row(f"time over stored, {FORWARD}, depth {depth}", share, null=null, note=LEAST)
+        seconds = interleave({**baselines, CONTROL: baselines["stored"], FORWARD: forward, **variants}, repeats)
+        control, share = ratio(seconds, CONTROL, "stored"), ratio(seconds, FORWARD, "stored")
+        yield Row(f"time over stored, {FORWARD}, depth {depth}", share, control=control, note=LEAST)
         for name in variants:
             found = ratio(seconds, name, "stored momentumnet" if name == "momentumnet" else "stored")
-            reach = "≤ 1.4" if name == "stepnet" else ""
-            yield Row(f"time over stored, {name}, depth {depth}", found, null=null, reach=reach)
+            target = "≤ 1.4" if name == "stepnet" else ""
+            yield Row(f"time over stored, {name}, depth {depth}", found, control=control, target=target)
             yield Row(f"peak memory, {name}, depth {depth}", Spread.exact(peaks[name]), "MiB")
         yield Row(f"peak memory, stored, depth {depth}", Spread.exact(peaks["stored"]), "MiB")
 

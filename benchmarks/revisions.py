@@ -3,8 +3,8 @@
     python benchmarks/revisions.py ea64464 [HEAD] [--repeats 21]
 
 Each revision is checked out into a temporary git worktree and runs in a process of its own; the processes take
-turns, one training step each, and report the processor time of the step. The baseline runs in two processes: its null
-twin. Networks: lm_resnet20, and timm's resnet18 converted to LM.
+turns, one training step each, and report the processor time of the step. The baseline runs in two processes, which is the
+A/A control. Networks: lm_resnet20, and timm's resnet18 converted to LM.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from script import RESULTS
+from workers import Worker
 
-from stepnet.timing.harness import TWIN, Row, Seconds, interleave, print_rows, ratio, write_rows
-from stepnet.timing.workers import Worker
+from stepnet.timing.harness import CONTROL, Row, Seconds, interleave, print_rows, ratio, write_rows
 
 ROOT = Path(__file__).parents[1]
 NETWORKS = ("lm_resnet20", "converted resnet18")
@@ -60,9 +60,9 @@ def main() -> None:
     rows = []
     with checked_out(options.before) as before, checked_out(options.after) as after:
         for network in NETWORKS:
-            seconds = take_turns(network, {"before": before, TWIN: before, "after": after}, options.repeats)
+            seconds = take_turns(network, {"before": before, CONTROL: before, "after": after}, options.repeats)
             what = f"training step, {options.after} / {options.before}, {network}"
-            rows.append(Row(what, ratio(seconds, "after", "before"), null=ratio(seconds, TWIN, "before")))
+            rows.append(Row(what, ratio(seconds, "after", "before"), control=ratio(seconds, CONTROL, "before")))
     print_rows(rows, "revisions")
     command = f"python benchmarks/revisions.py {options.before} {options.after} --repeats {options.repeats}"
     write_rows(options.out, "revisions", rows, command)

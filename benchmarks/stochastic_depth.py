@@ -3,7 +3,7 @@
     python benchmarks/stochastic_depth.py [--repeats 25]
 
 The gates are those of step 0, 1, 2, …: a dropped block is not computed. torchvision's StochasticDepth computes a block
-before it drops it. The multiply-adds that survive, a mean over the same gates, are what skipping could reach.
+before it drops it. The multiply-adds that survive, a mean over the same gates, are what skipping could save.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
     peer = torchvision_depth(plain, gated.stochastic.probabilities)
     variants = {"stepnet": gated, "torchvision": peer}
     steps = {library: training_step(model, images, labels) for library, model in variants.items()}
-    ratios, null = compare(steps, training_step(plain, images, labels), repeats)
+    ratios, control = compare(steps, training_step(plain, images, labels), repeats)
     for library, found in ratios.items():
         what = f"training step, stochastic depth p_L = {SURVIVAL} / plain, {name}, {library}"
-        yield Row(what, found, null=null, reach="≤ 0.80" if library == "stepnet" else "")
+        yield Row(what, found, control=control, target="≤ 0.80" if library == "stepnet" else "")
     whole, *parts = (
         forward_flops(gated, images[:1], gates)
         for gates in (

@@ -4,7 +4,7 @@
 
 CIFAR-10, ResNet-20, batch 128, two threads. The plain script trains the same network as most scripts do: NCHW, eager,
 torchvision's transforms on single images in a DataLoader with two workers. stepnet trains by its own loop, eager and
-compiled, in epochs of a few steps; after each the script takes as many, twice (its null twin), and before they are
+compiled, in epochs of a few steps; after each the script takes as many, twice (its A/A control), and before they are
 counted a few that empty what its workers had read ahead. Evaluating, saving and compiling are not counted. The limit:
 the rate of the network's convolutions over that of the machine's matrix multiply.
 """
@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from stepnet import create_model
 from stepnet.data import Data, ImageSet, get_data
-from stepnet.timing.harness import TWIN, Row, ratio
+from stepnet.timing.harness import CONTROL, Row, ratio
 from stepnet.timing.shares import convolutions_over_products
 from stepnet.training import Recipe, TrainConfig
 from stepnet.training.loop import Watcher, train_config
@@ -48,8 +48,8 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
         yield Row(
             f"images/s, stepnet train ({mode}) / plain script",
             ratio(rates, "stepnet", "script"),
-            null=ratio(rates, TWIN, "script"),
-            reach="≥ 1.3",
+            control=ratio(rates, CONTROL, "script"),
+            target="≥ 1.3",
             note=f"({note} images/s)",
         )
     for channels_last in (False, True):
@@ -68,11 +68,11 @@ def part(data: Data, count: int, tests: int) -> Data:
 
 def against(script: Callable[[], float], data: Data, repeats: int, size: int, compiled: bool) -> dict[str, list[float]]:
     """Images per second of each repetition: an epoch of a run, then the script; the first of them warms up."""
-    rates: dict[str, list[float]] = {"stepnet": [], "script": [], TWIN: []}
+    rates: dict[str, list[float]] = {"stepnet": [], "script": [], CONTROL: []}
 
     class Turns(Watcher):
         def epoch(self, line: EpochMetrics) -> None:
-            taken = {"stepnet": line["images_per_second"], "script": script(), TWIN: script()}
+            taken = {"stepnet": line["images_per_second"], "script": script(), CONTROL: script()}
             for name, rate in taken.items() if line["epoch"] else ():
                 rates[name].append(rate)
 

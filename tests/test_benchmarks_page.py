@@ -16,18 +16,18 @@ def test_the_page_is_what_its_command_makes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("median", "reach", "expected"),
+    ("median", "target", "expected"),
     [(1.06, "≤ 1.05", True), (1.05, "≤ 1.05", False), (1.29, "≥ 1.3", True), (0.1, "≤ 0.3 s", False), (9.0, "", False)],
 )
-def test_what_misses_its_target_is_bold(median: float, reach: str, expected: bool) -> None:
-    assert MADE["misses"](median, reach) == expected
-    row = {"value": {"median": median, "lower": 0.0, "upper": 9.0}, "unit": "x", "note": "", "reach": reach}
+def test_what_misses_its_target_is_bold(median: float, target: str, expected: bool) -> None:
+    assert MADE["misses"](median, target) == expected
+    row = {"value": {"median": median, "lower": 0.0, "upper": 9.0}, "unit": "x", "note": "", "target": target}
     assert MADE["_shown"](row).startswith("**") == expected
 
 
 def test_the_readme_says_what_a_step_of_lm_costs() -> None:
     rows = MADE["read_sections"]()["LM against plain"]["rows"]
     steps = [row for row in rows if row["what"].startswith("training step, LM / plain")]
-    ratios, twins = (sorted(row[which]["median"] for row in steps) for which in ("value", "null"))
-    told = f"{ratios[0]:.2f} to {ratios[-1]:.2f} times the plain one's (null twin {twins[0]:.2f} to {twins[-1]:.2f})"
+    ratios, controls = (sorted(row[which]["median"] for row in steps) for which in ("value", "control"))
+    told = f"{ratios[0]:.2f} to {ratios[-1]:.2f} times the plain one's (A/A control {controls[0]:.2f} to {controls[-1]:.2f})"
     assert f"a training step of LM costs {told}" in (ROOT / "README.md").read_text()

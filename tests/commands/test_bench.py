@@ -17,13 +17,13 @@ def test_the_quick_set_is_printed_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def one_row(repeats: int) -> Iterator[Row]:
-        yield Row("LM / plain", Spread.of([1.0] * repeats), null=Spread.exact(1.0), reach="≤ 1.05")
+        yield Row("LM / plain", Spread.of([1.0] * repeats), control=Spread.exact(1.0), target="≤ 1.05")
 
     monkeypatch.setattr(rows, "quick", one_row)
     out = tmp_path / "bench.json"
     assert main(["bench", "--repeats", "3", "--out", str(out)]) == 0
     assert "LM / plain" in capsys.readouterr().out
-    assert json.loads(out.read_text())["stepnet bench"]["rows"][0]["reach"] == "≤ 1.05"
+    assert json.loads(out.read_text())["stepnet bench"]["rows"][0]["target"] == "≤ 1.05"
 
 
 def test_where_the_time_goes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

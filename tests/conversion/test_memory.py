@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import stepnet
-from stepnet.timing.memory import peak_bytes
+from stepnet.timing.steps import peak_bytes
 
 models = pytest.importorskip("torchvision.models")
 

@@ -13,7 +13,7 @@ from stepnet import create_model, get_scheme
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.replay import buffers_kept, recomputed
 from stepnet.nets.stage import Coupling, Stage
-from stepnet.timing.memory import peak_bytes
+from stepnet.timing.steps import peak_bytes
 
 
 def gradients(model: nn.Module, images: Tensor) -> list[Tensor | None]:

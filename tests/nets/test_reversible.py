@@ -16,7 +16,7 @@ from stepnet.nets.blocks import PreActivation, basic
 from stepnet.nets.profile import saved_bytes
 from stepnet.nets.stage import Coupling, Stage
 from stepnet.schemes import get_scheme
-from stepnet.timing.memory import peak_bytes
+from stepnet.timing.steps import peak_bytes
 
 WIDTH = 4
 

@@ -34,9 +34,9 @@ def test_variants_alternate_and_the_order_rotates() -> None:
 
 def test_ratios_are_formed_within_a_repetition() -> None:
     clock = Clock()
-    ratios, null = compare({"twice": clock.takes(2.0)}, clock.takes(1.0), 5, clock)
+    ratios, control = compare({"twice": clock.takes(2.0)}, clock.takes(1.0), 5, clock)
     assert ratios["twice"] == Spread(2.0, 2.0, 2.0)
-    assert null == Spread(1.0, 1.0, 1.0)
+    assert control == Spread(1.0, 1.0, 1.0)
 
 
 def test_a_variant_may_time_itself() -> None:
@@ -60,8 +60,8 @@ def test_quartiles() -> None:
 def test_sections_are_written_side_by_side(tmp_path: Path) -> None:
     path = tmp_path / "benchmarks.json"
     write_rows(path, "first", [Row("a", Spread.exact(1.0))], "python first.py")
-    write_rows(path, "second", [Row("b", Spread.exact(2.0), null=Spread.exact(1.0))], "python second.py")
+    write_rows(path, "second", [Row("b", Spread.exact(2.0), control=Spread.exact(1.0))], "python second.py")
     known = json.loads(path.read_text())
     assert [section["rows"][0]["what"] for section in known.values()] == ["a", "b"]
-    assert known["second"]["rows"][0]["null"] == {"median": 1.0, "lower": 1.0, "upper": 1.0}
+    assert known["second"]["rows"][0]["control"] == {"median": 1.0, "lower": 1.0, "upper": 1.0}
     assert known["first"]["machine"]["versions"]["torch"] and known["first"]["command"] == "python first.py"

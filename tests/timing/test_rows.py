@@ -32,7 +32,7 @@ def test_lm_keeps_the_same_few_tensors_at_any_depth() -> None:
 @pytest.mark.usefixtures("timed")
 def test_the_plain_network_is_the_denominator_and_its_own_twin() -> None:
     for row in (*rows.lm_over_plain([20], 1, size=2), *rows.stochastic_over_plain(1, "resnet20", size=2)):
-        assert row.value.median == 1.5 and row.null is not None and row.null.median == 1 and row.reach
+        assert row.value.median == 1.5 and row.control is not None and row.control.median == 1 and row.target
 
 
 @pytest.mark.usefixtures("timed")

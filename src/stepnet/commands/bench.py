@@ -15,7 +15,7 @@ from stepnet.errors import UserError
 class Bench:
     """Time training steps side by side: LM against plain, converted against original, gated, reversible.
 
-    Ratios within one process, interleaved, medians with quartiles; the null twin is the baseline timed twice, and
+    Ratios within one process, interleaved, medians with quartiles; the A/A control is the baseline timed twice, and
     tells what this machine resolves. The scripts in benchmarks/ measure more, also against other libraries.
     """
 

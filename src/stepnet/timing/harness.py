@@ -1,8 +1,8 @@
 """Variants side by side in one process: interleaved, medians with quartiles, and what the machine resolves.
 
 Each repetition runs every variant once, in an order that rotates, and a ratio is formed within a repetition: what slows
-the machine slows both. The baseline runs twice, as itself and as its *null twin*; a ratio inside the twin's spread
-is no difference. With one thread the clock is the processor time of this process, which stands still while another
+the machine slows both. The baseline runs twice, which is the *A/A control*: a ratio inside its spread is no
+difference. With one thread the clock is the processor time of this process, which stands still while another
 process has the core.
 """
 
@@ -25,9 +25,9 @@ from typing import Any
 
 from stepnet.files import whole_file
 
-Variant = Callable[[], object]  # one that gives a float has timed itself: a process that is told to take a step
+Variant = Callable[[], object]  # one that returns a float has timed itself, in a process of its own
 Seconds = dict[str, list[float]]
-TWIN = "null twin"
+CONTROL = "A/A control"
 LIBRARIES = ("torch", "timm", "torchvision", "transformers", "memcnn", "momentumnet", "revtorch", "numpy", "stepnet")
 
 
@@ -59,13 +59,13 @@ class Spread:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table: what was measured, beside the null twin and what was to be reached."""
+    """One line of a table: what was measured, beside the A/A control and the target."""
 
     what: str
     value: Spread
     unit: str = "x"
-    null: Spread | None = None
-    reach: str = ""
+    control: Spread | None = None
+    target: str = ""
     note: str = ""
 
 
@@ -98,14 +98,14 @@ def compare(
     baseline: Variant,
     repeats: int,
     clock: Callable[[], float] | None = None,
-    twin: Variant | None = None,
+    control: Variant | None = None,
 ) -> tuple[dict[str, Spread], Spread]:
-    """The time of each variant over that of the baseline, and the null twin's: the baseline itself, or its copy.
+    """The time of each variant over that of the baseline, and the A/A control's: the baseline itself, or its copy.
 
     A copy has other places in memory, as a variant has: what that alone makes of the time is in its ratio too.
     """
-    seconds = interleave({"baseline": baseline, TWIN: twin or baseline, **variants}, repeats, clock)
-    return {name: ratio(seconds, name, "baseline") for name in variants}, ratio(seconds, TWIN, "baseline")
+    seconds = interleave({"baseline": baseline, CONTROL: control or baseline, **variants}, repeats, clock)
+    return {name: ratio(seconds, name, "baseline") for name in variants}, ratio(seconds, CONTROL, "baseline")
 
 
 def ratio(seconds: Seconds, over: str, under: str) -> Spread:
@@ -113,12 +113,12 @@ def ratio(seconds: Seconds, over: str, under: str) -> Spread:
     return Spread.of([a / b for a, b in zip(seconds[over], seconds[under], strict=True)])
 
 
-def growth(what: str, sizes: Sequence[float], values: Sequence[float], unit: str, reach: str = "") -> Row:
+def growth(what: str, sizes: Sequence[float], values: Sequence[float], unit: str, target: str = "") -> Row:
     """The exponent p of `value = c size^p`, fitted to the logarithms by least squares; the values are its note."""
     slope, _ = statistics.linear_regression([math.log(x) for x in sizes], [math.log(y) for y in values])
     measured = ", ".join(f"{_short(y)}" for y in values)
     sized = ", ".join(f"{x:g}" for x in sizes)
-    return Row(what, Spread.exact(slope), "exponent", reach=reach, note=f"({measured} {unit} at {sized})")
+    return Row(what, Spread.exact(slope), "exponent", target=target, note=f"({measured} {unit} at {sized})")
 
 
 def steady_clock() -> Callable[[], float]:
@@ -151,9 +151,9 @@ def print_rows(rows: Iterable[Row], title: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("what", "median (quartiles)", "null twin", "reach", "note", title=title)
+    table = Table("what", "median (quartiles)", "A/A control", "target", "note", title=title)
     for row in rows:
-        table.add_row(row.what, f"{row.value} {row.unit}", str(row.null or ""), row.reach, row.note)
+        table.add_row(row.what, f"{row.value} {row.unit}", str(row.control or ""), row.target, row.note)
     Console().print(table)
 
 

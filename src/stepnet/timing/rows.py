@@ -14,8 +14,7 @@ from stepnet.errors import UserError
 from stepnet.nets import create_model
 from stepnet.nets.profile import saved_bytes
 from stepnet.timing.harness import Row, Spread, compare
-from stepnet.timing.memory import peak_bytes
-from stepnet.timing.steps import Step, batch, forward_pass, gradient, training_step
+from stepnet.timing.steps import Step, batch, forward_pass, gradient, peak_bytes, training_step
 
 MIB = 2**20
 
@@ -39,8 +38,8 @@ def lm_over_plain(depths: Sequence[int], repeats: int, size: int = 32, compiled:
             for network in networks:
                 network.compile(dynamic=False)
         steps = [training_step(network, images, labels) for network in networks]
-        mode, reach = ("compiled", "1.02") if compiled else ("eager", "1.05")
-        yield _compared(f"training step, LM / plain, ResNet-{depth}, {mode}", steps, repeats, f"≤ {reach}")
+        mode, target = ("compiled", "1.02") if compiled else ("eager", "1.05")
+        yield _compared(f"training step, LM / plain, ResNet-{depth}, {mode}", steps, repeats, f"≤ {target}")
 
 
 def saved_by_lm(depths: Sequence[int], size: int = 32) -> Iterator[Row]:
@@ -60,10 +59,10 @@ def converted_over_original(names: Sequence[str], repeats: int, size: int = 8, p
     for name in names:
         torch.manual_seed(0)
         original = load_foreign(name)
-        twin = copy.deepcopy(original)
+        control = copy.deepcopy(original)
         images, labels = batch(size, _pixels(original, pixels))
         converted = convert(original, "lm", images[:1])
-        networks = (converted, original, twin)
+        networks = (converted, original, control)
         for what, steps in (
             ("training step", [training_step(network, images, labels) for network in networks]),
             ("forward", [forward_pass(network, images) for network in networks]),
@@ -92,10 +91,10 @@ def reversible_over_stored(names: Sequence[str], repeats: int, size: int = 16) -
         yield Row(f"peak memory, {name}", Spread.exact(peaks[0]), "MiB", note=f"stored: {peaks[1]:.0f} MiB")
 
 
-def _compared(what: str, steps: Sequence[Step], repeats: int, reach: str) -> Row:
-    """The first over the second; a third is a copy of the second, its null twin."""
-    ratios, null = compare({what: steps[0]}, steps[1], repeats, twin=steps[2] if len(steps) > 2 else None)
-    return Row(what, ratios[what], null=null, reach=reach)
+def _compared(what: str, steps: Sequence[Step], repeats: int, target: str) -> Row:
+    """The first over the second; a third is a copy of the second, its A/A control."""
+    ratios, control = compare({what: steps[0]}, steps[1], repeats, control=steps[2] if len(steps) > 2 else None)
+    return Row(what, ratios[what], control=control, target=target)
 
 
 def _model(name: str, scheme: str) -> nn.Module:

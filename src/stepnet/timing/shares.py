@@ -10,8 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 from stepnet.nets import create_model, model_entry
 from stepnet.nets.profile import Flops
 from stepnet.timing.harness import Row, Spread, interleave, steady_clock
-from stepnet.timing.memory import silent_profiler
-from stepnet.timing.steps import Step, batch, training_step
+from stepnet.timing.steps import Step, batch, silent_profiler, training_step
 
 # By the names of torch's operators, the first that fits. What a scheme does to its states is lerp, add and sub.
 CONVOLUTION, OTHER = "convolution", "other"

@@ -1,12 +1,16 @@
-"""What is timed: a training step, a forward pass."""
+"""What is measured: a training step, a forward pass, the peak of live memory while one runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 
 Step = Callable[[], None]
 
@@ -49,3 +53,35 @@ def batch(size: int, pixels: int = 32, classes: int = 10) -> tuple[Tensor, Tenso
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(size, 3, pixels, pixels, generator=generator)
     return images, torch.randint(classes, (size,), generator=generator)
+
+
+def peak_bytes(run: Callable[[], object]) -> int:
+    """The most bytes that were allocated on the CPU at one time during `run`, beyond what was there before it.
+
+    Each allocation and release that torch's allocator reports is added up, so it is exact, the same in each run, and
+    free of what the C library keeps for itself.
+    """
+    with silent_profiler(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        run()
+    events = recorded.profiler.kineto_results.events()
+    changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
+    live = peak = 0
+    for _, change in changes:
+        live += change
+        peak = max(peak, live)
+    return peak
+
+
+@contextmanager
+def silent_profiler() -> Iterator[None]:
+    """Torch's profiler writes lines about itself to the process's stderr, whatever its log level."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

@@ -1,12 +1,15 @@
-"""Processes that take turns."""
+"""The worker processes of benchmarks/, which take turns."""
 
 from __future__ import annotations
+
+import runpy
+from pathlib import Path
 
 import pytest
 
 from stepnet.timing.harness import interleave
-from stepnet.timing.workers import Worker
 
+Worker = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "workers.py"))["Worker"]
 TELLING = """
 import os, sys
 print("ready", flush=True)
