@@ -3,7 +3,7 @@
     python benchmarks/revisions.py ea64464 [HEAD] [--repeats 21]
 
 Each revision is checked out into a temporary git worktree and runs in a process of its own; the processes take
-turns, one training step each, and report the processor time of the step. The baseline runs in two processes, which is the
+turns, one training step each, and report the processor time of the step. The baseline runs in two processes: the
 A/A control. Networks: lm_resnet20, and timm's resnet18 converted to LM.
 """
 
