@@ -9,6 +9,7 @@ import importlib
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -90,7 +91,9 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what is half done is undone
     try:
-        return run(words)
+        with warnings.catch_warnings():
+            warnings.showwarning = one_line_each()
+            return run(words)
     except UserError as error:
         print(f"stepnet: {error}", file=sys.stderr)
         return 2
@@ -110,6 +113,18 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def one_line_each() -> Callable[..., None]:
+    """Return a `warnings.showwarning` that prints a warning as an error is printed, in one line and once."""
+    said: set[str] = set()
+
+    def show(message: Warning | str, *where: object, **more: object) -> None:
+        if str(message) not in said:
+            said.add(str(message))
+            print(f"stepnet: {message}", file=sys.stderr)
+
+    return show
 
 
 def run(words: list[str]) -> int:

@@ -57,13 +57,16 @@ def test_compare_tells_what_its_docs_tell_you_to_look_at(tmp_path, capsys):
 
 def test_options_and_schemes_stand_side_by_side(tmp_path, capsys):
     page = tmp_path / "report.html"
-    models = ["tiny", "tiny:euler", "tiny,k_per_channel=True"]
+    models = ["tiny", "tiny:ab3", "tiny,k_per_channel=True"]
     assert main(["compare", *models, *SMALL, "--out", str(tmp_path), "--report", str(page)]) == 0
-    words = [line.split() for line in capsys.readouterr().out.splitlines()]
+    out, error = capsys.readouterr()
+    assert "tiny:ab3: its scheme takes 0 of 6 steps, its start the others" in out and "tiny: its scheme" not in out
+    assert error.count("ab3 takes 0 of 6 steps, heun 4 and euler 2") == 1
+    words = [line.split() for line in out.splitlines()]
     parameters = {line[0]: line[1] for line in words if line and line[0] in models}
     assert parameters.keys() == set(models)
-    assert Run(tmp_path / "tiny-euler-seed0").config.scheme == "euler"
-    assert Run(tmp_path / "tiny-euler-seed0").config.start_like == "tiny"
+    assert Run(tmp_path / "tiny-ab3-seed0").config.scheme == "ab3"
+    assert Run(tmp_path / "tiny-ab3-seed0").config.start_like == "tiny"
     assert Run(tmp_path / "tiny-k_per_channel=True-seed0").config.model_kwargs == {"k_per_channel": True}
     assert "3 runs of 3 networks on digits" in page.read_text()
 

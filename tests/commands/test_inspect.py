@@ -22,6 +22,14 @@ def test_another_scheme(capsys) -> None:
     assert "stage 3, 3 steps, heun, u' = f, 64 channels, relu after each step" in capsys.readouterr().out
 
 
+def test_a_scheme_that_rarely_acts(capsys) -> None:
+    assert main(["inspect", "preact_resnet20:ab3"]) == 0
+    out, error = capsys.readouterr()
+    assert "stage 1, 3 steps, ab3, u' = f, 16 channels, ab3 takes 1 of 3 steps, heun 2\n" in out
+    assert error.startswith("stepnet: ab3 takes 3 of 9 steps, heun 4 and euler 2; it reads 3 states")
+    assert error.count("\n") == 1
+
+
 def test_a_label_names_scheme_and_options(capsys) -> None:
     assert main(["inspect", "resnet20:lm,k=-1.25,dt=0.5"]) == 0
     printed = capsys.readouterr().out

@@ -12,8 +12,9 @@ from stepnet.cli import main
 def test_lists_what_matches_with_its_costs(capsys) -> None:
     assert main(["models", "lm_resnet2*"]) == 0
     heading, row = capsys.readouterr().out.splitlines()
-    assert heading.split() == ["model", "family", "scheme", "image", "parameters", "mult-adds", "memory"]
-    assert row.split() == ["lm_resnet20", "lm_resnet", "lm", "32x32", "269,728", "40.6", "M", "1.50", "MiB"]
+    assert heading.split() == ["model", "family", "scheme", "steps", "image", "parameters", "mult-adds", "memory"]
+    assert row.split()[:7] == ["lm_resnet20", "lm_resnet", "lm", "6", "of", "9", "32x32"]
+    assert row.split()[7:] == ["269,728", "40.6", "M", "1.50", "MiB"]
 
 
 def test_json_has_the_exact_figures(capsys) -> None:

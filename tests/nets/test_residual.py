@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 import torch
 from torch import nn
@@ -10,6 +12,9 @@ from stepnet.errors import UserError
 from stepnet.nets import Backbone, create_model
 from stepnet.nets.blocks import basic
 from stepnet.nets.densenet import DenseNet
+from stepnet.nets.profile import profile
+from stepnet.nets.resnet import cifar_resnet
+from stepnet.schemes import LinearMultistep, get_scheme
 
 
 @pytest.mark.parametrize("scheme", ["backward_euler", "coupled"])
@@ -126,3 +131,31 @@ def test_projection_is_normalised_in_post_activation_nets_only() -> None:
     projection = Backbone(basic, (2, 4), (1, 1), 2, shortcut="projection")
     assert isinstance(raw.make_shortcut(2, 4, 2), nn.Conv2d)
     assert [type(layer) for layer in projection.make_shortcut(2, 4, 2)] == [nn.Conv2d, nn.BatchNorm2d]
+
+
+def test_a_scheme_that_never_acts_is_said_when_its_network_is_built() -> None:
+    """AB4 needs four states and its stages have three: the network is RK4's, to the bit."""
+    ab4 = LinearMultistep(
+        (1, -1, 0, 0, 0), (0, *(Fraction(n, 24) for n in (55, -59, 37, -9))), start=get_scheme("rk4"), order=4
+    )
+    ab4.name = "ab4"
+    with pytest.warns(UserWarning, match=r"ab4 takes 0 of 9 steps, rk4 7 and euler 2; it reads 4 states") as said:
+        torch.manual_seed(0)
+        network = cifar_resnet(20, pre_activation=True, scheme=ab4).eval()
+    assert len(said) == 1
+    torch.manual_seed(0)
+    images = torch.randn(2, 3, 8, 8)
+    rk4 = cifar_resnet(20, pre_activation=True, scheme="rk4").eval()
+    rk4.load_state_dict(network.state_dict())
+    assert torch.equal(network(images), rk4(images))
+    with torch.device("meta"):
+        plain = profile(cifar_resnet(20, pre_activation=True))
+        cost = profile(cifar_resnet(20, pre_activation=True, scheme=ab4))
+    assert (plain.steps, plain.own_steps, cost.steps, cost.own_steps) == (9, 9, 9, 0)
+    assert cost.multiply_adds > 3.3 * plain.multiply_adds
+
+
+def test_schemes_that_act_are_not_warned_of(recwarn: pytest.WarningsRecorder) -> None:
+    for scheme in ("euler", "lm", "heun", "ab2", "leapfrog", "midpoint2"):
+        create_model("preact_resnet20", scheme=scheme)
+    assert not recwarn.list

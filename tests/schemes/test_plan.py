@@ -5,7 +5,18 @@ from sympy import Rational, simplify
 
 from stepnet import UserError
 from stepnet.schemes import Equation, Scheme, combine, fixed_point, get_scheme
-from stepnet.schemes.plan import BEFORE_INPUT, INPUT, Plan, Quantity, dt, full_step, k, plan
+from stepnet.schemes.plan import (
+    BEFORE_INPUT,
+    INPUT,
+    Plan,
+    Quantity,
+    dt,
+    full_step,
+    k,
+    plan,
+    rarely_acts,
+    steps_by_method,
+)
 
 
 def takers(planned: Plan) -> list[str]:
@@ -29,6 +40,23 @@ def test_who_takes_a_step_and_who_owns_k(scheme, entry, expected, owners):
     planned = plan(get_scheme(scheme), 3, entry)
     assert takers(planned) == expected.split() and planned.owners == owners
     assert planned.entry == entry
+
+
+@pytest.mark.parametrize(
+    ("scheme", "entry", "expected", "said"),
+    [
+        ("euler", "projected", {"euler": 3}, ""),
+        ("lm", "given", {"euler": 1, "lm": 2}, ""),
+        ("lm+heun", "projected", {"euler": 1, "lm+heun": 2}, ""),
+        ("leapfrog", "given", {"taylor2": 1, "leapfrog": 2}, ""),
+        ("coupled", "projected", {"coupled": 3}, ""),
+        ("ab3", "given", {"heun": 2, "ab3": 1}, "ab3 takes 1 of 3 steps, heun 2"),
+        ("ab3", "projected", {"euler": 1, "heun": 1, "ab3": 1}, "ab3 takes 1 of 3 steps, euler 1 and heun 1"),
+    ],
+)
+def test_how_many_steps_each_method_takes(scheme, entry, expected, said):
+    taken = steps_by_method(get_scheme(scheme), [plan(get_scheme(scheme), 3, entry)])
+    assert taken == expected and rarely_acts(scheme, taken) == said
 
 
 @pytest.mark.parametrize(

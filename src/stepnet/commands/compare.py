@@ -105,6 +105,9 @@ def _print_rows(rows: Sequence[NetworkRuns], title: str) -> None:
     headings = ["model", *(RIGHT + heading for heading in ("param.", "mult-adds", "s/epoch", *columns))]
     print_table(headings, lines, title, ("best epoch", "top-5"))
     print("The best epoch is chosen on the test set: compare by the last one.")
+    for row in rows:
+        if row.cost and 2 * row.cost.own_steps < row.cost.steps:
+            print(f"{row.label}: its scheme takes {row.cost.own_steps} of {row.cost.steps} steps, its start the others")
     for row in rows[1:]:
         gaps = row.difference(rows[0])
         lower, higher = gaps.signs

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
 from stepnet.commands.columns import RIGHT, print_table
 from stepnet.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from stepnet.report.catalogue import Listing
 
 
 @dataclass
@@ -37,10 +40,15 @@ class Models:
             return
         rows = [
             [
-                *(each.name, each.family, each.scheme, f"{each.image_size}x{each.image_size}"),
+                *(each.name, each.family, each.scheme, _steps(each), f"{each.image_size}x{each.image_size}"),
                 *(f"{each.parameters:,}", short_count(each.multiply_adds), short_bytes(each.activation_bytes)),
             ]
             for each in listings
         ]
-        numbers = [RIGHT + heading for heading in ("image", "parameters", "mult-adds", "memory")]
+        numbers = [RIGHT + heading for heading in ("steps", "image", "parameters", "mult-adds", "memory")]
         print_table(["model", "family", "scheme", *numbers], rows, spare=("family", "image"))
+
+
+def _steps(each: Listing) -> str:
+    """`6 of 9`: how many steps the scheme takes itself."""
+    return f"{each.own_steps} of {each.steps}" if each.own_steps < each.steps else str(each.steps or "")

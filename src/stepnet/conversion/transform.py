@@ -24,6 +24,7 @@ from stepnet.nets.memory_modes import Memory, choose_memory
 from stepnet.nets.stage import Stage, check_makes_network, check_step_size
 from stepnet.nets.trajectories import trajectory
 from stepnet.schemes import Scheme, get_scheme
+from stepnet.schemes.plan import warn_if_it_rarely_acts
 
 Blocks: TypeAlias = "str | type[nn.Module] | Sequence[str | type[nn.Module]]"
 Model = TypeVar("Model", bound=nn.Module)
@@ -67,6 +68,7 @@ def convert(
     if not inplace:
         model = _copy(model)
     bound = Bound.of(k_bound, method)
+    warn_if_it_rarely_acts(method, (chain.plan(method) for chain in selection.chains))
     conversion = Conversion.of(method, selection)
     modules = dict(model.named_modules())
     for chain in selection.chains:

@@ -5,6 +5,7 @@ The network runs once in training mode on the meta device, where tensors have a 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from torch.utils.flop_counter import flop_registry
 from stepnet.nets.model_registry import create_model
 from stepnet.nets.replay import storage
 from stepnet.nets.residual import Network
+from stepnet.nets.stage import Stage
+from stepnet.schemes.plan import steps_by_method, taken_by
 
 BATCH = 128  # so many that what a batch saves once, such as its statistics, weighs little on an image
 
@@ -29,6 +32,8 @@ class Profile:
     parameters: int
     multiply_adds: int  # of convolutions and matrix products, in the forward pass
     activation_bytes: int  # what the forward pass keeps for the backward pass
+    steps: int = 0  # of all its stages
+    own_steps: int = 0  # those that its scheme takes, and not the scheme's start or a transition
 
 
 class Flops(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -89,7 +94,21 @@ def profile(model: nn.Module, in_channels: int = 3, image_size: int = 32) -> Pro
     parameters = sum(p.numel() for p in model.parameters())
     with Flops() as counter:
         kept = saved_bytes(model.train(), images)
-    return Profile(parameters, counter.total // 2 // BATCH, kept // BATCH)
+    return Profile(parameters, counter.total // 2 // BATCH, kept // BATCH, *_steps(model))
+
+
+def _steps(model: nn.Module) -> tuple[int, int]:
+    """The steps of a network, and those that its scheme takes itself."""
+    total = own = 0
+    for module in model.modules():
+        taken: Counter[str] = Counter()
+        if isinstance(module, Stage):
+            scheme, taken = module.scheme, steps_by_method(module.scheme, [module.plan])
+        elif (role := getattr(module, "step_role", None)) is not None:  # a block that `convert` made a step
+            scheme, taken = role.scheme, Counter([taken_by(role.scheme, role.taker).name])
+        if taken:
+            total, own = total + taken.total(), own + taken[scheme.name]
+    return total, own
 
 
 def on_meta(name: str, **options: Any) -> Network:

@@ -33,7 +33,7 @@ from stepnet.nets.trajectories import trajectory
 from stepnet.nets.weights import is_coefficient
 from stepnet.schemes import Scheme, get_scheme
 from stepnet.schemes.arithmetic import is_number, is_traced
-from stepnet.schemes.plan import plan
+from stepnet.schemes.plan import plan, warn_if_it_rarely_acts
 
 Convolutions = Callable[[int, int, int], list[nn.Conv2d]]  # (inputs, outputs, stride) -> the chain of one block
 
@@ -272,6 +272,7 @@ class ResidualNetwork(OwnDraws, Network):
             after = None if backbone.pre_activation else torch.relu
             channels = width if k_per_channel else None
             self.stages.append(Stage(self.scheme, blocks, transition, dt, after, k, channels, k_bound))
+        warn_if_it_rarely_acts(self.scheme, (cast(Stage, stage).plan for stage in self.stages))
         self.num_features = backbone.widths[-1]
         self.pre_activation = backbone.pre_activation
         self.norm: nn.Module = nn.BatchNorm2d(self.num_features) if backbone.pre_activation else nn.Identity()

@@ -8,7 +8,7 @@ stage too, so a unit with basic blocks counts four layers and one with bottlenec
 from __future__ import annotations
 
 from functools import partial
-from typing import Unpack
+from typing import Unpack, cast
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +23,7 @@ from stepnet.nets.options import RevNetOptions
 from stepnet.nets.residual import Backbone, Network
 from stepnet.nets.stage import CoupledTransition, Coupling, Stage, check_makes_network
 from stepnet.schemes import Scheme, get_scheme
+from stepnet.schemes.plan import warn_if_it_rarely_acts
 
 # The widths are those of one half, X or Y; the stem's are of both together.
 CIFAR = {
@@ -69,6 +70,7 @@ class RevNet(Network):
             units, transition = _units(backbone, index, self.scheme)
             channels = width if k_per_channel else None
             self.stages.append(Stage(self.scheme, units, transition, dt, None, k, channels, k_bound, memory))
+        warn_if_it_rarely_acts(self.scheme, (cast(Stage, stage).plan for stage in self.stages))
         self.num_features = 2 * backbone.widths[-1]
         self.norm = nn.BatchNorm2d(self.num_features)
         self.reduction = backbone.reduction

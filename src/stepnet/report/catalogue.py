@@ -27,6 +27,8 @@ class Listing:
     parameters: int
     multiply_adds: int
     activation_bytes: int
+    steps: int
+    own_steps: int  # that its scheme takes: a start and a change of shape are steps of another
 
 
 def kept() -> dict[str, Listing]:
@@ -61,6 +63,8 @@ def counted(name: str) -> Listing:
         cost.parameters,
         cost.multiply_adds,
         cost.activation_bytes,
+        cost.steps,
+        cost.own_steps,
     )
 
 

@@ -18,7 +18,7 @@ from stepnet.errors import UserError
 from stepnet.nets.stage import Stage
 from stepnet.report.wiring import PLAIN, Anatomy, Wiring, states_and_slopes, wiring
 from stepnet.schemes import Scheme
-from stepnet.schemes.plan import Entry, PlannedStep, Quantity, k, plan
+from stepnet.schemes.plan import Entry, PlannedStep, Quantity, k, plan, rarely_acts, steps_by_method
 
 GReads = Literal["old", "new", "predicted"]  # X_n, X_{n+1}, or X_n + dt f where the new X is still another sum
 Weights = tuple[tuple[int, Any], ...]  # (how many steps back, weight)
@@ -50,6 +50,7 @@ class StageSketch:
     after: str = ""  # what acts on each new state
     heading: str = ""  # in a drawing; the stage's number unless given
     by_channel: bool = False  # the k of its steps are means: each channel has its own
+    rarely: str = ""  # which methods take its steps, where the scheme itself takes few
 
     @property
     def length(self) -> str:
@@ -59,7 +60,8 @@ class StageSketch:
     @property
     def notes(self) -> list[str]:
         """What the scheme alone does not say."""
-        notes = [f"dt = {self.dt:.4g}"] if self.dt != 1 else []
+        notes = [self.rarely] if self.rarely else []
+        notes += [f"dt = {self.dt:.4g}"] if self.dt != 1 else []
         notes += [f"{self.after} after each step"] if self.after else []
         notes += ["past projected too"] if self.projected_past else []
         return notes + (["k by channel, means shown"] if self.by_channel else [])
@@ -106,7 +108,8 @@ def sketch_stage(
     steps = tuple(_step(step, n, anatomy[n], values.get(n), step_size) for n, step in enumerate(planned.steps))
     equation = plain_equation(subject(scheme.name if ks else scheme).equation)
     moved, past, pair = entry != "given", entry == "with past", scheme.equation.partitioned
-    return StageSketch(scheme.name, equation, steps, shape, moved, past, pair, step_size, after)
+    rarely = rarely_acts(scheme.name, steps_by_method(scheme, [planned]))
+    return StageSketch(scheme.name, equation, steps, shape, moved, past, pair, step_size, after, rarely=rarely)
 
 
 def _step(step: PlannedStep, n: int, block: Anatomy, k: float | None, step_size: float) -> SketchedStep:

@@ -121,6 +121,7 @@ class Start(Scheme):
 
     def __init__(self, method: LinearMultistep) -> None:
         self.method = method
+        self.name = method.start.name
 
     def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
         # A network's first step owns no k: it is the plain one-step method.
@@ -232,6 +233,8 @@ class Leapfrog(LinearMultistep):
 
 class TaylorStart(Scheme):
     """`u_0 + dt u'(0) + dt^2/2 f(u_0)`: the first step of a second-order equation."""
+
+    name = "taylor2"
 
     def __init__(self, velocity: State) -> None:
         self.velocity = velocity

@@ -7,7 +7,9 @@ and reports ask it, so that none of them has to know how a scheme starts or what
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -113,6 +115,27 @@ def transition_of(scheme: Scheme) -> Scheme:
 def taken_by(scheme: Scheme, taker: Taker) -> Scheme:
     """The method that takes a step: the scheme itself, its starter, or that of a transition."""
     return scheme if taker == "scheme" else scheme.starter() if taker == "starter" else transition_of(scheme)
+
+
+def steps_by_method(scheme: Scheme, plans: Iterable[Plan]) -> Counter[str]:
+    """How many steps each method takes: ab3 over three blocks gives `{"heun": 2, "ab3": 1}`."""
+    return Counter(taken_by(scheme, step.taker).name for plan in plans for step in plan.steps)
+
+
+def rarely_acts(scheme: str, taken: Counter[str]) -> str:
+    """What to say of a scheme that takes fewer than half of the steps of its network; nothing otherwise."""
+    own, total = taken[scheme], taken.total()
+    if 2 * own >= total:
+        return ""
+    others = " and ".join(f"{name} {count}" for name, count in taken.items() if name != scheme)
+    return f"{scheme} takes {own} of {total} steps, {others}"
+
+
+def warn_if_it_rarely_acts(scheme: Scheme, plans: Iterable[Plan]) -> None:
+    """Warn about a network that is mostly marched by the start of its scheme."""
+    if said := rarely_acts(scheme.name, steps_by_method(scheme, plans)):
+        past = f"; it reads {scheme.steps} states, which every stage has to collect first" if scheme.steps > 1 else ""
+        warnings.warn(f"{said}{past}: take deeper stages, or another scheme", stacklevel=3)
 
 
 def plan(scheme: Scheme, length: int, entry: Entry = "given", given: list[Coefficient] | None = None) -> Plan:
