@@ -33,7 +33,7 @@ class DrawFigure:
     def __call__(self) -> None:
         from stepnet.report.figures import Picture, check_suffix, paper_style, write_figure
         from stepnet.report.gallery import FIGURES, lesions
-        from stepnet.report.portraits import plot_lesion
+        from stepnet.report.network_plots import plot_lesion
 
         out = self.out or Path(f"{self.name}.pdf")
         check_suffix(Picture(), out)

@@ -43,7 +43,7 @@ class ShowNoise:
             return
         found = analyse_noise(self.name, self.samples, self.damping, **self._parameters())
         if self.plot is not None:  # first: where there can be no picture, nothing else is printed
-            from stepnet.report.weak_errors import draw_noises
+            from stepnet.report.noise_plots import draw_noises
 
             draw_noises(found.numbers, self.plot, self.samples)
         print(json.dumps(found.as_dict(), indent=2) if self.json else found)

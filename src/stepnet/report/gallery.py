@@ -12,8 +12,8 @@ from stepnet.errors import UserError
 from stepnet.report.figures import Picture, shrink_to
 from stepnet.report.lesion import Lesion, lesion_study
 from stepnet.report.modified_plots import ModifiedExample, plot_modified
-from stepnet.report.plots import plot_coefficients, plot_compression, plot_curves
-from stepnet.report.portraits import plot_spectrum, plot_trajectory
+from stepnet.report.network_plots import plot_spectrum, plot_trajectory
+from stepnet.report.run_plots import plot_coefficients, plot_compression, plot_curves
 from stepnet.report.schematic import plot_networks
 from stepnet.report.scheme_plots import plot_stability
 from stepnet.report.specimens import open_network, specimen

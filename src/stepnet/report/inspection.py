@@ -38,8 +38,8 @@ def write_pictures(shown: Specimen, found: Sequence[StepSpectrum], folder: Path)
     """The schematic, the coefficients, trajectories and spectrum of a network, as SVG."""
     from stepnet.nets import coefficients
     from stepnet.report.figures import paper_style, write_figure
-    from stepnet.report.plots import plot_coefficients
-    from stepnet.report.portraits import plot_spectrum, plot_trajectory
+    from stepnet.report.network_plots import plot_spectrum, plot_trajectory
+    from stepnet.report.run_plots import plot_coefficients
     from stepnet.report.schematic import plot_network
 
     with paper_style(columns=2):

@@ -16,9 +16,8 @@ from torch import nn
 
 from stepnet.arguments import checked
 from stepnet.report.figures import ACCENT, QUIET, Picture, write_figure
-from stepnet.report.inside import COLUMN, draw_inside, headroom
 from stepnet.report.sketch import NetworkSketch, SketchedStep, StageSketch, sketch, weight_text
-from stepnet.report.strokes import BOX, JOIN, RADIUS, Pen
+from stepnet.report.step_drawing import BOX, COLUMN, JOIN, RADIUS, Pen, draw_inside, headroom
 
 SPACING = 2.4  # from state to state
 SHOWN = 7  # so many steps of a stage are drawn in full; of a longer one, three at each end

@@ -6,7 +6,7 @@ import pytest
 import sympy
 
 from stepnet import create_model
-from stepnet.report.wiring import Anatomy, Wiring, states_and_slopes, wiring
+from stepnet.report.sketch import Anatomy, Wiring, states_and_slopes, wiring
 from stepnet.schemes import get_scheme
 from stepnet.schemes.plan import plan
 

@@ -8,7 +8,7 @@ from stepnet import create_model
 from stepnet.errors import UserError
 from stepnet.report.dynamics import NetworkStep, StepSpectrum
 from stepnet.report.lesion import Lesion
-from stepnet.report.portraits import plot_lesion, plot_spectrum, plot_trajectory
+from stepnet.report.network_plots import plot_lesion, plot_spectrum, plot_trajectory
 from stepnet.schemes import get_scheme
 
 

@@ -1,11 +1,12 @@
-"""A step from the inside: every evaluation, join and weight that its wiring has is drawn."""
+"""A step, drawn: every evaluation, join and weight of its wiring, and where each stroke begins and ends."""
 
+import numpy as np
+import pytest
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
 
 from stepnet.report.figures import Picture
-from stepnet.report.inside import draw_inside, headroom
-from stepnet.report.strokes import Pen
-from stepnet.report.wiring import Anatomy, wiring
+from stepnet.report.sketch import Anatomy, wiring
+from stepnet.report.step_drawing import Pen, draw_inside, headroom
 from stepnet.schemes import get_scheme
 from stepnet.schemes.plan import plan
 
@@ -36,3 +37,29 @@ def test_the_arc_over_a_step_goes_over_its_rows() -> None:
     shake = wiring(plan(get_scheme("euler"), 1).steps[0], 0, block=Anatomy(branch_weights=("a", "1 - a")))
     euler, rk4 = (wiring(plan(get_scheme(name), 1).steps[0], 0) for name in ("euler", "rk4"))
     assert headroom(shake) > headroom(rk4) > headroom(euler) == 0
+
+
+def path(draw, *args, **options) -> np.ndarray:
+    axes = Picture().subplots()
+    draw(Pen(axes), *args, **options)
+    return axes.patches[0]._path_original.vertices
+
+
+def test_an_arrow_is_shortened_along_itself() -> None:
+    assert path(Pen.arrow, (0, 0), (3, 4), shrink=(1, 2)) == pytest.approx(np.array([[0.6, 0.8], [1.8, 2.4]]))
+
+
+def test_the_middle_of_an_arc_reaches_three_quarters_of_its_height() -> None:
+    a, b, c, d = path(Pen.arc, (0, 0), (2, 0), 1.0)
+    assert (a + 3 * b + 3 * c + d) / 8 == pytest.approx([1, 0.75])
+
+
+def test_an_elbow_rises_first_and_falls_last() -> None:
+    assert path(Pen.elbow, (0, 0), (2, 1))[1] == pytest.approx([0, 1])
+    assert path(Pen.elbow, (0, 1), (2, 0))[1] == pytest.approx([2, 1])
+
+
+def test_a_weight_of_one_is_not_written() -> None:
+    axes = Picture().subplots()
+    Pen(axes).label((0, 0), "")
+    assert not axes.texts

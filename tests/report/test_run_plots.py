@@ -9,7 +9,7 @@ import torch
 from stepnet import create_model
 from stepnet.errors import UserError
 from stepnet.report.figures import paper_style
-from stepnet.report.plots import plot_coefficients, plot_compression, plot_curves
+from stepnet.report.run_plots import plot_coefficients, plot_compression, plot_curves
 
 
 def labelled(picture) -> dict[str, list[float]]:
