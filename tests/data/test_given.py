@@ -110,6 +110,10 @@ IMAGE = torch.zeros(1, 4, 4)
         ([(torch.zeros(4), 0)], r"an image of shape \(4,\): expected \[channels, height, width\]"),
         ([(IMAGE, 0), (torch.zeros(1, 5, 5), 1)], r"Items\[1\]: an image of shape \(1, 5, 5\)"),
         ([(IMAGE, 0), (IMAGE.byte(), 1)], r"torch.uint8, the first is \(1, 4, 4\) and torch.float32"),
+        (
+            [(IMAGE, 0), (IMAGE, 10**9)],
+            r"Items\[1\]: label 1000000000: expected the number of a class, from 0 to 99999",
+        ),
         ([(IMAGE, -1), (IMAGE, 1)], "label -1: expected a whole number from 0 to 1"),
     ],
 )

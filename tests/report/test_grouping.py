@@ -12,6 +12,15 @@ def test_seeds_stand_together_and_data_sets_apart(write_run) -> None:
     }
 
 
+def test_data_that_changed_under_its_name_is_another_data_set(write_run) -> None:
+    names = {"a": "9+3 images, sha256 1", "b": "12+3 images, sha256 2", "c": None}
+    folders = [write_run(seed=n, name=n_, data_fingerprint=f) for n, (n_, f) in enumerate(names.items())]
+    found = by_data(read_histories(folders))
+    assert list(found) == [f"digits ({names['a']})", f"digits ({names['b']})", "digits (contents unknown)"]
+    (same,) = by_data(read_histories([folders[0], folders[2]]))["digits"]
+    assert (same.label, len(same.runs)) == ("lm_resnet20", 2)  # seeds of one network, one of them made before
+
+
 def test_the_same_network_under_another_recipe_is_told_apart(write_run) -> None:
     folders = [write_run(), write_run(errors=(30.0, 12.0), name="short")]
     assert [n.label for n in by_data(read_histories(folders))["digits"]] == [

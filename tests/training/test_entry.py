@@ -1,11 +1,14 @@
 """`stepnet.train`: any network, any data with a length and items; the same call goes on to the same bits."""
 
+import json
+
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import Dataset, IterableDataset
 
 import stepnet
+from data.photographs import write_photos
 from stepnet import UserError
 from stepnet.training import Recipe, TrainConfig
 from stepnet.training.signals import Interrupted
@@ -49,13 +52,88 @@ def test_a_module_and_a_dataset_are_trained_and_go_on_to_the_same_bits(tmp_path)
     whole = stepnet.train(small(), data, recipe, out=tmp_path / "whole")
     with pytest.raises(Interrupted):
         stepnet.train(small(), data, recipe, out=tmp_path / "a", watcher=StopAt(1, 2))
-    torch.manual_seed(99)
-    again = Small()  # other weights: the checkpoint has those that count
-    assert_same_run(stepnet.train(again, data, recipe, out=tmp_path / "a"), whole)
+    assert_same_run(stepnet.train(small(), data, recipe, out=tmp_path / "a"), whole)
     assert whole.metrics()[-1]["loss"] < whole.metrics()[0]["loss"]
     assert whole.config.model.endswith("test_entry.Small") and "128+64 items" in whole.config.data
     with pytest.raises(UserError, match=r"another run: data = .*128\+64 items.*130\+64 items"):
         stepnet.train(small(), (Noisy(130), Noisy(64)), recipe, out=tmp_path / "a")
+
+
+class Squares(Noisy):
+    """Without a random transform, unless `noise` says how much."""
+
+    def __init__(self, noise=0.0, count=64):
+        super().__init__(count)
+        self.noise = noise
+
+    def __getitem__(self, index):
+        return torch.full((1, 8, 8), index % 2 - 0.5) + self.noise * torch.randn(1, 8, 8), index % 2
+
+
+ONE_EPOCH = Recipe(epochs=1, batch_size=32, lr=0.05, milestones=())
+
+
+def test_other_data_under_the_same_name_is_refused(tmp_path):
+    first, other = ((Squares(noise), Squares(noise)) for noise in (0.0, 5.0))
+    run = stepnet.train(small(), first, ONE_EPOCH, out=tmp_path / "a")
+    before = run.metrics_file.read_text()
+    with pytest.raises(UserError, match=r"another run: data_fingerprint = '64\+64 images.*; name another --out, or"):
+        stepnet.train(small(), other, ONE_EPOCH, out=tmp_path / "a")
+    assert run.metrics_file.read_text() == before
+    again = stepnet.train(small(), other, ONE_EPOCH, out=tmp_path / "a", overwrite=True)
+    assert again.metrics()[0]["loss"] != run_loss(before)
+
+
+def run_loss(text):
+    return json.loads(text.splitlines()[0])["loss"]
+
+
+def test_photos_that_were_added_are_noticed(tmp_path, monkeypatch):
+    monkeypatch.setenv("STEPNET_DATA", str(tmp_path / "cache"))
+    write_photos(tmp_path / "photos", each=3, size=(8, 8))
+    options = {"out": tmp_path / "a", "image_size": 8, "recipe": RECIPE.override({"epochs": 1})}
+    stepnet.train("tiniest", tmp_path / "photos", **options)
+    stepnet.train("tiniest", tmp_path / "photos", **options)  # the same: nothing is said
+    extra = next((tmp_path / "photos" / "train").rglob("*.*"))
+    (extra.parent / f"more{extra.suffix}").write_bytes(extra.read_bytes())
+    with pytest.raises(UserError, match=r"another run: data_fingerprint = "):
+        stepnet.train("tiniest", tmp_path / "photos", **options)
+
+
+def test_another_network_of_the_same_class_is_refused_and_keeps_its_weights(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # no `out`: both calls have the same default folder
+    data = Squares(), Squares()
+    first = stepnet.train(small(), data, ONE_EPOCH)
+    torch.manual_seed(99)
+    other = Small()
+    weights = {name: tensor.clone() for name, tensor in other.state_dict().items()}
+    with pytest.raises(UserError, match=r"another run: network_fingerprint = '9 tensors, .* there, '9 ten"):
+        stepnet.train(other, data, ONE_EPOCH)
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in other.state_dict().items())
+    assert stepnet.train(other, data, ONE_EPOCH, out="b").folder != first.folder
+
+
+def test_a_network_as_the_run_has_left_it_is_the_runs_own(tmp_path):
+    data, recipe, out = (Squares(), Squares()), ONE_EPOCH.override({"epochs": 2}), tmp_path / "a"
+    whole = stepnet.train(small(), data, recipe, out=tmp_path / "whole")
+    network = small()
+    for watcher in (StopAt(0, 1), StopAt(1, 1)):
+        with pytest.raises(Interrupted):
+            stepnet.train(network, data, recipe, out=out, watcher=watcher)  # a cell of a notebook, run again
+    opened = stepnet.load(out / "last.safetensors", model=Small())
+    assert_same_run(stepnet.train(opened, data, recipe, out=out), whole)
+    stepnet.train(opened, data, recipe, out=out)
+
+
+def test_a_run_without_fingerprints_resumes_and_stays_without(tmp_path):
+    data, recipe, out = (Squares(), Squares()), ONE_EPOCH.override({"epochs": 2}), tmp_path / "a"
+    with pytest.raises(Interrupted):
+        stepnet.train(small(), data, recipe, out=out, watcher=StopAt(1, 1))
+    config = out / "config.yaml"
+    config.write_text("".join(line for line in config.open() if "fingerprint" not in line))
+    run = stepnet.train(Small(), (Squares(1.0), Squares(1.0)), recipe, out=out)
+    assert (run.config.data_fingerprint, run.config.network_fingerprint) == (None, None)
+    assert len(run.metrics()) == 2
 
 
 def test_a_model_by_name_with_options_and_a_share_for_validation(tmp_path):

@@ -22,6 +22,7 @@ from stepnet.registry import Registry
 if TYPE_CHECKING:
     import torch
 
+MOST_CLASSES = 100_000
 Batch: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from stepnet.data.augment import Augmentation
-from stepnet.data.datasets import Data
+from stepnet.data.datasets import MOST_CLASSES, Data
 from stepnet.data.decoded import decode_once, fingerprint
 from stepnet.data.images import SUFFIXES, UnreadableImage, image_size
 from stepnet.data.photos import Photos
@@ -29,7 +29,6 @@ from stepnet.files import printable, read_file, reason
 VALIDATION = ("val", "test")
 ANNOTATIONS = "val_annotations.txt"
 LARGEST_ANNOTATIONS = 2**24  # bytes
-MOST_CLASSES = 100_000
 
 DEFAULT_SIDE = 224  # of photos; images that are all small keep their own size
 SMALL = 96  # pixels

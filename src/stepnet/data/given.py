@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, SupportsIndex, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
-from stepnet.data.datasets import Batch, Data, Request
+from stepnet.data.datasets import MOST_CLASSES, Batch, Data, Request
 from stepnet.data.normalise import Normalisation, sample_of, statistics
 from stepnet.errors import UserError
 from stepnet.randomness import random_words, uniform
@@ -79,6 +80,14 @@ class GivenImages:
 
     def __len__(self) -> int:
         return len(self.places)
+
+    @property
+    def labels(self) -> NDArray[Any] | None:
+        """The label of each item, where the data set knows them without reading its items."""
+        known = _known_labels(self.dataset)
+        if known is None or known.shape[:1] != (len(self.dataset),) or known.dtype.kind not in "iuf":
+            return None
+        return known[np.asarray(self.places, np.intp)]
 
     @cached_property
     def _first(self) -> torch.Tensor:
@@ -166,20 +175,28 @@ def _classes(dataset: Indexable) -> tuple[tuple[str, ...], int]:
     names = getattr(dataset, "classes", None)
     if isinstance(names, list | tuple) and names and all(isinstance(name, str) for name in names):
         return tuple(names), len(names)
-    labels = getattr(dataset, "targets", getattr(dataset, "labels", None))
-    tensors = getattr(dataset, "tensors", None)
-    if isinstance(tensors, tuple) and len(tensors) == 2:
-        labels = tensors[1]
-    if labels is None:
+    values = _known_labels(dataset)
+    if values is None:
         with _generators_kept():
-            labels = [_pair(dataset, place)[1] for place in range(len(dataset))]
-    values = np.asarray(labels)
+            values = np.asarray([_pair(dataset, place)[1] for place in range(len(dataset))])
     if values.ndim != 1 or values.dtype.kind not in "iu" or not len(values):
         raise UserError(
             f"{type(dataset).__name__}: labels of type {values.dtype} and shape {values.shape}: "
             "expected one whole number for each item"
         )
+    if values.max() >= MOST_CLASSES:
+        where = f"{type(dataset).__name__}[{values.argmax()}]: label {values.max()}"
+        raise UserError(f"{where}: expected the number of a class, from 0 to {MOST_CLASSES - 1} at most")
     return (), int(values.max()) + 1
+
+
+def _known_labels(dataset: Indexable) -> NDArray[Any] | None:
+    """Of torchvision's data sets `targets`, of others `labels`, of a TensorDataset the second tensor."""
+    labels = getattr(dataset, "targets", getattr(dataset, "labels", None))
+    tensors = getattr(dataset, "tensors", None)
+    if isinstance(tensors, tuple) and len(tensors) == 2:
+        labels = tensors[1]
+    return None if labels is None else np.asarray(labels)
 
 
 def _pair(dataset: Indexable, place: int) -> tuple[object, int]:

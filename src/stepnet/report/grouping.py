@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stepnet.report.paper import CIFAR, IMAGENET, STOCHASTIC
-from stepnet.training.config import INCIDENTAL, TrainConfig
+from stepnet.training.config import FINGERPRINTS, INCIDENTAL, TrainConfig
 from stepnet.training.histories import NetworkRuns, RunHistory
 
 
@@ -22,9 +22,14 @@ def by_data(histories: Sequence[RunHistory]) -> dict[str, list[NetworkRuns]]:
 
     The first one, which the others are compared with, is a plain network (Euler's scheme) if there is any.
     """
+    contents: dict[str, set[str | None]] = {}
+    for history in histories:
+        contents.setdefault(history.config.data, set()).add(history.config.data_fingerprint)
     found: dict[str, list[RunHistory]] = {}
     for history in histories:
-        found.setdefault(history.config.data, []).append(history)
+        data, content = history.config.data, history.config.data_fingerprint
+        changed = len(contents[data] - {None}) > 1  # under the same name; runs made before do not say
+        found.setdefault(f"{data} ({content or 'contents unknown'})" if changed else data, []).append(history)
     return {data: sorted(_networks(group), key=lambda n: n.scheme != "euler") for data, group in found.items()}
 
 
@@ -65,5 +70,6 @@ def _distinction(config: TrainConfig, alike: Sequence[TrainConfig]) -> str:
 
 
 def _without_seed(config: TrainConfig) -> TrainConfig:
-    fresh: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(TrainConfig) if f.name in INCIDENTAL}
+    plain = {*INCIDENTAL, *FINGERPRINTS}
+    fresh: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(TrainConfig) if f.name in plain}
     return dataclasses.replace(config, seed=0, **fresh)

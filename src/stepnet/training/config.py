@@ -23,6 +23,7 @@ from stepnet.training.recipes import Count, Recipe, default_recipe, flag, get_re
 # In the name of a run's folder, where they are not as usual.
 TOLD_APART = ("precision", "freeze_bn", "sync_bn", "image_size", "val_share", "pretrained", "weights", "memory")
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]  # torch's generators take no larger one
+FINGERPRINTS = ("data_fingerprint", "network_fingerprint")
 # Fields that do not change what is computed: a run may be resumed with others.
 INCIDENTAL = {"out", "data_root", "checkpoint_steps", "checkpoint_minutes", "log", "imports"}
 
@@ -92,6 +93,9 @@ class TrainConfig:
     checkpoint_steps: Count = flag("save a checkpoint at least every N steps", 1000)
     checkpoint_minutes: Annotated[float, Meta(gt=0)] = flag("save a checkpoint at least every N minutes", 5.0)
     log: Literal["none", "tensorboard", "wandb"] = flag("also send the metrics there", "none")
+    # What a name does not say of the data, and of a network that was given: written by the run, unknown in older ones.
+    data_fingerprint: str | None = None
+    network_fingerprint: str | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -126,12 +130,19 @@ class TrainConfig:
 
     def differences(self, other: TrainConfig) -> list[str]:
         """The fields, with both values, in which another config asks for another computation."""
-        mine, theirs = (vars(c) | {f"recipe.{name}": v for name, v in vars(c.recipe).items()} for c in (self, other))
+        mine, theirs = map(_fields, (self, other))
+        unknown = {name for name in FINGERPRINTS if None in (mine[name], theirs[name])}
         return [
             f"{name} = {mine[name]!r} there, {theirs[name]!r} here"
             for name in mine
-            if name not in {*INCIDENTAL, "recipe"} and mine[name] != theirs[name]
+            if name not in {*INCIDENTAL, *unknown, "recipe"} and mine[name] != theirs[name]
         ]
+
+
+def _fields(config: TrainConfig) -> dict[str, Any]:
+    """Those of the recipe too, as `recipe.NAME`."""
+    own = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    return own | {f"recipe.{field.name}": getattr(config.recipe, field.name) for field in dataclasses.fields(Recipe)}
 
 
 def read_label(label: str) -> Label:

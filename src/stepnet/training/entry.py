@@ -40,12 +40,13 @@ def train(
     `recipe`: a name or a `Recipe`; the paper's for this model and data unless given.
     `options`: other fields of `TrainConfig`, such as `seed=1`, `scheme="lm"`, `model_kwargs={"dt": 0.5}`.
 
-    Called again with the same arguments, it goes on where it was stopped, to the same bits: a module then takes the
-    weights of the checkpoint, and must be built the same way. That cannot be promised of a module that keeps state
-    outside of its `state_dict`, or draws from generators other than torch's (`draw(seed, step, places)` is the way to
-    have noise, see `stepnet.nets.draws`); nor of a data set whose items are random beyond torch's, numpy's and Python's
-    own generators; nor of `precision="fp16"`, whose loss scale begins anew. A stream without length and index is
-    refused.
+    Called again with the same arguments, it resumes where it was stopped, to the same bits. A folder that holds a run
+    on other data or of another network is refused: a module must come with the weights that it began with, so seed
+    torch before it is built, or with those of the checkpoint (`stepnet.load(out + "/last.safetensors", model=module)`).
+    Resuming to the bit cannot be promised of a module that keeps state outside of its `state_dict`, or draws from
+    generators other than torch's (`draw(seed, step, places)` is the way to have noise, see `stepnet.nets.draws`); nor
+    of a data set whose items are random beyond torch's, numpy's and Python's own generators; nor of
+    `precision="fp16"`, whose loss scale begins anew. A stream without length and index is refused.
     """
     if isinstance(model, TrainConfig):
         if data is not None or recipe is not None or out is not None or options:

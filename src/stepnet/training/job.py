@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import zlib
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -12,10 +13,13 @@ import torch
 from torch import nn
 
 from stepnet.data import Data, evaluation_batches, training_batches
+from stepnet.data.fingerprint import fingerprint as data_fingerprint
 from stepnet.errors import UserError
+from stepnet.exchange.model_files import resumed_weights
 from stepnet.nets.cost import KineticCost, takes_cost
 from stepnet.nets.draws import drawn_options
 from stepnet.schemes import Scheme, get_scheme
+from stepnet.tensors import Tensors, checksum, read_tensors
 from stepnet.training import checkpoint
 from stepnet.training.allocator import keep_memory
 from stepnet.training.build import build_network, build_optimizer
@@ -52,6 +56,7 @@ class Job:
         note(f"reading {config.data}, building the network")
         self.data: Data = data or config.read_data()
         start = self._start()
+        self.is_given = network is not None
         self.net = self._placed(network or build_network(start, self.data))
         if self.recipe.running_cost == "kinetic" and not takes_cost(self.net):
             raise UserError(
@@ -105,10 +110,23 @@ class Job:
         return network.to(self.processes.device).to(memory_format=layout)  # type: ignore[call-overload, no-any-return]
 
     def _open(self, resume: bool, overwrite: bool) -> bool:
-        """Take the run's folder; whether there is a checkpoint in it to go on from."""
-        self.held = self.run.open(self.config, resume, overwrite)
+        """Lock the run's folder; whether there is a checkpoint in it to resume."""
+        identified = dataclasses.replace(
+            self.config,
+            data_fingerprint=data_fingerprint(self.data),
+            network_fingerprint=self._network_fingerprint() if self.is_given else None,
+        )
+        self.held = self.run.open(identified, resume, overwrite)
         remember_imports(self.run, self.config.imports)
         return self.run.last.exists()
+
+    def _network_fingerprint(self) -> str | None:
+        """Of a network that was given. One with the weights of this run's checkpoint is the run's own."""
+        given = network_fingerprint(self.net.state_dict())
+        with suppress(UserError):  # no checkpoint, or a damaged one
+            if given == network_fingerprint(resumed_weights(read_tensors(self.run.last)[0])):
+                return self.run.config.network_fingerprint
+        return given
 
     def _check_position(self) -> None:
         """Refuse a position that the recipe and the data do not have."""
@@ -205,3 +223,11 @@ class Job:
             tracker.finish()
         if self.processes.is_main:
             self.held.close()
+
+
+def network_fingerprint(weights: Tensors) -> str:
+    """`12 tensors, 578 numbers, names and shapes 1a2b3c4d, weights 5e6f7a8b`: tells two networks of a class apart."""
+    shapes = "".join(f"{name} {list(tensor.shape)} {tensor.dtype}\n" for name, tensor in sorted(weights.items()))
+    numbers = sum(tensor.numel() for tensor in weights.values())
+    contents = f"names and shapes {zlib.crc32(shapes.encode()):08x}, weights {checksum(weights):08x}"
+    return f"{len(weights)} tensors, {numbers:,} numbers, {contents}"

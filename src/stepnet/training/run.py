@@ -8,6 +8,7 @@ environment.yaml     machine, versions, command    last.safetensors    where to 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import platform
@@ -27,7 +28,7 @@ from stepnet.exchange.model_files import LAST, MODEL
 from stepnet.files import LOCK, hold, read_file, sweep, whole_file
 from stepnet.schema import LARGEST, read_as, read_yaml
 from stepnet.training.checkpoint import Progress
-from stepnet.training.config import TrainConfig
+from stepnet.training.config import FINGERPRINTS, TrainConfig
 
 
 class EvaluationScores(TypedDict):
@@ -98,10 +99,11 @@ class Run:
             raise UserError(f"cannot write to {self.folder}: {error.strerror}") from None
         if held is None:
             raise UserError(f"{self.folder} is in use by another process: wait until it ends, or name another --out")
-        if known and not overwrite:
-            self._give_way(config, resume)
-        elif known:
+        if known and (overwrite or self._gives_way(config, resume)):
             self._clear()
+        elif known:  # it stays known by the fingerprints that it began with, or by none
+            began = self.config
+            config = dataclasses.replace(config, **{name: getattr(began, name) for name in FINGERPRINTS})
         sweep(self.folder)
         config.write(self.config_file)
         return held
@@ -109,17 +111,18 @@ class Run:
     def _holds_something_else(self) -> bool:
         return not self.folder.is_dir() or bool({path.name for path in self.folder.iterdir()} - {LOCK})
 
-    def _give_way(self, config: TrainConfig, resume: bool) -> None:
-        """Refuse to mix two runs; one that has come to nothing is cleared away."""
+    def _gives_way(self, config: TrainConfig, resume: bool) -> bool:
+        """Whether another run, which has finished no epoch, is to be cleared away; refuse to mix two runs."""
         differences = self.config.differences(config)
         if (differences or not resume) and not self.metrics():
-            self._clear()
-        elif differences:
+            return True
+        if differences:
             raise UserError(
                 f"{self.folder} holds another run: {differences[0]}; name another --out, or replace it with --overwrite"
             )
-        elif not resume:
+        if not resume:
             raise UserError(f"{self.folder} already holds a run: name another --out, or replace it with --overwrite")
+        return False
 
     def _clear(self) -> None:
         """Remove the files of the run that was here, and no others."""
