@@ -19,6 +19,49 @@ def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
+@pytest.fixture
+def writes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """What reaches the disk, in order: ("fsync", path) and ("rename", from, to)."""
+    done: list[tuple[str, ...]] = []
+    fsync, replace, rename = os.fsync, os.replace, os.rename
+
+    def recorded_fsync(descriptor: int) -> None:
+        done.append(("fsync", str(Path(f"/proc/self/fd/{descriptor}").readlink())))
+        fsync(descriptor)
+
+    def recorded(move: Callable[..., None]) -> Callable[..., None]:
+        def moved(source: Path, target: Path) -> None:
+            done.append(("rename", str(source), str(target)))
+            move(source, target)
+
+        return moved
+
+    monkeypatch.setattr(os, "fsync", recorded_fsync)
+    monkeypatch.setattr(os, "replace", recorded(replace))
+    monkeypatch.setattr(os, "rename", recorded(rename))
+    return done
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, writes: list[tuple[str, ...]]) -> None:
+    path = tmp_path / "file"
+    with whole_file(path) as partial:
+        partial.write_text("new")
+    temporary = str(partial)
+    assert writes == [("fsync", temporary), ("rename", temporary, str(path)), ("fsync", str(tmp_path))]
+
+
+def test_a_folder_is_on_the_disk_before_it_has_its_name(tmp_path: Path, writes: list[tuple[str, ...]]) -> None:
+    path = tmp_path / "folder"
+    with whole_folder(path) as partial:
+        (partial / "inner").mkdir()
+        (partial / "inner" / "a").write_text("a")
+    temporary = str(partial)
+    inside = {("fsync", f"{temporary}/inner"), ("fsync", f"{temporary}/inner/a")}
+    rename = writes.index(("rename", temporary, str(path)))
+    assert inside <= set(writes[:rename])
+    assert writes[rename + 1 :] == [("fsync", str(tmp_path))]
+
+
 def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")

@@ -6,8 +6,10 @@ import json
 import pytest
 
 from stepnet.cli import main
-from stepnet.training import Run
+from stepnet.commands import compare
+from stepnet.training import NetworkRuns, Run, RunHistory
 from training import tiny  # registers the models
+from training.made_runs import run_with_errors
 
 assert tiny.RECIPE
 SMALL = ["--data", "digits", "--epochs", "1", "--batch-size", "500"]
@@ -53,6 +55,28 @@ def test_compare_tells_what_its_docs_tell_you_to_look_at(tmp_path, capsys):
     assert float(rows[3]["test_error"]) == errors["tiniest"][1]
     mean = sum(gaps) / 2
     assert f"tiniest minus tiniest:euler: {mean:+.2f}" in text
+
+
+@pytest.mark.parametrize(("lm", "verdict"), [(8, "it is lower"), (12, "it is higher"), (9.9, "no difference is shown")])
+def test_the_sign_of_a_difference_is_that_of_the_second_model(tmp_path, capsys, lm, verdict):
+    """Plain networks at 10.1, 9.9, 10 %; LM at `lm`, a little scattered."""
+    errors = {"preact_resnet20": (10.1, 9.9, 10.0), "lm_resnet20": (lm - 0.1, lm + 0.2, lm - 0.1)}
+    rows = [
+        NetworkRuns(
+            name, tuple(RunHistory.read(run_with_errors(tmp_path, name, s, (50, e))) for s, e in enumerate(own))
+        )
+        for name, own in errors.items()
+    ]
+    compare._print_rows(rows, "made")
+    text = capsys.readouterr().out
+    assert f"lm_resnet20 minus preact_resnet20: {lm - 10:+.2f} ±" in text
+    gaps = [lm - 10.2, lm - 9.7, lm - 10.1]
+    assert f"seed by seed {gaps[0]:+.2f} {gaps[1]:+.2f} {gaps[2]:+.2f}" in text
+    lower = sum(gap < 0 for gap in gaps)
+    assert f"lower with {lower}, higher with {3 - lower}; by the 95 % interval {verdict}" in text
+    found = compare._figures(rows)
+    assert found["differences"]["lm_resnet20"]["mean"] == pytest.approx(lm - 10)
+    assert list(found["differences"]["lm_resnet20"]["by_seed"].values()) == pytest.approx(gaps)
 
 
 def test_options_and_schemes_stand_side_by_side(tmp_path, capsys):

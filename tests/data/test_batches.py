@@ -90,6 +90,15 @@ def test_the_order_is_fixed_for_all_time() -> None:
     assert next(batches.epoch(0))[1].tolist() == [0, 8, 9, 3, 7, 5, 1, 2, 6, 4]
 
 
+def test_views_are_drawn_from_other_words_than_the_order() -> None:
+    """From the same words, the first image of an epoch would always be cut at the same corner."""
+    requests = training_batches(numbered(30), 30, seed=0)._requests(0, 0)
+    (indices, words) = next(requests)
+    assert words is not None
+    assert (np.argsort(words, kind="stable") != indices).any() and (np.argsort(words).argsort() != indices).any()
+    assert not np.isin(words, np.random.Philox(np.random.SeedSequence((0, 0, 0))).random_raw(30)).any()
+
+
 def test_orders_are_uniform() -> None:
     first = np.array([next(training_batches(numbered(5), 1, seed=s).epoch(0))[1].item() for s in range(1000)])
     assert np.abs(np.bincount(first, minlength=5) - 200).max() < 5 * np.sqrt(1000 * 0.2 * 0.8)

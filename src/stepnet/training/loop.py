@@ -25,7 +25,7 @@ from stepnet.training.config import TrainConfig
 from stepnet.training.job import Job
 from stepnet.training.run import EpochMetrics, EvaluationScores, Run
 from stepnet.training.saving import Saver
-from stepnet.training.scores import EpochScores, evaluate_batch, mean_scores
+from stepnet.training.scores import EpochScores, at_least_float32, evaluate_batch, mean_scores
 from stepnet.training.signals import StopRequest, stop_signals
 
 
@@ -92,7 +92,8 @@ def fit(job: Job, watcher: Watcher, stop: StopRequest) -> None:
             torch.manual_seed(int(word[0]))  # for dropout and the like in networks that are not ours
             cost = KineticCost() if recipe.running_cost == "kinetic" else None
             logits = job.model(images, **noise, **({} if cost is None else {"cost": cost}))
-            loss = F.cross_entropy(logits.float(), labels, reduction="sum", label_smoothing=recipe.label_smoothing)
+            smoothing = recipe.label_smoothing
+            loss = F.cross_entropy(at_least_float32(logits), labels, reduction="sum", label_smoothing=smoothing)
             objective = loss if cost is None else loss + recipe.kinetic * len(images) * cost.total
 
             # Processes average their gradients, so each counts its sum as a share of the mean over the global batch.

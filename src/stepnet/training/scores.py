@@ -17,6 +17,11 @@ TOP = 5  # the second error that ImageNet is measured by
 SECONDS_BETWEEN_READINGS = 1.0
 
 
+def at_least_float32(logits: Tensor) -> Tensor:
+    """The logits in float32, or in float64 where the network computes in it: a loss is not taken in half precision."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
 def score(loss: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
     """The sum of the losses, the number of errors and of images, in float64."""
     # The images are counted: a folder may hold some that cannot be decoded.
@@ -26,7 +31,7 @@ def score(loss: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
 
 def evaluate_batch(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
     """The scores of a batch, and the number of labels that are not among the five likeliest classes."""
-    logits = model(images).float()
+    logits = at_least_float32(model(images))
     likeliest = logits.topk(min(TOP, logits.shape[1])).indices
     missed = (likeliest != labels[:, None]).all(1).sum()
     return torch.cat([score(F.cross_entropy(logits, labels, reduction="sum"), logits, labels), missed.double()[None]])
