@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check docs install clean
+.PHONY: demo test check mutants docs install clean
 
 install: $(STAMP)
 
@@ -29,6 +29,10 @@ check: install
 
 test: check
 	$(BIN)/python -m pytest -n 2
+
+# Changes important lines one at a time, in a copy, and prints those that no test notices.
+mutants: install
+	$(BIN)/python scripts/mutants.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,57 @@
+"""The list of mutants fits the code, and the script tells who survives: scripts/mutants.py."""
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from scripts.mutants import ROOT, read_mutants
+
+MUTANTS = read_mutants()
+
+
+@pytest.mark.parametrize("room", sorted({mutant.room for mutant in MUTANTS}))
+def test_every_mutant_still_applies(room):
+    for mutant in (m for m in MUTANTS if m.room == room):
+        assert mutant.changed(ROOT) != (ROOT / mutant.file).read_text()
+        for test in mutant.tests:
+            file, _, name = test.partition("::")
+            source = (ROOT / file).read_text()
+            assert not name or re.search(rf"^def {name.partition('[')[0]}\(", source, re.M), f"{mutant.name}: {test}"
+
+
+def test_no_two_mutants_have_one_name():
+    assert max(Counter(mutant.name for mutant in MUTANTS).values()) == 1
+
+
+TREE = {
+    "src/added.py": "def add(a, b):\n    return a + b\n\n\ndef negative(a):\n    return a < 0\n",
+    "tests/test_added.py": "import added\n\n\ndef test_add():\n    assert added.add(1, 2) == 3\n\n\n"
+    "def test_negative():\n    assert added.negative(-1)\n",
+}
+SCRIPT = """
+from pathlib import Path
+from scripts.mutants import Mutant, run
+root = Path({root!r})
+minus = Mutant("minus", "a", "src/added.py", "a + b", "a - b", ("tests/test_added.py",))
+zero = Mutant("zero counts", "a", "src/added.py", "a < 0", "a <= 0", ("tests/test_added.py::test_negative",))
+lost = Mutant("lost", "a", "src/added.py", "a < 0", "a <= 0", ("tests/test_added.py::test_zero",))
+print([run([minus, zero], root, 2), run([minus], root, 1), run([lost], root, 1)])
+"""
+
+
+def test_survivors_are_told(tmp_path: Path):
+    for name, text in TREE.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    command = [sys.executable, "-c", SCRIPT.format(root=str(tmp_path))]
+    quick = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=quick, capture_output=True, text=True, timeout=60)
+    assert re.search(r"killed .* minus", done.stdout) and re.search(r"SURVIVES .* zero counts", done.stdout), done
+    assert "2 mutants, 1 survive" in done.stdout and "1 mutants, 0 survive" in done.stdout
+    assert "test_zero" in done.stdout and "the tests fail without any change" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[1, 0, 1]"
+    assert {name: (tmp_path / name).read_text() for name in TREE} == TREE  # a copy was changed
