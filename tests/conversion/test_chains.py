@@ -49,4 +49,4 @@ class Twice(nn.Module):
 )
 def test_a_block_that_stays_is_told_why(model: nn.Module, name: str, reason: str) -> None:
     conversion = describe(model, "lm", example=torch.ones(1, 4))
-    assert conversion.steps == 2 and conversion.stays == {name: reason}
+    assert conversion.steps == 2 and conversion.left | conversion.stays == {name: reason}

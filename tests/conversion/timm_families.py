@@ -12,6 +12,7 @@ import contextlib
 import json
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +20,9 @@ import torch
 from tests.conversion.agreement import check_agreement
 from torch import nn
 
+from stepnet import get_scheme
 from stepnet.conversion import Conversion
-from stepnet.conversion.chains import candidates, why_not
+from stepnet.conversion.chains import candidates, select
 from stepnet.conversion.trace import trace
 from stepnet.errors import UserError
 
@@ -43,15 +45,29 @@ class Family:
 
     name: str
     member: str
-    residual: bool
     conversion: Conversion | None
-    reason: str
+    left: dict[str, str]  # residual blocks that are no steps, with the reasons
+    error: str
     seconds: float
 
-    def __str__(self) -> str:
+    @property
+    def residual(self) -> bool:
+        return self.conversion is not None or bool(self.left)
+
+    @property
+    def cells(self) -> list[str]:
+        """Residual blocks, converted blocks, k; and why blocks are left."""
+        reasons = Counter(reason.partition(":")[0] for reason in self.left.values())
+        left = self.error or ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+        if not self.residual:
+            return ["0", "", "", "not residual: no block holds its input or a projection of it"]
         done = self.conversion
-        told = f"{done.steps} steps, {done.coefficients} k" if done else self.reason
-        return f"{self.name} ({self.member}): {told} [{self.seconds:.1f} s]"
+        converted = 0 if done is None else done.converted
+        k = 0 if done is None else done.coefficients
+        return [str(converted + len(self.left)), str(converted), str(k), left]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.member}): {' | '.join(self.cells)} [{self.seconds:.1f} s]"
 
 
 def walk() -> list[Family]:
@@ -80,17 +96,14 @@ def table(families: list[Family]) -> str:
         f"Written by `python -m tests.conversion.timm_families` with timm {timm.__version__}. One member of each",
         "family, the smallest in which `lm` finds a stage, is built as small as it allows, converted, compared bit",
         "for bit with the original at k = 0, and in float64 with a reference that clones its states at k = -0.5. A",
-        "family is residual if a block holds its input plus something.",
+        "residual block is the sum of a branch and its input, or a projection of its input.",
         "",
         f"{exact} of {residual} residual families convert exactly ({exact / residual:.0%}).",
         "",
-        "| family | member | steps | k | why not |",
-        "| --- | --- | ---: | ---: | --- |",
+        "| family | member | residual blocks | converted | k | left |",
+        "| --- | --- | ---: | ---: | ---: | --- |",
     ]
-    for family in families:
-        done = family.conversion
-        counts = f"{done.steps} | {done.coefficients} |" if done else f"| | {family.reason}"
-        lines.append(f"| {family.name} | {family.member} | {counts} |")
+    lines += [f"| {' | '.join([family.name, family.member, *family.cells])} |" for family in families]
     return "\n".join(lines) + "\n"
 
 
@@ -103,10 +116,8 @@ def _family(name: str, members: list[str]) -> Family:
             built = _build(member, options)
             if built is None:
                 continue
-            conversion, reason = _attempt(*built)
-            residual = not reason.startswith("not residual")
-            found = Family(name, member, residual, conversion, reason, time.perf_counter() - start)
-            if conversion is not None:
+            found = Family(name, member, *_attempt(*built), time.perf_counter() - start)
+            if found.conversion is not None:
                 return found
             if best is None or (found.residual and not best.residual):
                 best = found
@@ -134,22 +145,15 @@ def _build(member: str, options: dict[str, int]) -> tuple[nn.Module, torch.Tenso
     return None
 
 
-def _attempt(model: nn.Module, example: torch.Tensor) -> tuple[Conversion | None, str]:
+def _attempt(model: nn.Module, example: torch.Tensor) -> tuple[Conversion | None, dict[str, str], str]:
     try:
-        return check_agreement(model, example), ""
+        conversion = check_agreement(model, example)
+        return conversion, conversion.left, ""
     except UserError:
-        return None, _reason(model, example)
-    except AssertionError as error:
-        return None, f"not exact: {error}"
-
-
-def _reason(model: nn.Module, example: torch.Tensor) -> str:
-    """Why no stage was found: residual blocks that stand apart, or none at all."""
-    calls = trace(model, example, candidates(model))
-    able = [call for call in calls if not why_not(call)]
-    if able:
-        return f"residual blocks stand apart: {able[0].name} is not followed by another at its shape"
-    return "not residual: no block holds its input at one shape"
+        left, error = select(trace(model, example, candidates(model)), get_scheme("lm")).left, ""
+    except AssertionError as failed:
+        left, error = {"": ""}, f"not exact: {failed}"
+    return None, left, error
 
 
 def _smallest(name: str) -> list[str]:

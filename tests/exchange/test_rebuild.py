@@ -6,6 +6,7 @@ from torch import nn
 
 import stepnet
 from stepnet import UserError
+from stepnet.conversion.transform import convert_again
 from stepnet.exchange.model_description import describe_network
 from stepnet.exchange.rebuild import fill, fitted_options, rebuild
 from stepnet.nets import list_models
@@ -71,3 +72,22 @@ def test_a_network_of_ones_own_is_converted_and_filled():
     network = stepnet.convert(build(), "lm", x, init=-0.4)
     loaded = fill(build(), describe_network(network), network.state_dict(), "here", x)
     assert torch.equal(loaded(x), network.eval()(x))
+
+
+def test_a_saved_conversion_is_restored_even_where_more_would_be_found_today():
+    """As older versions left it: the change of shape no step, the other blocks taken whole."""
+    block = pytest.importorskip("torchvision.models").resnet.BasicBlock
+    build = lambda: nn.Sequential(block(4, 8, downsample=nn.Conv2d(4, 8, 1)), block(8, 8), block(8, 8)).eval()  # noqa: E731
+    torch.manual_seed(0)
+    network, x = build(), torch.randn(2, 4, 8, 8)
+    convert_again(network, "lm", [["1", "2"]], [], x)
+    with torch.no_grad():
+        network[2].step_k.fill_(-0.5)
+    description = describe_network(network)
+    assert description.conversion.stages == (("1", "2"),) and description.conversion.split == ()
+    loaded = fill(build(), description, network.state_dict(), "here", x)
+    assert torch.equal(loaded(x), network(x))
+    u = loaded[0](x)
+    v = loaded[1](u)
+    plain = loaded[2].original.forward(loaded[2], v)
+    torch.testing.assert_close(loaded(x), plain - 0.5 * (u - v))  # after the ReLU, not before it

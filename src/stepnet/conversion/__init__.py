@@ -1,8 +1,8 @@
 """Put a scheme into a network that we did not write."""
 
-from stepnet.conversion.adapters import split_block as split_block
 from stepnet.conversion.foreign import list_foreign as list_foreign
 from stepnet.conversion.foreign import load_foreign as load_foreign
+from stepnet.conversion.split import split_block as split_block
 from stepnet.conversion.summary import Conversion as Conversion
 from stepnet.conversion.summary import ConvertedStage as ConvertedStage
 from stepnet.conversion.transform import convert as convert

@@ -12,8 +12,6 @@ from stepnet.conversion.trace import Call
 from stepnet.schemes import Scheme
 from stepnet.schemes.plan import Plan, plan
 
-ALONE = "alone at its shape"
-
 
 def candidates(model: nn.Module) -> dict[str, nn.Module]:
     """The modules that may be blocks: the entries of every `Sequential` and `ModuleList`, and siblings of one class.
@@ -40,8 +38,8 @@ class Chain:
 
     @property
     def transition(self) -> bool:
-        """Whether the chain starts with a block that changes the shape and tells its projected input."""
-        return is_transition(self.calls[0])
+        """Whether the chain starts with a block that changes the shape, whose projected input is the past."""
+        return self.calls[0].transition
 
     def plan(self, scheme: Scheme) -> Plan:
         """How the scheme marches it."""
@@ -57,7 +55,8 @@ class Selection:
     """What `convert` will do: the chains, and the reason for each block that stays as it is."""
 
     chains: list[Chain]
-    stays: dict[str, str]
+    left: dict[str, str]  # residual blocks that are no steps
+    stays: dict[str, str]  # other blocks
 
 
 def select(calls: Sequence[Call], scheme: Scheme, named: bool = False) -> Selection:
@@ -67,14 +66,18 @@ def select(calls: Sequence[Call], scheme: Scheme, named: bool = False) -> Select
     chains = []
     for chain in link(_innermost(able)):
         if scheme.steps == 1 and chain.transition:
-            chain.calls.pop(0)  # a one-step scheme wants no past: the transition stays what it is
+            first = chain.calls.pop(0)
+            reasons[first.name] = f"changes the shape: {scheme.name} reads no past, and leaves it as it is"
         if len(chain.calls) >= scheme.steps:
             chains.append(chain)
         else:
             for call in chain.calls:
-                reasons[call.name] = f"{ALONE}: {scheme.name} needs {scheme.steps} blocks in a row"
+                reasons[call.name] = f"alone at its shape: {scheme.name} needs {scheme.steps} blocks in a row"
     steps = {call.name for chain in chains for call in chain.calls}
-    return Selection(chains, _worth_telling({name: reason for name, reason in reasons.items() if reason}, steps))
+    residual = {call.name for call in calls if call.residual}
+    stays = _worth_telling({name: reason for name, reason in reasons.items() if reason}, residual, steps)
+    left = {name: reason for name, reason in stays.items() if name in residual}
+    return Selection(chains, left, {name: reason for name, reason in stays.items() if name not in residual})
 
 
 def why_not(call: Call, named: bool = False) -> str:
@@ -83,18 +86,11 @@ def why_not(call: Call, named: bool = False) -> str:
         return f"called {call.times} times in one forward"
     if "forward" in vars(call.block):
         return "its forward was replaced on the instance"
-    if is_transition(call):
+    if call.residual:
         return ""
     if not call.keeps_shape:
         return f"changes the shape: {tuple(call.before.shape)} to {tuple(call.after.shape)}"
-    if not call.residual and not named:
-        return "not residual: no path of sums leads from its output back to its input"
-    return ""
-
-
-def is_transition(call: Call) -> bool:
-    """A block known by an adapter, with a projection as its shortcut."""
-    return call.split is not None and call.split.projects(call.block)
+    return "" if named else "not residual: no path of sums leads from its output back to its input"
 
 
 def link(calls: Iterable[Call]) -> list[Chain]:
@@ -102,7 +98,7 @@ def link(calls: Iterable[Call]) -> list[Chain]:
     chains: list[Chain] = []
     ends: dict[tuple[int, int], Chain] = {}
     for call in calls:
-        chain = None if is_transition(call) else ends.pop(call.taken, None)
+        chain = None if call.transition else ends.pop(call.taken, None)
         if chain is None:
             chain = Chain()
             chains.append(chain)
@@ -130,10 +126,10 @@ def _inside(name: str, outer: str) -> bool:
     return name.startswith(outer + ".")
 
 
-def _worth_telling(reasons: dict[str, str], steps: set[str]) -> dict[str, str]:
-    """The reasons of blocks that neither are, hold, nor belong to a step: a lone step first, then the outermost."""
+def _worth_telling(reasons: dict[str, str], residual: set[str], steps: set[str]) -> dict[str, str]:
+    """The reasons of blocks that neither are, hold, nor belong to a step: residual blocks first, then the outermost."""
     told: set[str] = set()
-    for name in sorted(reasons, key=lambda name: (ALONE not in reasons[name], name.count("."))):
+    for name in sorted(reasons, key=lambda name: (name not in residual, name.count("."))):
         if not any(_inside(name, other) or _inside(other, name) for other in steps | told):
             told.add(name)
     return {name: reason for name, reason in reasons.items() if name in told}

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from stepnet.conversion.adapters import Split
 from stepnet.conversion.graft import Graft, graft, ungraft
+from stepnet.conversion.split import Split
 from stepnet.conversion.statistics import Statistics, at_evaluation, bring_together, keep_apart
 from stepnet.errors import UserError
 from stepnet.nets.bounds import Bound
@@ -98,10 +98,7 @@ class ConvertedStep(Graft):
 
         def rhs(v: State, c: Coefficient, i: int) -> State:
             v = v.value if isinstance(v, Difference) else v  # a scheme may evaluate f at f: the Neumann series
-            if split is not None:
-                output = self._recomputed(self._evaluation(i, partial(split.branch, self)), v)
-            else:
-                output = self._block(v, i, args, kwargs)
+            output = self._terms(split, v, i)[1] if split is not None else self._block(v, i, args, kwargs)
             if not done:
                 outputs.append(output)
             return output if split is not None else Difference(state_in(output), v)
@@ -109,8 +106,9 @@ class ConvertedStep(Graft):
         if split is not None and role.transition:
             past: tuple[Point, ...] = ()
             march, exact = None, u
-            f = rhs(u, 0, 0)
-            point = Point(split.shortcut(self, u), lambda v, c, i: f)
+            projected, f = self._terms(split, u, 0)
+            outputs.append(f)
+            point = Point(projected, lambda v, c, i: f)
             new = advance(EULER, (point,), role.dt)
         else:
             past = _past(role, u)
@@ -127,7 +125,7 @@ class ConvertedStep(Graft):
         done = True
         new = _laid_out_like(state_in(outputs[0]), new)
         if split is not None:
-            output = new = split.after(self, new)
+            output = new = split.activation(self, new)
         else:
             new = new.view_as(new) if new is u else new  # a block that returned its input, the caller's tensor
             output = with_state(outputs[0], new)
@@ -144,6 +142,11 @@ class ConvertedStep(Graft):
             return None, u
         past = getattr(u, PAST)
         return (ReversibleMarch(u.dtype), u) if past.march is None else (past.march, past.exact)
+
+    def _terms(self, split: Split, v: Tensor, i: int) -> tuple[Tensor, Tensor]:
+        """`(P v, f(v))`."""
+        terms: tuple[Tensor, Tensor] = self._recomputed(self._evaluation(i, partial(split.terms, self)), v)
+        return terms
 
     def _block(self, v: Tensor, i: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`B(v)` as the network calls it."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stepnet.conversion.adapters import split_of
 from stepnet.conversion.chains import Chain, Selection
+from stepnet.conversion.split import stated_for
 from stepnet.schemes import Scheme
 
 
@@ -30,20 +30,32 @@ class ConvertedStage:
 
 @dataclass(frozen=True)
 class Conversion:
-    """The stages that a scheme marches, and the blocks that stayed, each with the reason."""
+    """The stages that a scheme marches, the residual blocks that it leaves, and other blocks, each with the reason."""
 
     scheme: str
     stages: tuple[ConvertedStage, ...]
+    left: dict[str, str]
     stays: dict[str, str]
 
     @classmethod
     def of(cls, scheme: Scheme, selection: Selection) -> Conversion:
-        return cls(scheme.name, tuple(_stage(chain, scheme) for chain in selection.chains), selection.stays)
+        stages = tuple(_stage(chain, scheme) for chain in selection.chains)
+        return cls(scheme.name, stages, selection.left, selection.stays)
 
     @property
     def steps(self) -> int:
-        """How many blocks became steps."""
+        """How many steps the network takes."""
         return sum(len(stage.blocks) for stage in self.stages)
+
+    @property
+    def converted(self) -> int:
+        """How many blocks became steps."""
+        return len({name for stage in self.stages for name in stage.blocks})
+
+    @property
+    def found(self) -> int:
+        """How many residual blocks the network has: those that became steps, and those that are left."""
+        return self.converted + len(self.left)
 
     @property
     def coefficients(self) -> int:
@@ -51,10 +63,13 @@ class Conversion:
         return sum(stage.coefficients for stage in self.stages)
 
     def __str__(self) -> str:
+        stages = _count(len(self.stages), "stage")
         lines = [
-            f"{self.scheme}: {_count(self.steps, 'step')} in {_count(len(self.stages), 'stage')}, {self.coefficients} k"
+            f"{self.scheme}: {_count(self.steps, 'step')} in {stages}, {self.coefficients} k; "
+            f"{self.converted} of {_count(self.found, 'residual block')} converted"
         ]
         lines += [f"  {stage}" for stage in self.stages]
+        lines += [f"  {name} is left: {reason}" for name, reason in self.left.items()]
         lines += [f"  {name} stays: {reason}" for name, reason in self.stays.items()]
         return "\n".join(lines)
 
@@ -69,14 +84,15 @@ def _stage(chain: Chain, scheme: Scheme) -> ConvertedStage:
     if chain.transition:
         notes.append("the first changes the shape; its projected input is the past")
     split = [call for call in calls if call.split is not None]
-    if split:
-        some = "" if len(split) == len(calls) else f" ({', '.join(call.name for call in split)})"
+    activated = [call for call in split if call.split is not None and call.split.after]
+    if activated:
+        some = "" if len(activated) == len(calls) else f" ({', '.join(call.name for call in activated)})"
         notes.append(f"split{some}: the scheme acts before the activation")
     whole = [call for call in calls if call.split is None and call.activation]
     if whole:
         some = "" if len(whole) == len(calls) else f" ({', '.join(call.name for call in whole)})"
         advice = "split_block tells branch, shortcut and activation"
-        if split_of(whole[0].block) is not None:
+        if stated_for(whole[0].block) is not None:
             advice = "the split that was stated gives something else (an attribute that a block lacks is passed over)"
         notes.append(
             f"taken whole{some}: the scheme acts after the {whole[0].activation}, and a change of shape hands over no "

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from stepnet.conversion.adapters import Split, likely_splits, split_of
 from stepnet.conversion.autograd_graph import GraphPlace, activation_of, is_residual, place_of
 from stepnet.conversion.example import Example, as_example, guesses
+from stepnet.conversion.forward_graph import read_split
+from stepnet.conversion.split import Split, stated_for
 from stepnet.conversion.step import state_in
 from stepnet.errors import UserError, first_line
 
@@ -28,7 +29,7 @@ class Call:
     before: Tensor
     after: Tensor
     versions: tuple[int, int]  # of the two, at the time: work in place changes a tensor, not which tensor it is
-    residual: bool
+    holds_input: bool  # the output is the input plus something
     overwrites: bool
     keyword: str
     split: Split | None = None
@@ -48,6 +49,16 @@ class Call:
     @property
     def keeps_shape(self) -> bool:
         return self.before.shape == self.after.shape and self.before.dtype == self.after.dtype
+
+    @property
+    def transition(self) -> bool:
+        """Whether its shortcut is a projection: it starts a stage."""
+        return self.split is not None and self.split.projects
+
+    @property
+    def residual(self) -> bool:
+        """Whether it is a residual block: a shortcut plus a branch."""
+        return self.transition or (self.holds_input and self.keeps_shape)
 
 
 def trace(model: nn.Module, example: Any, blocks: Mapping[str, nn.Module]) -> list[Call]:
@@ -112,8 +123,8 @@ class _Watch:
                 return
             u, place, version = start
             versions = (version, new._version)
-            residual, overwrites = is_residual(new, place), u._version != version
-            call = Call(name, block, u, new, versions, residual, overwrites, _first_parameter(module))
+            holds_input, overwrites = is_residual(new, place), u._version != version
+            call = Call(name, block, u, new, versions, holds_input, overwrites, _first_parameter(module))
             call.split, call.activation = self.checked_split(call), activation_of(new)
             self.calls[name] = call
 
@@ -121,37 +132,28 @@ class _Watch:
         yield block.register_forward_hook(after, with_kwargs=True)
 
     def checked_split(self, call: Call) -> Split | None:
-        """The adapter for this block, if it gives what the block gave: a library may have changed the block."""
+        """How the block splits, if that gives what the block gave, and matters to a scheme."""
         if call.overwrites:
             return None
-        known = split_of(call.block)
+        stated = stated_for(call.block)
+        split = read_split(call.block) if stated is None else stated(call.block)
+        if split is None or not (split.projects or split.after or stated):
+            return None
         self.paused = True  # the submodules now run for us, not for the network
         try:
-            if known is not None:
-                return known if _agrees(known, call) else None
-            likely = (split for split in likely_splits(call.block) if not call.before.is_meta)
-            return next((split for split in likely if _agrees(split, call) and _agrees_in_training(split, call)), None)
+            return split if _agrees(split, call) else None
         finally:
             self.paused = False
 
 
 def _agrees(split: Split, call: Call) -> bool:
-    """Whether the split gives what the block gave."""
+    """Whether the split gives what the block gave, and its shortcut has that shape."""
     try:
-        whole = split.whole(call.block, call.before)
+        shortcut, f = split.terms(call.block, call.before)
+        whole = split.activation(call.block, shortcut + f)
     except (AttributeError, RuntimeError, TypeError):
         return False
-    return whole.shape == call.after.shape if whole.is_meta else torch.equal(whole, call.after)
-
-
-def _agrees_in_training(split: Split, call: Call) -> bool:
-    """Whether it does so in training too, where a block may do more (dropout): for a split that nobody stated."""
-    block, u = call.block, torch.cat([call.before, call.before]).detach()
-    try:
-        with _in_mode(block, training=True), torch.no_grad(), torch.random.fork_rng(devices=[]):
-            return torch.equal(split.whole(block, u), state_in(block(u)))
-    except (AttributeError, RuntimeError, TypeError, ValueError):
-        return False
+    return shortcut.shape == whole.shape == call.after.shape and (whole.is_meta or torch.equal(whole, call.after))
 
 
 @contextmanager

@@ -65,8 +65,36 @@ def convert(
     _check(model, method, init)
     check_step_size(dt)
     selection = _select(model, method, example, blocks)
-    if not inplace:
-        model = _copy(model)
+    return _converted(model if inplace else _copy(model), method, selection, init, dt, k_bound, blocks, memory, verbose)
+
+
+def convert_again(
+    model: nn.Module, scheme: str, stages: Sequence[Sequence[str]], split: Sequence[str], example: Any = None, *,
+    dt: float = 1, k_bound: BoundOption = None, blocks: Blocks | None = None,
+) -> None:  # fmt: skip
+    """Convert, in place, the blocks of a recorded conversion: those `stages`, and only the blocks in `split` split.
+
+    What is found in a network may grow from one version of stepnet to the next; a network that was saved must not.
+    """
+    method = get_scheme(scheme)
+    _check(model, method, "paper")
+    names = [name for stage in stages for name in stage]
+    selection = _select(model, method, example, names, split)
+    _converted(model, method, selection, dt=dt, k_bound=k_bound, blocks=blocks)
+
+
+def _converted(
+    model: Model,
+    method: Scheme,
+    selection: Selection,
+    init: str | float = "paper",
+    dt: float = 1,
+    k_bound: BoundOption = None,
+    blocks: Blocks | None = None,
+    memory: Memory = "stored",
+    verbose: bool = False,
+) -> Model:
+    """The model itself, its selected blocks made steps."""
     bound = Bound.of(k_bound, method)
     warn_if_it_rarely_acts(method, (chain.plan(method) for chain in selection.chains))
     conversion = Conversion.of(method, selection)
@@ -112,13 +140,19 @@ def describe(model: nn.Module, scheme: str | Scheme = "lm", example: Any = None)
     return Conversion.of(method, _select(model, method, example, None))
 
 
-def _select(model: nn.Module, scheme: Scheme, example: Any, blocks: Blocks | None) -> Selection:
+def _select(
+    model: nn.Module, scheme: Scheme, example: Any, blocks: Blocks | None, split: Sequence[str] | None = None
+) -> Selection:
+    """The chains among the model's blocks. With a list of blocks to `split`, no others are."""
     model = _copy(model)  # running it with autograd on may fill caches in its modules
     watched = candidates(model) if blocks is None else _named(model, blocks)
     calls = trace(model, example, watched)
+    for call in calls:
+        call.split = call.split if split is None or call.name in split else None
     selection = select(calls, scheme, named=blocks is not None)
     if not selection.chains:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in list(selection.stays.items())[:3])
+        told = [*selection.left.items(), *selection.stays.items()]
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in told[:3])
         found = f"found {len(calls)} that ran ({reasons})" if reasons else "found no block that takes a state"
         raise UserError(
             f"{type(model).__name__} has no residual stage: looked for {scheme.steps} or more "
@@ -161,7 +195,7 @@ def _named(model: nn.Module, blocks: Blocks) -> Mapping[str, nn.Module]:
 
 def _memory(chain: Chain, scheme: Scheme, init: str | float, memory: Memory) -> Memory:
     """The mode of a chain of blocks, or why it cannot be."""
-    activated = [call.name for call in chain.calls if call.split is not None and call.split.after_path]
+    activated = [call.name for call in chain.calls if call.split is not None and call.split.after]
     first = (scheme.initial_k[1] if scheme.trainable else scheme.k) if isinstance(init, str) else init
     ks = [0.0 if init == "identity" else first] * len(chain.calls)
     return choose_memory(memory, scheme, ks, f"the activation after {activated[0]!r}" if activated else "")

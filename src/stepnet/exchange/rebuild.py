@@ -11,6 +11,7 @@ from torch import nn
 from stepnet.conversion import convert, load_foreign
 from stepnet.conversion.foreign import is_foreign
 from stepnet.conversion.record import RECORD
+from stepnet.conversion.transform import convert_again
 from stepnet.errors import UserError, first_line
 from stepnet.exchange.model_description import ConversionRecord, ModelDescription
 from stepnet.nets import create_model
@@ -49,7 +50,7 @@ def fill(
     """Put the weights, and before them the scheme that was there when they were saved, into someone's network."""
     _check_finite(weights, where)
     if description.conversion is not None and not hasattr(network, RECORD):
-        convert_again(network, description.conversion, _image(description) if example is None else example)
+        restore_conversion(network, description.conversion, _image(description) if example is None else example)
     _check_same(network, description, weights, where)
     network.load_state_dict(weights)
     return network.eval()
@@ -90,14 +91,18 @@ def _built(description: ModelDescription) -> nn.Module:
         return network
     network = load_foreign(name, **options)
     if description.conversion is not None:
-        convert_again(network, description.conversion, _image(description))
+        restore_conversion(network, description.conversion, _image(description))
     return network
 
 
-def convert_again(network: nn.Module, done: ConversionRecord, example: Any = None) -> None:
+def restore_conversion(network: nn.Module, done: ConversionRecord, example: Any = None) -> None:
     """Put the scheme into a network as it was in another of its kind."""
     blocks = None if done.blocks is None else list(done.blocks)
-    convert(network, done.scheme, example, inplace=True, blocks=blocks, dt=done.dt, k_bound=done.k_bound)
+    options: dict[str, Any] = {"blocks": blocks, "dt": done.dt, "k_bound": done.k_bound}
+    if done.stages and done.split is not None:
+        convert_again(network, done.scheme, done.stages, done.split, example, **options)
+    else:
+        convert(network, done.scheme, example, inplace=True, **options)
     now = msgspec.convert(getattr(network, RECORD), ConversionRecord)
     if done.stages and (now.stages, now.split) != (done.stages, done.split if done.split is not None else now.split):
         raise UserError(f"its blocks became other steps than when it was saved: {now} where {done} was")

@@ -16,7 +16,7 @@ from torch import nn
 from stepnet.conversion.record import RECORD
 from stepnet.errors import UserError, first_line
 from stepnet.exchange.model_description import ConversionRecord
-from stepnet.exchange.rebuild import convert_again
+from stepnet.exchange.rebuild import restore_conversion
 from stepnet.extras import import_extra
 from stepnet.files import read_file
 from stepnet.tensors import read_tensors
@@ -38,7 +38,7 @@ def load_converted(folder: Path, model: nn.Module | None = None, example: Any = 
     config, conversion = _config(folder / "config.json")
     network = _from_pretrained(config, folder) if model is None else model
     plain = set(network.state_dict())
-    convert_again(network, conversion, example)
+    restore_conversion(network, conversion, example)
     added = set(network.state_dict()) - plain
     found = {}
     for path in sorted(folder.glob("*.safetensors")):

@@ -178,7 +178,7 @@ def right_hand_side(block: nn.Module) -> Callable[[State], State]:
     if isinstance(block, ConvertedStep):
         split = block.step_role.split
         if split is not None:
-            return lambda u: split.branch(block, u)
+            return lambda u: split.terms(block, u)[1]
         return lambda u: state_in(block.original.forward(block, u)) - u
     if isinstance(block, Coupling):
         return lambda u: (_value(block.f(u[1], 0)), _value(block.g(u[0], 0)))

@@ -15,7 +15,7 @@ from itertools import combinations, pairwise
 import torch
 from torch import Tensor, nn
 
-from stepnet.conversion.adapters import Split
+from stepnet.conversion.split import Split
 from stepnet.conversion.step import ConvertedStep, with_state
 from stepnet.nets.stage import Coupling
 from stepnet.report.dynamics import NetworkStep, network_steps
@@ -89,8 +89,9 @@ def _zero(module: nn.Module, args: object, f: Tensor | Difference) -> Tensor | D
 class _NoBranch(Split):
     """A split whose branch gives zeros, of the shape that it has otherwise."""
 
-    def branch(self, block: nn.Module, u: Tensor) -> Tensor:
-        return torch.zeros_like(super().branch(block, u))
+    def terms(self, block: nn.Module, u: Tensor) -> tuple[Tensor, Tensor]:
+        shortcut, f = super().terms(block, u)
+        return shortcut, torch.zeros_like(f)
 
 
 @contextmanager

@@ -1,0 +1,151 @@
+"""Split a block into shortcut, branch, and what follows their sum.
+
+    B(u) = after(shortcut(u) + branch(u))
+
+A split block lets the scheme act where the mathematics wants it, before the activation, and gives the projected input
+`P x` of a block that changes the shape: the past of the next step, as in LM-ResNet. The parts are read from the block's
+own `forward` (`stepnet.conversion.forward_graph`); where that cannot be read, `split_block` states them. Neither is
+trusted: `convert` compares the split with the block itself on the example, and takes the block whole if they differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from stepnet.errors import UserError
+
+FUNCTION = "()"  # ends the name of a function in a stated chain of layers
+
+
+class Value(NamedTuple):
+    """The result of an earlier operation, by number; 0 is the argument itself."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A call of a submodule, a function or a method, or the reading of an attribute."""
+
+    kind: str  # as torch.fx names it: call_module, call_function, call_method, get_attr
+    target: Any  # a path in the block, a function, or the name of a method
+    args: tuple[Any, ...] = (Value(0),)
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self, block: nn.Module, values: Sequence[Any]) -> Any:
+        args = [_resolved(value, values) for value in self.args]
+        kwargs = {name: _resolved(value, values) for name, value in self.kwargs.items()}
+        if self.kind == "call_function":
+            return self.target(*args, **kwargs)
+        if self.kind == "call_method":
+            return getattr(args[0], self.target)(*args[1:], **kwargs)
+        found = _at_path(block, self.target)
+        return found if self.kind == "get_attr" else found(*args, **kwargs)
+
+
+Program: TypeAlias = "tuple[Operation, ...]"  # operation n makes value n + 1
+
+
+@dataclass(frozen=True)
+class Split:
+    """The parts of one block, as operations in the order in which its `forward` runs them."""
+
+    before: Program
+    shortcut: int  # the value that is the shortcut; 0 if it is the identity
+    branch: int
+    after: Program  # its value 0 is the sum
+
+    @property
+    def projects(self) -> bool:
+        """Whether the shortcut is more than the identity."""
+        return self.shortcut != 0
+
+    def terms(self, block: nn.Module, u: Tensor) -> tuple[Tensor, Tensor]:
+        """`(u, f(u))`, or `(P u, f(u))` where the block changes the shape; what both share is evaluated once."""
+        values = _run(self.before, block, u)
+        return values[self.shortcut], values[self.branch]
+
+    def activation(self, block: nn.Module, u: Tensor) -> Tensor:
+        """What follows the sum."""
+        last: Tensor = _run(self.after, block, u)[-1]
+        return last
+
+
+def split_block(block: type[nn.Module], *, branch: str, shortcut: str, activation: str = "") -> None:
+    """State how a block class of your own is split, each part a chain of its attributes in the order of their calls:
+
+    split_block(BasicBlock, branch="conv1 bn1 relu() conv2 bn2", shortcut="shortcut", activation="relu()")
+    """
+    stated = StatedSplit(tuple(branch.split()), tuple(shortcut.split()), tuple(activation.split()))
+    for name in (*stated.branch, *stated.shortcut, *stated.activation):
+        if name.endswith(FUNCTION) and not hasattr(F, name.removesuffix(FUNCTION)):
+            raise UserError(f"{name!r}: torch.nn.functional has no such function; an attribute is written without ()")
+    STATED[block] = stated
+
+
+@dataclass(frozen=True)
+class StatedSplit:
+    """Three chains of names: attributes of a block, or functions of `torch.nn.functional` written with `()`."""
+
+    branch: tuple[str, ...]
+    shortcut: tuple[str, ...]
+    activation: tuple[str, ...]
+
+    def __call__(self, block: nn.Module) -> Split:
+        """The split of this block; an attribute that it lacks, or that is the identity, is passed over."""
+        branch = _chain(block, self.branch)
+        shortcut = _chain(block, self.shortcut, len(branch))
+        ends = len(branch), len(branch) + len(shortcut) if shortcut else 0
+        return Split((*branch, *shortcut), ends[1], ends[0], _chain(block, self.activation))
+
+
+STATED: dict[type[nn.Module], StatedSplit] = {}
+
+
+def stated_for(block: nn.Module) -> StatedSplit | None:
+    """What `split_block` was told of the class from which the block has its `forward`."""
+    return next((STATED.get(cls) for cls in type(block).__mro__ if "forward" in vars(cls)), None)
+
+
+def _chain(block: nn.Module, names: Iterable[str], first: int = 0) -> Program:
+    """Operations that follow each other; the first one is operation number `first` and reads value 0."""
+    found: list[Operation] = []
+    for name in names:
+        argument = (Value(first + len(found) if found else 0),)
+        if name.endswith(FUNCTION):
+            found.append(Operation("call_function", getattr(F, name.removesuffix(FUNCTION)), argument))
+        elif not is_identity(getattr(block, name, None)):
+            found.append(Operation("call_module", name, argument))
+    return tuple(found)
+
+
+def _run(program: Program, block: nn.Module, u: Tensor) -> list[Any]:
+    values: list[Any] = [u]
+    for operation in program:
+        values.append(operation(block, values))
+    return values
+
+
+def _resolved(value: Any, values: Sequence[Any]) -> Any:
+    if isinstance(value, Value):
+        return values[value.number]
+    if isinstance(value, tuple | list):
+        return type(value)([_resolved(part, values) for part in value])
+    return value
+
+
+def _at_path(block: nn.Module, path: str) -> Any:
+    found: Any = block
+    for name in path.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def is_identity(layer: object) -> bool:
+    """Whether an attribute of a block does nothing."""
+    return layer is None or isinstance(layer, nn.Identity) or (isinstance(layer, nn.Sequential) and not len(layer))
