@@ -35,7 +35,7 @@ def test_train_evaluate_and_train_again(tmp_path, capsys):
         assert main(["evaluate", out, "--record", str(tmp_path / "results.json")]) == 0
     (entry,) = json.loads((tmp_path / "results.json").read_text())["runs"]
     assert entry["test_error"] == pytest.approx(line["test_error"], abs=1e-3)
-    assert (entry["model"], entry["recipe"], entry["epochs"]) == ("tiny", "custom", 1)
+    assert (entry["recipe"], entry["epochs"]) == ("digits, epochs=1, batch_size=500", 1)
     assert read_measurements(tmp_path)[0].test_error == entry["test_error"]
 
 

@@ -8,7 +8,7 @@ import yaml
 from stepnet.errors import UserError
 from stepnet.report.paper import CIFAR
 from stepnet.report.results import Measurement, measured, read_measurements, record
-from stepnet.training import EvaluationResult, Run, TrainConfig
+from stepnet.training import EvaluationResult, Run, TrainConfig, get_recipe
 
 LM20 = next(row for row in CIFAR if row.name == "lm_resnet20")
 
@@ -24,12 +24,33 @@ def test_the_mean_over_seeds_of_the_rows_own_recipe(tmp_path) -> None:
     (tmp_path / "speed.json").write_text(json.dumps({"images_per_second": [1]}))
     found = read_measurements(tmp_path)
     assert len(found) == 3
-    assert measured(LM20, found) == "8.50"
+    assert measured(LM20, found) == "8.50 (cifar10, 2 runs)"
 
 
 def test_another_recipe_is_named_and_no_run_is_blank() -> None:
-    assert measured(LM20, [Measurement("lm_resnet20", "cifar10", "fast", 0, 9.1)]) == "9.10 (fast)"
+    assert measured(LM20, [Measurement("lm_resnet20", "cifar10", "fast", 0, 9.1)]) == "9.10 (fast, 1 run)"
     assert measured(LM20, [Measurement("lm_resnet20", "cifar100", "fast", 0, 9.1)]) == ""
+
+
+def test_a_cell_holds_runs_of_one_configuration(tmp_path) -> None:
+    """The means of 20-epoch runs, of shorter ones and of runs from trained weights are not mixed."""
+    longer = [Measurement("lm_resnet20", "cifar10", "fast, epochs=20", seed, 10.0 + seed, 20) for seed in (0, 1)]
+    shorter = Measurement("lm_resnet20", "cifar10", "fast", 0, 9.0, 15)
+    tuned = Measurement("lm_resnet20", "cifar10", "fast, epochs=30", 0, 5.0, 30, settings={"weights": True})
+    assert measured(LM20, [*longer, shorter, tuned]) == "10.50 (fast, epochs=20, 2 runs)"
+    assert measured(LM20, [tuned]) == ""
+    first_files = [Measurement("lm_resnet20", "cifar10", "custom", 0, 8.0 + epochs, epochs) for epochs in (5, 20)]
+    assert measured(LM20, first_files) == "28.00 (custom, epochs=20, 1 run)"
+
+
+def test_runs_of_two_configurations_are_recorded_side_by_side(tmp_path) -> None:
+    path = tmp_path / "results.json"
+    for changes in ({}, {"weights": "other"}, {"recipe": get_recipe("fast").override({"epochs": 3, "lr": 0.02})}):
+        here = finished_run(tmp_path / "run")
+        TrainConfig("lm_resnet20", data="cifar10", **changes).write(here.config_file)
+        record(here, EvaluationResult(0.4, 8.5, 10_000, 1), path)
+    told = [(run["recipe"], run.get("settings")) for run in json.loads(path.read_text())["runs"]]
+    assert told == [("cifar10", None), ("cifar10", {"weights": True}), ("fast, epochs=3, lr=0.02", None)]
 
 
 def test_another_scheme_is_another_network() -> None:
@@ -78,7 +99,13 @@ def test_a_recorded_command_names_no_folder_of_this_machine(tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [('{"median": 1}', "something else than runs"), ("[1]", "something else than runs"), ("{", "not a results file")],
+    [
+        ('{"median": 1}', "something else than runs"),
+        ("[1]", "something else than runs"),
+        ("{", "not a results file"),
+        ('{"runs": [1, 2]}', r"results\.json: \[0\]: expected object, got int"),
+        ('{"runs": [{"name": "another list"}]}', r"results\.json: \[0\]: object missing required field model"),
+    ],
 )
 def test_a_file_of_another_kind_is_not_written_over(tmp_path, content: str, message: str) -> None:
     path = tmp_path / "results.json"

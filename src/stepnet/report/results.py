@@ -18,7 +18,8 @@ from stepnet.errors import UserError
 from stepnet.files import read_file, whole_file
 from stepnet.report.paper import PaperRow
 from stepnet.schema import LARGEST, read_as
-from stepnet.training.recipes import recipe_name
+from stepnet.training.config import TOLD_APART, TrainConfig
+from stepnet.training.recipes import recipe_words
 
 if TYPE_CHECKING:
     from stepnet.training import EvaluationResult, Run
@@ -30,11 +31,23 @@ class Measurement:
 
     model: str
     data: str
-    recipe: str
+    recipe: str  # its name, and what was changed, as `recipe_words` has it
     seed: int
     test_error: float
+    epochs: int = 0  # 0: as many as the recipe says
     scheme: str | None = None  # another than the model's own
     options: dict[str, Any] = field(default_factory=dict)  # of the model, where they were changed
+    settings: dict[str, Any] = field(
+        default_factory=dict
+    )  # of the run, such as `weights`: true, trained ones at its start
+
+    @property
+    def configuration(self) -> str:
+        """What its seeds have in common, in words."""
+        epochs = (
+            [f"epochs={self.epochs}"] if self.recipe == "custom" else []
+        )  # as the first files called what was changed
+        return ", ".join([self.recipe, *epochs, *(f"{name}={value}" for name, value in self.settings.items())])
 
 
 def read_measurements(folder: Path) -> list[Measurement]:
@@ -53,13 +66,15 @@ def record(run: Run, found: EvaluationResult, path: Path) -> None:
         raise UserError(
             f"{path} tells of something else than runs: record into another file, such as results/NAME.json"
         )
+    read_as(list[Measurement], content["runs"], str(path))
     config, epochs, environment = run.config, run.finished(), run.recorded_environment()
     entry = {
         "model": config.model,
         "data": config.data,
-        "recipe": recipe_name(config.recipe),
+        "recipe": recipe_words(config.recipe),
         "scheme": config.scheme,
         **({"options": config.model_kwargs} if config.model_kwargs else {}),
+        **({"settings": settings} if (settings := _settings(config)) else {}),
         "seed": config.seed,
         "epochs": found.epochs,
         "test_error": round(found.error, 4),
@@ -71,7 +86,7 @@ def record(run: Run, found: EvaluationResult, path: Path) -> None:
         "command": re.sub(r"(?<![^\s=])/(?:[^/\s]+/)+", "", environment["command"]),  # no folders of this machine
         **{key: environment[key] for key in ("revision", "torch", "machine", "device")},
     }
-    same = ("model", "data", "recipe", "scheme", "options", "seed")
+    same = ("model", "data", "recipe", "epochs", "scheme", "options", "settings", "seed")
     others = [old for old in content["runs"] if any(old.get(key) != entry.get(key) for key in same)]
     others.append(entry)
     text = json.dumps(content | {"runs": ["RUNS"]}, indent=1)
@@ -81,17 +96,28 @@ def record(run: Run, found: EvaluationResult, path: Path) -> None:
 
 
 def measured(row: PaperRow, measurements: Sequence[Measurement]) -> str:
-    """The mean error of the runs of a row's network on its data; under another recipe, that is said. '' if none.
+    """The mean error of a row's network on its data over the runs of one configuration, which is named. '' if none.
 
-    A run in which another scheme marched the blocks, or another option held, is of another network.
+    That is the row's own recipe; else the one with the most epochs. A run under another scheme, with another option of
+    the model or from trained weights is no run of the row.
     """
-    errors: dict[str, list[float]] = {}
+    groups: dict[str, list[Measurement]] = {}
     for one in measurements:
-        if (one.model, one.data, one.scheme, one.options) == (row.name, row.dataset, None, {}):
-            errors.setdefault(one.recipe, []).append(one.test_error)
-    if row.recipe in errors:
-        return f"{fmean(errors[row.recipe]):.2f}"
-    return ", ".join(f"{fmean(values):.2f} ({recipe})" for recipe, values in errors.items())
+        ours = (one.model, one.data, one.scheme, one.options) == (row.name, row.dataset, None, {})
+        if ours and not one.settings.keys() & {"weights", "pretrained"}:
+            groups.setdefault(one.configuration, []).append(one)
+    if not groups:
+        return ""
+    chosen = row.recipe if row.recipe in groups else max(groups, key=lambda name: (groups[name][0].epochs, name))
+    errors = [one.test_error for one in groups[chosen]]
+    return f"{fmean(errors):.2f} ({chosen}, {len(errors)} run{'s' if len(errors) > 1 else ''})"
+
+
+def _settings(config: TrainConfig) -> dict[str, Any]:
+    """What tells a run's result from that of the same recipe; of trained weights at the start, that there were any."""
+    plain = TrainConfig(config.model)
+    changed = {name: getattr(config, name) for name in TOLD_APART if getattr(config, name) != getattr(plain, name)}
+    return changed | ({"weights": True} if config.weights else {})
 
 
 def _read(path: Path) -> Any:

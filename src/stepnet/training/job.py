@@ -30,7 +30,7 @@ from stepnet.training.describe import describe_run
 from stepnet.training.imports import import_modules, remember_imports
 from stepnet.training.precision import check_precision
 from stepnet.training.processes import Processes
-from stepnet.training.recipes import recipe_name
+from stepnet.training.recipes import recipe_words
 from stepnet.training.run import EpochMetrics, Run
 
 
@@ -161,7 +161,7 @@ class Job:
         return [
             f"model   {config.model}{scheme}{options}: {parameters:,} parameters",
             f"data    {config.data}: {images}",
-            f"recipe  {recipe_name(recipe)}: {pace}, lr {recipe.lr:g} {recipe.schedule}",
+            f"recipe  {recipe_words(recipe)}: {pace}, lr {recipe.lr:g} {recipe.schedule}",
             f"device  {device}, {threads}, {config.precision}{compiled}",
             *([f"memory  {config.memory}: {same}"] if config.memory else []),
             f"folder  {self.run.folder}",

@@ -120,6 +120,19 @@ def recipe_name(recipe: Recipe) -> str:
     return next((name for name in RECIPES if RECIPES[name] == recipe), "custom")
 
 
+def recipe_words(recipe: Recipe) -> str:
+    """`fast`, or the nearest recipe and what differs from it: `fast, epochs=20, lr=0.1`."""
+
+    def changes(name: str) -> list[str]:
+        epochs = [] if RECIPES[name].epochs == recipe.epochs else [f"epochs={recipe.epochs}"]
+        moved = RECIPES[name].override({"epochs": recipe.epochs})
+        fields = [f.name for f in dataclasses.fields(Recipe) if getattr(recipe, f.name) != getattr(moved, f.name)]
+        return [*epochs, *(f"{field}={getattr(recipe, field)}" for field in fields)]
+
+    nearest = min(RECIPES, key=lambda name: len(changes(name)))
+    return ", ".join([nearest, *changes(nearest)])
+
+
 def default_recipe(model: str, data: str) -> str:
     """The recipe that the paper uses for a model on a data set; `digits` has one of its own."""
     if data in ("digits", "imagenet"):
