@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
+import tyro
 from tyro.conf import Positional, arg
 
 from stepnet import UserError
@@ -60,3 +61,15 @@ def test_help_reads_plainly(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert "usage: stepnet bake" in shown and "Bake something.\n\nexamples:\n  stepnet bake bread\n" in shown
     assert "--minutes INT " in shown and "--heat {low,high} " in shown and "None" not in shown
+
+
+def test_sigterm_while_flags_are_parsed_is_no_mistake_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handler of the command line leaves by SystemExit(143), as tyro does by SystemExit(2)."""
+
+    def stopped(*_: object, **__: object) -> None:
+        raise SystemExit(143)
+
+    monkeypatch.setattr(tyro, "cli", stopped)
+    with pytest.raises(SystemExit) as stop:
+        parse(Bake, "bake", ["bread"])
+    assert stop.value.code == 143

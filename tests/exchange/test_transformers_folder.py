@@ -37,6 +37,15 @@ def trained(model, example, **options):
     return converted
 
 
+def test_weights_that_are_not_finite_are_refused(tmp_path):
+    converted = trained(resnet(), IMAGES)
+    with torch.no_grad():
+        converted.classifier[1].bias[0] = float("nan")
+    converted.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"'classifier\.1\.bias' holds values that are not finite"):
+        stepnet.load(tmp_path)
+
+
 @pytest.mark.parametrize("k_bound", [None, "stable"])
 @pytest.mark.parametrize(("build", "example"), [(resnet, IMAGES), (gpt2, TOKENS)], ids=["resnet", "gpt2, tied weights"])
 def test_k_comes_back(tmp_path, build, example, k_bound):

@@ -1,7 +1,13 @@
 """Several models, the same data order, the same initial weights."""
 
+import signal
+
+import pytest
+
 from stepnet import create_model
 from stepnet.training import Run, compare
+from stepnet.training.job import Job
+from stepnet.training.signals import Interrupted
 from training.tiny import tiny_config
 
 
@@ -15,3 +21,23 @@ def test_the_rows_tell_what_the_runs_measured(tmp_path):
     own = create_model("tiniest", num_classes=10, in_channels=1)
     parameters = sum(p.numel() for p in own.parameters())
     assert row.cost.parameters == parameters == other.cost.parameters + 2  # a k in each of two stages
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("when", ["append_metrics", "__exit__"])
+def test_a_stop_while_a_run_ends_stops_the_comparison(tmp_path, monkeypatch, number, when):
+    """It was taken by the run that was ending, and the comparison trained everything."""
+    owner = Run if when == "append_metrics" else Job
+    whole = getattr(owner, when)
+
+    def and_stop(*arguments):
+        signal.raise_signal(number)
+        return whole(*arguments)
+
+    monkeypatch.setattr(owner, when, and_stop)
+    base = tiny_config(tmp_path, recipe={"epochs": 1, "milestones": (), "batch_size": 1497})
+    with pytest.raises(Interrupted, match="tiniest-seed0 is complete") as stop:
+        compare(["tiniest", "tiniest:euler"], base, seeds=1, out=tmp_path)
+    assert stop.value.exit_code == 128 + number
+    assert [path.name for path in tmp_path.iterdir()] == ["tiniest-seed0"]
+    assert len(Run(tmp_path / "tiniest-seed0").metrics()) == 1

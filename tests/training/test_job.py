@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
@@ -10,7 +11,7 @@ from torch import nn
 from stepnet import UserError
 from stepnet.training import Run, Watcher, evaluate, train
 from stepnet.training.job import Job
-from training.tiny import read_all, tiny_config
+from training.tiny import RECIPE, read_all, tiny_config
 
 
 def test_a_job_holds_its_folder_and_lets_it_go(tmp_path):
@@ -66,3 +67,37 @@ def test_evaluation_takes_the_batches_of_training_unless_told(tmp_path, finished
     with Job(tiny_config(tmp_path / "a", model="tiniest", eval_batch_size=given), resume=True) as job:
         assert [len(labels) for _, labels in job.tests.epoch()] == sizes
     assert evaluate(finished, "last").images == 300
+
+
+def pooled(side):
+    """Its batch norm sees one pixel of each image, of `side` x `side` pixels at least."""
+    return nn.Sequential(
+        nn.Conv2d(1, 4, side), nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 10)
+    )
+
+
+def test_a_last_batch_of_one_image_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(
+        UserError, match=r"batches of 136 leave a single image of 1,497, .*another --batch-size"
+    ) as told:
+        train(pooled(3), "digits", RECIPE.override({"batch_size": 136}), out=tmp_path / "a")
+    assert "\n" not in str(told.value) and not (tmp_path / "a").exists()
+    once = RECIPE.override({"batch_size": 748, "epochs": 1, "milestones": ()})
+    train(pooled(3), "digits", once, out=tmp_path / "a", freeze_bn=True)
+
+
+def test_images_that_are_too_small_are_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(UserError, match=r"cannot be trained on images of 8x8x1: .*; take larger images") as told:
+        train(pooled(9), "digits", RECIPE, out=tmp_path / "a")
+    assert "\n" not in str(told.value) and not (tmp_path / "a").exists()
+
+
+def test_the_check_of_the_images_leaves_the_network_as_it_was(tmp_path):
+    torch.manual_seed(0)
+    state = torch.random.get_rng_state()
+    network = nn.Sequential(nn.BatchNorm2d(1), nn.Dropout(), nn.Flatten(), nn.Linear(64, 10))
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    torch.random.set_rng_state(state)
+    with Job(tiny_config(tmp_path / "a"), True, network=network) as job:
+        assert all(torch.equal(tensor, before[name]) for name, tensor in job.net.state_dict().items())
+    assert torch.equal(torch.random.get_rng_state(), state)

@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import signal
+import threading
 import time
 
 import pytest
@@ -256,3 +257,24 @@ def test_an_image_that_cannot_be_read_leaves_noise_for_the_others(tmp_path, monk
     assert [count for count, _ in taken] == [255, 255, 255, 255, 255, 216]
     for step, (count, noise) in enumerate(taken):
         torch.testing.assert_close(noise, job.net.draw(config.seed, step, range(count)), rtol=0, atol=0)
+
+
+def test_a_second_run_in_the_same_process_is_refused(tmp_path):
+    """Threads share torch's generator: four runs of one seed differed without a word."""
+    refused = []
+
+    class Second(Watcher):
+        def step(self, progress, images_per_second):
+            def another():
+                with pytest.raises(UserError, match="another run is being trained in this process"):
+                    train(tiny_config(tmp_path / "b", model="tiniest"))
+                refused.append(True)
+
+            thread = threading.Thread(target=another)
+            thread.start()
+            thread.join()
+
+    config = tiny_config(tmp_path / "a", model="tiniest", recipe={"epochs": 1, "batch_size": 1497})
+    train(config, watcher=Second())
+    assert refused == [True] and not (tmp_path / "b").exists()
+    train(dataclasses.replace(config, out=str(tmp_path / "b")))  # one after the other

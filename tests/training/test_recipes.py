@@ -1,7 +1,7 @@
 import pytest
 
 from stepnet import UserError
-from stepnet.training.recipes import RECIPES, Recipe, default_recipe, get_recipe
+from stepnet.training.recipes import RECIPES, Recipe, default_recipe, get_recipe, recipe_words
 
 SGD = {  # what a recipe is where the table below says nothing
     "batch_size": 128,
@@ -102,3 +102,23 @@ def test_each_model_has_the_papers_recipe():
     assert default_recipe("lm_resnext29_8x64d", "cifar100") == "resnext_cifar"
     assert default_recipe("lm_resnet110", "cifar100") == "cifar100"
     assert default_recipe("lm_resnet50", "imagenet") == "imagenet"
+
+
+def test_a_recipe_in_words_names_the_nearest_and_what_was_changed():
+    assert all(recipe_words(RECIPES[name]) == name for name in RECIPES)
+    assert recipe_words(get_recipe("fast").override({"epochs": 20})) == "fast, epochs=20"
+    assert recipe_words(get_recipe("cifar10").override({"epochs": 80})) == "cifar10, epochs=80"  # milestones move along
+    assert recipe_words(get_recipe("fast").override({"lr": 0.02, "epochs": 5})) == "fast, epochs=5, lr=0.02"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"lr": 1e300}, "lr = 1e\\+300: expected float <= 3.4"),
+        ({"weight_decay": 1e300}, "weight_decay = 1e\\+300: expected float <= 3.4"),
+        ({"lr": 1e30, "k_lr": 1e30}, "k_lr = 1e\\+30: expected at most 3.403e\\+08 with lr = 1e\\+30"),
+    ],
+)
+def test_a_figure_that_float32_does_not_hold_is_refused(changes, said):
+    with pytest.raises(UserError, match=said):
+        Recipe(**changes)

@@ -6,11 +6,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
+from torch.utils.data import TensorDataset
 
 from stepnet import UserError
 from stepnet.exchange.model_files import load
-from stepnet.training import loop, scores, train
-from training.tiny import read_all, tiny_config
+from stepnet.training import Run, Watcher, loop, scores, train
+from stepnet.training.job import Job
+from stepnet.training.loop import fit
+from stepnet.training.signals import StopRequest
+from training.tiny import RECIPE, read_all, tiny_config
 
 
 def test_a_loss_that_is_not_finite_is_caught_before_its_weights_are_saved(tmp_path, monkeypatch):
@@ -65,3 +70,47 @@ def test_of_equal_epochs_the_first_is_the_best(tmp_path, monkeypatch):
     run = train(tiny_config(tmp_path / "a", model="tiniest", recipe={"epochs": 3, "batch_size": 1500}))
     assert load(run.best).description.training.epochs == 2
     assert load(run.model).description.training.epochs == 3
+
+
+class Overflowing(nn.Linear):
+    """Its losses are finite, in training and in the test, and its buffer is not."""
+
+    def __init__(self):
+        super().__init__(64, 10)
+        self.register_buffer("largest", torch.zeros(()))
+
+    def forward(self, x):
+        if self.training:
+            self.largest += torch.finfo(torch.float32).max
+        return super().forward(x.flatten(1))
+
+
+def test_weights_are_checked_before_the_model_of_an_epoch_is_written(tmp_path):
+    with pytest.raises(UserError, match=r"largest is inf at epoch 0, step 6, .*no checkpoint yet"):
+        train(Overflowing(), "digits", RECIPE, out=tmp_path / "a")
+    assert not list((tmp_path / "a").glob("*.safetensors")) and not Run(tmp_path / "a").metrics()
+
+
+def test_a_momentum_that_is_not_finite_is_not_saved(tmp_path):
+    class Overflow(Watcher):
+        def step(self, progress, images_per_second):
+            job.optimizer.state[job.net.head.bias]["momentum_buffer"][0] = float("inf")
+
+    with (
+        Job(tiny_config(tmp_path / "a", model="tiniest", checkpoint_steps=1), True) as job,
+        pytest.raises(UserError, match=r"momentum_buffer of head\.bias is inf at epoch 0, step 1"),
+    ):
+        fit(job, Overflow(), StopRequest())
+    assert not job.run.last.exists()
+
+
+@pytest.mark.parametrize("which", ["training", "test"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_nan_in_the_data_is_called_that(tmp_path, which, value):
+    images, labels = torch.randn(40, 1, 8, 8), torch.arange(40) % 2
+    bad = images.clone()
+    bad[17, 0, 3, 3] = value
+    data = [TensorDataset(bad if name == which else images, labels) for name in ("training", "test")]
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
+    with pytest.raises(UserError, match=rf"item 17 of the {which} set holds NaN or infinity"):
+        train(network, data, RECIPE.override({"batch_size": 16}), out=tmp_path / "a")

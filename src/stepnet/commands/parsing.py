@@ -49,7 +49,7 @@ def parse(kind: Callable[..., Parsed], name: str, words: Sequence[str], examples
                 **({} if default is None else {"default": default}),
             )
     except SystemExit as stop:
-        if stop.code in (0, None):
+        if stop.code != 2:  # the help was printed, or SIGTERM arrived meanwhile
             raise
         raise UserError(f"{_sentence(told.getvalue())}; see {prog} --help") from None
     if unknown:

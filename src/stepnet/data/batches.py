@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +67,15 @@ class Batches:
     def epoch(self, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
         """This rank's part of each batch of `epoch`, from step `start` on."""
         return self.source.read(self._requests(epoch, start), self.normalise)
+
+    def first_not_finite(self, epoch: int, start: int, stop: int) -> int | None:
+        """Which image of these steps is the first to hold NaN or infinity, as an index of the source."""
+        requests = list(islice(self._requests(epoch, start), stop - start))
+        for request, (images, _) in zip(requests, self.source.read(requests, self.normalise), strict=True):
+            bad = (~images.isfinite()).flatten(1).any(1)
+            if bad.any():
+                return int(request.indices[int(bad.int().argmax())])
+        return None
 
     def _requests(self, epoch: int, start: int) -> Iterator[Request]:
         count = len(self.source)

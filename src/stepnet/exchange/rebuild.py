@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -27,7 +28,7 @@ def rebuild(description: ModelDescription, weights: Tensors, where: object) -> n
     """
     if description.built_elsewhere:
         raise UserError(f"{where} holds a {description.model}, which stepnet cannot build: load(…, model=your network)")
-    _check_finite(weights, where)
+    check_finite(weights, where)
     with torch.random.fork_rng(devices=[]):
         network = _attempted(description.changed(conversion=None), where)
         if description.conversion is not None:  # its blocks are told by running them
@@ -48,7 +49,7 @@ def fill(
     network: nn.Module, description: ModelDescription, weights: Tensors, where: object, example: Any = None
 ) -> nn.Module:
     """Put the weights, and before them the scheme that was there when they were saved, into someone's network."""
-    _check_finite(weights, where)
+    check_finite(weights, where)
     if description.conversion is not None and not hasattr(network, RECORD):
         restore_conversion(network, description.conversion, _image(description) if example is None else example)
     _check_same(network, description, weights, where)
@@ -71,7 +72,8 @@ def _attempted(description: ModelDescription, where: object, device: str = "meta
         raise UserError(f"{where} cannot be built again from what it says: {first_line(error)}") from None
 
 
-def _check_finite(weights: Tensors, where: object) -> None:
+def check_finite(weights: Mapping[str, torch.Tensor], where: object) -> None:
+    """Refuse weights with an infinity or NaN."""
     for name, tensor in weights.items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise UserError(f"{where}: {name!r} holds values that are not finite, and the network would give NaN")

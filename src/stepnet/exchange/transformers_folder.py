@@ -16,7 +16,7 @@ from torch import nn
 from stepnet.conversion.record import RECORD
 from stepnet.errors import UserError, first_line
 from stepnet.exchange.model_description import ConversionRecord
-from stepnet.exchange.rebuild import restore_conversion
+from stepnet.exchange.rebuild import check_finite, restore_conversion
 from stepnet.extras import import_extra
 from stepnet.files import read_file
 from stepnet.tensors import read_tensors
@@ -47,6 +47,7 @@ def load_converted(folder: Path, model: nn.Module | None = None, example: Any = 
     if missing := sorted(added - set(found)):
         raise UserError(f"{folder} is converted, and its weights lack {missing[0]!r}")
     network.load_state_dict(found, strict=False)
+    check_finite(network.state_dict(), folder)
     return network.eval()
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
+import copy
 import zlib
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from stepnet.data import Data, evaluation_batches, training_batches
 from stepnet.data.fingerprint import fingerprint as data_fingerprint
-from stepnet.errors import UserError
+from stepnet.errors import UserError, first_line
 from stepnet.exchange.model_files import resumed_weights
 from stepnet.nets.cost import KineticCost, takes_cost
 from stepnet.nets.draws import drawn_options
@@ -68,6 +69,7 @@ class Job:
         self.batches = training_batches(
             self.data, self.recipe.batch_size, seed=config.seed, rank=rank, world_size=count
         )
+        self._check_forward()
         self.tests = evaluation_batches(self.data, config.evaluation_batch * count, rank=rank, world_size=count)
         self.description = describe_run(config, self.data, self.net)
         self.run = Run(Path(config.out))
@@ -80,19 +82,48 @@ class Job:
         model = compiled_or_eager(self.net, self._trial, note, self.held_open) if config.compile else self.net
         self.model, self.stepper = self.accelerator.prepare(model, self.optimizer)
 
+    def _check_forward(self) -> None:
+        """Pass the smallest batch of an epoch through a copy of the network, before anything is written.
+
+        Of a short last batch a process may get one image, which batch norm refuses; and images may be too small.
+        """
+        count = self.processes.count
+        parts = [replace(self.batches, rank=rank).positions(len(self.batches) - 1) for rank in range(count)]
+        smallest = min((part.stop - part.start for part in parts if part.stop > part.start), default=2)
+        try:
+            network = copy.deepcopy(self.net)
+        except Exception:  # a module of the user's that cannot be copied
+            return
+        size = "x".join(map(str, self.data.train.shape))
+        for images in (2, *([1] if smallest == 1 else [])):
+            try:
+                with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                    self._forward(network, network, images)
+            except (RuntimeError, ValueError, IndexError) as error:
+                if images == 1:
+                    what = f"batches of {self.recipe.batch_size} leave a single image of {len(self.data.train):,}"
+                    advice = f"({first_line(error)[:60]}): take another --batch-size, or --freeze-bn"
+                    raise UserError(f"{what}, which {self.config.model} cannot train on {advice}") from error
+                what = f"{self.config.model} cannot be trained on images of {size}: {first_line(error)}"
+                raise UserError(f"{what}; take larger images or another network") from error
+
+    def _forward(self, model: nn.Module, network: nn.Module, count: int) -> Tensor:
+        """The logits of so many black images; `model` is the network as compiled."""
+        self.training_mode(model, network)
+        height, width, channels = self.data.train.shape
+        images = torch.zeros(count, channels, height, width, device=self.processes.device)
+        options = drawn_options(network, self.config.seed, 0, range(count))
+        options |= {"cost": KineticCost()} if self.recipe.running_cost == "kinetic" else {}
+        with self.accelerator.autocast():
+            logits: Tensor = model(images.contiguous(memory_format=torch.channels_last), **options)
+        return logits
+
     def _trial(self, model: nn.Module) -> None:
         """A step forward and back for each size of batch; the network comes out as it went in."""
         buffers = [(buffer, buffer.clone()) for buffer in self.net.buffers()]
-        self.training_mode(model)
-        height, width, channels = self.data.train.shape
         parts = [self.batches.positions(step) for step in (0, len(self.batches) - 1)]
         for size in {part.stop - part.start for part in parts} - {0}:
-            images = torch.zeros(size, channels, height, width, device=self.processes.device)
-            options = drawn_options(self.net, self.config.seed, 0, range(size))
-            options |= {"cost": KineticCost()} if self.recipe.running_cost == "kinetic" else {}
-            with self.accelerator.autocast():
-                logits = model(images.contiguous(memory_format=torch.channels_last), **options)
-            logits.float().sum().backward()
+            self._forward(model, self.net, size).float().sum().backward()  # type: ignore[no-untyped-call]
         self.net.zero_grad(set_to_none=True)
         with torch.no_grad():
             for buffer, kept in buffers:
@@ -101,7 +132,7 @@ class Job:
     def _start(self) -> TrainConfig:
         """What the network is built by: one that a checkpoint will fill does not look for what it began with."""
         begun = Run(Path(self.config.out)).last.exists()
-        return dataclasses.replace(self.config, pretrained=False, weights=None) if begun else self.config
+        return replace(self.config, pretrained=False, weights=None) if begun else self.config
 
     def _placed(self, network: nn.Module) -> nn.Module:
         if self.config.sync_bn and self.processes.device.type == "cpu":
@@ -111,7 +142,7 @@ class Job:
 
     def _open(self, resume: bool, overwrite: bool) -> bool:
         """Lock the run's folder; whether there is a checkpoint in it to resume."""
-        identified = dataclasses.replace(
+        identified = replace(
             self.config,
             data_fingerprint=data_fingerprint(self.data),
             network_fingerprint=self._network_fingerprint() if self.is_given else None,
@@ -181,12 +212,13 @@ class Job:
         """The learning rate of a step."""
         return self.recipe.learning_rate(epoch + step / len(self.batches))
 
-    def training_mode(self, model: nn.Module) -> None:
+    def training_mode(self, model: nn.Module, network: nn.Module | None = None) -> None:
         """Batch norm by the batch, unless the run keeps its statistics."""
+        network = network or self.net
         model.train()
-        self.net.train()
+        network.train()
         if self.config.freeze_bn:
-            for module in self.net.modules():
+            for module in network.modules():
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.eval()
 

@@ -8,13 +8,16 @@ file: the parts of a run (`job`), when it is saved and how it stops (`saving`), 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from stepnet.data import Data
+from stepnet.errors import UserError
 from stepnet.nets import coefficients
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.draws import drawn_options
@@ -26,7 +29,7 @@ from stepnet.training.job import Job
 from stepnet.training.run import EpochMetrics, EvaluationScores, Run
 from stepnet.training.saving import Saver
 from stepnet.training.scores import EpochScores, at_least_float32, evaluate_batch, mean_scores
-from stepnet.training.signals import StopRequest, stop_signals
+from stepnet.training.signals import Interrupted, StopRequest, stop_signals
 
 
 class Watcher:
@@ -62,9 +65,28 @@ def train_config(
     A `network` or `data` that is given takes the place of what the config names.
     """
     watcher = watcher or Watcher()
-    with stop_signals() as stop, Job(config, resume, overwrite, network, data, watcher.note) as job:
+    with only_run_here(), stop_signals() as stop, Job(config, resume, overwrite, network, data, watcher.note) as job:
         fit(job, watcher, stop)
+    if stop.number:  # after the last step: nothing is left to save, but a comparison must not start its next run
+        raise Interrupted(stop.number, f"{job.run.folder} is complete")
     return job.run
+
+
+_training = threading.Lock()
+
+
+@contextmanager
+def only_run_here() -> Iterator[None]:
+    """Refuse a second run in this process: dropout of networks that are not ours draws from torch's only generator."""
+    if not _training.acquire(blocking=False):
+        raise UserError(
+            "another run is being trained in this process, and both would draw from torch's one generator: wait until "
+            "it ends, or train in a process of its own"
+        )
+    try:
+        yield
+    finally:
+        _training.release()
 
 
 def fit(job: Job, watcher: Watcher, stop: StopRequest) -> None:
@@ -125,6 +147,8 @@ def fit(job: Job, watcher: Watcher, stop: StopRequest) -> None:
         job.log(line)
         watcher.epoch(line)
     job.processes.wait_for_all()
+    (number,) = job.processes.largest([stop.number])
+    stop.number = int(number)
 
 
 def evaluate_epoch(job: Job, saver: Saver) -> EvaluationScores:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from msgspec import Meta
 
 from stepnet.errors import UserError
 from stepnet.registry import Registry
 from stepnet.schema import check_fields
 
-LARGEST = sys.float_info.max  # what is finite
+LARGEST = float(np.finfo(np.float32).max)  # that a step in float32 can take
 Count = Annotated[int, Meta(ge=1)]
 Positive = Annotated[float, Meta(gt=0, le=LARGEST)]
 NotNegative = Annotated[float, Meta(ge=0, le=LARGEST)]
@@ -58,6 +58,8 @@ class Recipe:
         check_fields(self)
         checks = {
             "milestones": (list(self.milestones) == sorted(set(self.milestones)), "rising epochs"),
+            "k_lr": (self.lr * self.k_lr <= LARGEST, f"at most {LARGEST / self.lr:.4g} with lr = {self.lr}"),
+            "head_lr": (self.lr * self.head_lr <= LARGEST, f"at most {LARGEST / self.lr:.4g} with lr = {self.lr}"),
             "nesterov": (not self.nesterov or self.momentum > 0, "momentum with it, as in --momentum 0.9"),
             "stochastic_mode": (
                 self.stochastic_mode == "batch" or self.stochastic_depth is not None,

@@ -68,6 +68,7 @@ class Saver:
     def end_epoch(self, line: EpochMetrics) -> None:
         """Write the epoch's line, its weights if they are the best so far, and the checkpoint that counts it."""
         job, progress = self.job, self.job.progress
+        self.check_weights()
         if line["test_error"] < progress.best_error:
             progress.best_error, progress.best_epoch = line["test_error"], progress.epoch
 
@@ -86,8 +87,12 @@ class Saver:
         self.save()
 
     def check_weights(self) -> None:
-        """A finite loss may have had an infinite gradient."""
+        """A finite loss may have had an infinite gradient, which reaches the optimiser's state first."""
+        states = self.job.optimizer.state
         values = {n: t for n, t in self.job.net.state_dict().items() if t.is_floating_point()}
+        for name, parameter in self.job.net.named_parameters():
+            kept = states.get(parameter, {}).items()
+            values |= {f"{key} of {name}": t for key, t in kept if torch.is_tensor(t) and t.is_floating_point()}
         sizes = torch.stack([value.double().abs().sum() for value in values.values()])
         if not bool(sizes.isfinite().all()):
             for name, size in zip(values, sizes.tolist(), strict=True):
@@ -98,6 +103,15 @@ class Saver:
         if math.isfinite(value):
             return
         job, p = self.job, self.job.progress
+        tested = what == "the test loss"
+        batches, since, until = (job.tests, 0, len(job.tests)) if tested else (job.batches, self.scores.since, p.step)
+        image = batches.first_not_finite(p.epoch, since, until)
+        if image is not None:
+            place = getattr(batches.source, "places", range(len(batches.source)))[image]  # in the set that was given
+            which = "test" if tested else "training"
+            raise UserError(
+                f"{job.data.name}: item {place} of the {which} set holds NaN or infinity: repair or remove it"
+            )
         kept = f"the last good checkpoint is {job.run.last}" if job.run.last.exists() else "no checkpoint yet"
         lr = job.learning_rate(p.epoch, max(p.step - 1, 0))
         raise UserError(f"{what} is {value} at epoch {p.epoch}, step {p.step}, lr {lr:g}: lower --lr; {kept}")

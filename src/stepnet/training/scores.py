@@ -56,6 +56,7 @@ class EpochScores:
     def __init__(self, progress: Progress, processes: Processes) -> None:
         self.progress, self.processes = progress, processes
         self.next_reading = 0
+        self.since = 0  # the step after which the last reading began
         self.images_per_second = 0.0
         self.begin()
 
@@ -87,6 +88,7 @@ class EpochScores:
     def read(self) -> None:
         """Bring `progress` up to date. The device is waited for."""
         p = self.progress
+        self.since = self.step
         p.loss_sum, p.wrong, seen = self.processes.sum(self.sums)
         p.seen = int(seen)
         self.tick()
