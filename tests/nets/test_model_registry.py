@@ -70,7 +70,7 @@ def test_imagenet_models_default_to_a_thousand_classes() -> None:
         ("fractalnet20", {"widths": 3}, "widths = 3"),
         ("fractalnet20", {"columns": 3}, "takes no option 'columns'"),
         ("fractalnet20", {"drop_path": "a"}, "drop_path = 'a'"),
-        ("fractalnet20", {"scheme": "neumann2"}, "would make FractalNet another network"),
+        ("fractalnet20", {"scheme": "neumann2"}, "scheme 'neumann2' on FractalNet: each stage is one fractal step"),
         ("resnet20", {"scheme": ["lm"]}, r"scheme = \['lm'\]: expected a str or a Scheme"),
         (3, {}, "name = 3: expected a str"),
     ],

@@ -91,7 +91,7 @@ def test_pairs_and_whole_blocks_are_dropped_too(name) -> None:
     with without(step), torch.no_grad():
         states = list(stage.states((x, x.clone()) if name == "revnet38" else x))
     for part, kept in zip(states[0], states[1], strict=True):
-        assert torch.equal(part, kept)
+        torch.testing.assert_close(torch.max_pool2d(part, 2) if name == "fractalnet20" else part, kept)
 
 
 class Whole(nn.Module):

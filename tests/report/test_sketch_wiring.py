@@ -40,7 +40,7 @@ def test_a_fractal_of_whole_blocks_has_columns_and_joins_and_no_skip() -> None:
     columns = {row: [n for n, box in enumerate(found.boxes) if box.row == row] for row in range(found.rows)}
     assert columns == {0: [2, 3, 5, 6], 1: [1, 4], 2: [0]}  # 4, 2 and 1 layers deep
     assert found.boxes[4].argument == found.boxes[5].argument == {1: Q(1, 2), 3: Q(1, 2)}
-    assert found.result == {0: Q(1, 2), 4: Q(1, 4), 6: Q(1, 4)}
+    assert found.result == {0: Q(1, 3), 4: Q(1, 3), 6: Q(1, 3)}
     assert found.boxes[3].label == "$B_{0}^{4}$"
 
 

@@ -132,7 +132,7 @@ def test_a_forward_pair_is_not_the_coupled_scheme():
 
 
 def test_given_coefficients_drop_the_paths_that_they_drop():
-    (step,) = plan(get_scheme("full_fractal3"), 1, given=[[0, 1, 1]]).steps
+    (step,) = plan(get_scheme("full_fractal3"), 1, given=[[(1, 0, 0), (1, 0)]]).steps
     assert [evaluation.result.i for evaluation in step.evaluations] == [0]  # the shallowest column: one step
 
 

@@ -1,12 +1,15 @@
 """FractalNet (Larsson et al. 2017): a Runge–Kutta scheme whose every evaluation has weights of its own.
 
-Five fractals of 64, 128, 256, 512 and 512 channels, one step of `full_fractal` each, with pooling between them. The
-base map of the scheme is Larsson's layer B (conv, bn, relu) itself: `u + f(u) = B(u)` with `f = B - I`, kept
-unsubtracted. Joins are means of two paths. Channels grow in a 1x1 convolution before the fractal, so that a fractal
-keeps its state's shape; that is also what brings the paper's 38.6M for 20 layers. `convolutions=True` gives the network
-of the paper's formula, in which a convolution of its own stands wherever the numerical method has the state itself:
-`f_{c+1} = 1/2 k * + 1/2 f_c ∘ f_c`, `f_1 = k * + B`; with `scheme="fractal3"` the short paths are the identity. The 40
-layers are ours, at half the widths: those of Larsson et al. have columns of different widths.
+Five fractals of 64, 128, 256, 512 and 512 channels, one step of `full_fractal` each. The base map of the scheme is
+Larsson's layer B (conv, dropout, bn, relu) itself: `u + f(u) = B(u)` with `f = B - I`, kept unsubtracted. As in his
+code, all columns that meet are averaged, and at the end of a fractal each column is pooled before they are joined.
+Channels grow in a 1x1 convolution before the fractal, so that a fractal keeps the channels of its state; that is also
+what brings the 38.6M parameters that he prints for 20 layers. The 40 layers are ours, at half the widths: his have
+columns of different widths.
+
+Two networks of the paper's formula, with pooling between the fractals: `scheme="fractal3"`, whose short paths are the
+identity, and `convolutions=True`, in which a convolution of its own stands wherever the numerical method has the state
+itself: `f_{c+1} = 1/2 k * + 1/2 f_c ∘ f_c`, `f_1 = k * + B`.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -28,28 +31,39 @@ from stepnet.nets.stage import Stage
 from stepnet.randomness import Stream, random_words, uniform
 from stepnet.schemes import Difference, Scheme, get_scheme
 from stepnet.schemes.arithmetic import Coefficient
-from stepnet.schemes.fractal import Fractal, FullFractal
+from stepnet.schemes.fractal import ConvolvedFractal, Fractal, FullFractal
 from stepnet.schemes.plan import EULER, plan
 
 WIDTHS = {20: (64, 128, 256, 512, 512), 40: (32, 64, 128, 256, 256)}
-MEAN = Fraction(1, 2)
-Joins = Sequence[Sequence[Coefficient]]  # for each fractal, the weight of the long path at each of its joins
+# For each fractal and each of its joins: the weights of the columns that meet, or of the paper's long path alone.
+Joins = Sequence[Sequence[Coefficient]]
 
 
 class Layer(nn.Sequential):
-    """Larsson's layer B: conv, bn, relu."""
+    """Larsson's layer B: conv, dropout, bn, relu."""
 
-    def __init__(self, inputs: int, outputs: int, size: int = 3) -> None:
+    def __init__(self, inputs: int, outputs: int, size: int = 3, dropout: float = 0.0) -> None:
         super().__init__(conv(inputs, outputs, size), nn.BatchNorm2d(outputs), nn.ReLU())
+        self.dropout = dropout
+
+    def forward(self, u: Tensor) -> Tensor:
+        convolve, norm, relu = self
+        u = convolve(u)
+        return cast(Tensor, relu(norm(F.dropout(u, self.dropout, self.training) if self.dropout else u)))
 
 
 class LayerMinusIdentity(Layer):
-    """`f(u) = B(u) - u`."""
+    """`f(u) = B(u) - u`. The last layer of a column ends in max-pooling."""
 
     whole = True  # B is what the network has, and what a drawing shows
 
-    def forward(self, u: Tensor, i: int = 0) -> Difference:
-        return Difference(super().forward(u), u)  # type: ignore[no-untyped-call]
+    def __init__(self, width: int, dropout: float = 0.0, pools: bool = False) -> None:
+        super().__init__(width, width, dropout=dropout)
+        self.pools = pools
+
+    def forward(self, u: Tensor, i: int = 0) -> Difference:  # type: ignore[override]
+        end = super().forward(u)
+        return Difference(F.max_pool2d(end, 2) if self.pools else end, u)
 
 
 class ConvolvedState(nn.Module):
@@ -68,11 +82,12 @@ class ConvolvedState(nn.Module):
 
 
 class FractalNet(OwnDraws, Network):
-    """Fractals with pooling between them.
+    """Fractals with pooling between them, or at the ends of their columns.
 
-    `drop_path` is the probability with which a local join drops a path (at least one stays), `global_drop` that of a
-    batch which runs through one column of the whole network. Both act in training only. `convolutions` puts the
-    paper's trainable `k_1, k_2, k_3, …` on the paths.
+    `drop_path` is the probability with which a join drops a path (at least one stays), `global_drop` that of a batch
+    which runs through one column of the whole network, `dropout` the rate in the layers of the last fractal, which
+    rises linearly from 0 in the first. All three act in training only. `convolutions` puts the paper's trainable
+    `k_1, k_2, k_3, …` on the paths.
     """
 
     def __init__(
@@ -85,42 +100,37 @@ class FractalNet(OwnDraws, Network):
         dt: float = 1,
         drop_path: float = 0.0,
         global_drop: float = 0.0,
+        dropout: float = 0.0,
         seed: int = 0,
         convolutions: bool = False,
     ) -> None:
         super().__init__(num_classes, in_channels)
-        self.scheme = get_scheme(scheme or f"full_fractal{columns}")
-        if not isinstance(self.scheme, Fractal):
+        fractal = _fractal_scheme(scheme, columns, convolutions)
+        self.scheme: Scheme = fractal
+        self.columns = fractal.columns
+        # What meets at each join: so many of the deepest columns, on so many paths.
+        self.joins = [(c, fractal.paths(c)) for c in fractal.joins]
+        self.pools_columns = isinstance(self.scheme, FullFractal)  # and not between the fractals
+        if self.pools_columns and dt != 1:
             raise UserError(
-                f"scheme {self.scheme.name!r} would make FractalNet another network, whose stages are one fractal step "
-                "each: take 'fractal3' or 'full_fractal3', or a resnet with scheme='lm+fractal3'"
+                f"dt = {dt!r}: the layers of scheme {self.scheme.name!r} are whole maps B(u), without a step size; "
+                f"take scheme='fractal{self.columns}'"
             )
-        if convolutions and not isinstance(self.scheme, FullFractal):
-            raise UserError(
-                f"convolutions=True: the short paths of scheme {self.scheme.name!r} are the identity; "
-                f"take 'full_fractal{self.scheme.columns}'"
-            )
-        self.columns = self.scheme.columns
-        check_probability("drop_path", drop_path)
-        check_probability("global_drop", global_drop)
+        for name, share in (("drop_path", drop_path), ("global_drop", global_drop), ("dropout", dropout)):
+            check_probability(name, share)
         self.drop_path, self.global_drop = drop_path, global_drop
         self.seed = seed
         self.entries, self.stages = nn.ModuleList(), nn.ModuleList()
-        (layers,) = plan(self.scheme, 1).evaluations
-        levels = _levels(self.scheme.columns)
         channels = in_channels
-        for width in widths:
+        for n, width in enumerate(widths):
             self.entries.append(Layer(channels, width, 1) if channels != width else nn.Identity())
-            maps: Sequence[nn.Module]
-            if convolutions:
-                maps = [ConvolvedState(width, Layer(width, width) if level == 1 else None) for level in levels]
-            else:
-                maps = [LayerMinusIdentity(width, width) for _ in range(layers)]
+            maps = self._maps(width, dropout * n / max(len(widths) - 1, 1))
             self.stages.append(Stage(self.scheme, [OwnWeights(maps)], dt=dt))
             channels = width
-        self.reduction = 2 ** (len(widths) - 1)
+        first = int(self.pools_columns)  # a fractal that pools ends at half the size of its input
+        self.reduction = 2 ** (len(widths) - 1 + first)
         self.feature_info: Sequence[FeatureInfo] = [
-            {"num_chs": width, "reduction": 2**n, "module": f"stages.{n}"} for n, width in enumerate(widths)
+            {"num_chs": width, "reduction": 2 ** (n + first), "module": f"stages.{n}"} for n, width in enumerate(widths)
         ]
         self.num_features = channels
         self.reset_classifier(num_classes)
@@ -128,6 +138,15 @@ class FractalNet(OwnDraws, Network):
         for module in self.modules():
             if isinstance(module, ConvolvedState):
                 nn.init.dirac_(module.k.weight)
+
+    def _maps(self, width: int, dropout: float) -> list[nn.Module]:
+        """The map of each evaluation of one fractal."""
+        if isinstance(self.scheme, ConvolvedFractal):
+            layers = (Layer(width, width, dropout=dropout) if level == 1 else None for level in _levels(self.columns))
+            return [ConvolvedState(width, layer) for layer in layers]
+        ends = self.scheme.ends if isinstance(self.scheme, FullFractal) else []
+        (count,) = plan(self.scheme, 1).evaluations
+        return [LayerMinusIdentity(width, dropout, i in ends) for i in range(count)]
 
     @property
     def compile_by_block(self) -> bool:
@@ -139,7 +158,7 @@ class FractalNet(OwnDraws, Network):
         noise = untraced(noise)
         joins = self.next_draw(x) if noise is None and self.training and self.compile_by_block else noise
         for n, (enter, stage) in enumerate(zip(self.entries, self.stages, strict=True)):
-            x = enter(F.max_pool2d(x, 2) if n else x)
+            x = enter(F.max_pool2d(x, 2) if n and not self.pools_columns else x)
             x = stage(x, given=None if joins is None else [joins[n]])
         # A dropped path's gradient is zero, not missing: see zero_gradient.
         return x if joins is None else zero_gradient(x, list(self.stages.parameters()))
@@ -151,31 +170,32 @@ class FractalNet(OwnDraws, Network):
         """Drop-path of a training step: one column of the whole network, or independent drops at each join."""
         if not (self.drop_path or self.global_drop):
             return None
-        joins = len(_joins(self.columns))
-        words = random_words(2 + len(self.stages) * joins * 3, seed, step, Stream.GATES)
+        words = random_words(2 + len(self.stages) * sum(paths + 1 for _, paths in self.joins), seed, step, Stream.GATES)
         whole, column, *local = uniform(words).tolist()
         if whole < self.global_drop:
             return self.column_joins(1 + int(column * self.columns))
         drawn = iter(local)
         return [
-            [_local_join(self.drop_path, next(drawn), next(drawn), next(drawn)) for _ in range(joins)]
+            [_local_join(self.drop_path, [next(drawn) for _ in range(paths)], next(drawn)) for _, paths in self.joins]
             for _ in self.stages
         ]
 
     def column_joins(self, column: int) -> Joins:
         """The joins that let only `column` through, whose fractals are `2^(column - 1)` layers deep."""
-        levels = _joins(self.columns)
-        own = self.columns - column + 1
-        if not 1 <= own <= self.columns:
+        if not 1 <= column <= self.columns:
             raise UserError(f"column {column!r}: expected 1 (shallowest) to {self.columns} (deepest)")
-        return [[0 if level == own else 1 for level in levels] for _ in self.stages]
+        joins = []
+        for deepest, paths in self.joins:  # where this column is not among them, nothing is computed
+            place = min(max(column - 1 - (self.columns - deepest), 0), paths - 1)
+            joins.append([int(i == place) for i in range(paths)])
+        return [joins for _ in self.stages]
 
     def extract_column(self, column: int) -> FractalNet:
         """That column as a plain network of its own, which shares its weights: forward Euler with `f = B - I`."""
         (step,) = plan(self.scheme, 1, given=[self.column_joins(column)[0]]).steps
         used = [evaluation.result.i for evaluation in step.evaluations]
         plain = FractalNet(1, (), num_classes=0, in_channels=self.in_channels)
-        plain.scheme, plain.entries = EULER, self.entries
+        plain.scheme, plain.entries, plain.pools_columns = EULER, self.entries, self.pools_columns
         for stage in self.stages:
             assert isinstance(stage, Stage)
             (fractal,) = stage.blocks
@@ -191,19 +211,30 @@ def _levels(c: int) -> list[int]:
     return [1] if c == 1 else [c, *_levels(c - 1), *_levels(c - 1)]
 
 
-def _joins(c: int) -> list[int]:
-    """The level of each join of `f_c`: a join has one short path."""
-    return [level for level in _levels(c) if level > 1]
+def _local_join(drop: float, paths: Sequence[float], saved: float) -> Sequence[Coefficient]:
+    """The weights of paths of which each is dropped with that probability; the mean of those that stay.
 
-
-def _local_join(drop: float, short: float, long: float, saved: float) -> Coefficient:
-    """The weight of the long path when each path is dropped with that probability and one survives at least.
-
-    The other arguments are uniform in [0, 1): one for each path, one for which of two dropped paths is saved.
+    The other arguments are uniform in [0, 1): one for each path, and one for which is kept where all are dropped.
     """
-    if min(short, long) >= drop:
-        return MEAN
-    return int(long >= drop) if max(short, long) >= drop else int(saved < 0.5)
+    kept = [drawn >= drop for drawn in paths]
+    if not any(kept):
+        kept[int(saved * len(kept))] = True
+    return [Fraction(int(stays), sum(kept)) for stays in kept]
+
+
+def _fractal_scheme(scheme: str | Scheme | None, columns: int, convolutions: bool) -> Fractal:
+    """Larsson's fractal, or one of the paper's formula; raise for any other scheme."""
+    method = get_scheme(f"full_fractal{columns}" if scheme is None else scheme)
+    if not isinstance(method, Fractal):
+        raise UserError(
+            f"scheme {method.name!r} on FractalNet: each stage is one fractal step, so that lm has no earlier state of "
+            "the same shape to read; take 'fractal3' or 'full_fractal3', or a resnet with scheme='lm+fractal3'"
+        )
+    if convolutions and scheme is not None and not isinstance(method, FullFractal):
+        raise UserError(
+            f"convolutions=True: the short paths of scheme {method.name!r} are the identity; leave the scheme out"
+        )
+    return ConvolvedFractal(method.columns) if convolutions else method
 
 
 def cifar_fractalnet(depth: int, widths: Sequence[int] | None = None, **options: Any) -> FractalNet:

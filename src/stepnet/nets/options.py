@@ -51,6 +51,7 @@ class ModelOptions(SteppedOptions, total=False):
     widths: Sequence[int] | None
     drop_path: float
     global_drop: float
+    dropout: float
     seed: int
     convolutions: bool
     # DenseNet

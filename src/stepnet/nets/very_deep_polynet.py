@@ -16,12 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stepnet.errors import check_count
+from stepnet.errors import UserError, check_count
 from stepnet.nets.blocks import OwnWeights, Sum, initialise
 from stepnet.nets.model_registry import register_model
 from stepnet.nets.residual import Network
 from stepnet.nets.stage import Stage
-from stepnet.schemes import get_scheme
+from stepnet.schemes import Scheme, get_scheme
 
 Size = int | tuple[int, int]
 LAST_STEP = 0.7
@@ -93,7 +93,11 @@ class Concatenate(nn.Module):
 
 
 class VeryDeepPolyNet(Network):
-    """Stem, three stages of PolyInception units with reductions between them, head."""
+    """Stem, three stages of PolyInception units with reductions between them, head.
+
+    It takes no other scheme, not LM's carry either: every unit has a method and a step size of its own, and so is a
+    stage of one step, without a past. Any `scheme` is refused with that reason.
+    """
 
     reduction = 32
 
@@ -104,8 +108,14 @@ class VeryDeepPolyNet(Network):
         a: int = 10,
         b: int = 10,
         c: int = 5,
+        scheme: str | Scheme | None = None,
     ) -> None:
         super().__init__(num_classes, in_channels)
+        if scheme is not None:
+            raise UserError(
+                f"scheme {get_scheme(scheme).name!r} on Very Deep PolyNet: every unit has a method and a step size of "
+                "its own, and so is a stage of one step, without a past; take 'lm_poly2_resnet20'"
+            )
         for name, count in (("a", a), ("b", b), ("c", c)):
             check_count(f"units of stage {name}", count)
         self.num_features = 2048

@@ -1,7 +1,7 @@
 """The lesion study (Veit et al. 2016; paper, section 1.1): the error of a trained network after blocks are dropped.
 
 A dropped block's `f` is zero, so that its step is what the scheme carries on: `u_n` of a ResNet,
-`(1 - k) u_n + k u_{n-1}` of an LM-ResNet, the projected input of a transition.
+`(1 - k) u_n + k u_{n-1}` of an LM-ResNet, the projected input of a transition, the pooled input of a fractal.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stepnet.conversion.split import Split
@@ -83,7 +84,10 @@ def without(step: NetworkStep) -> Iterator[None]:
 
 
 def _zero(module: nn.Module, args: object, f: Tensor | Difference) -> Tensor | Difference:
-    return Difference(f.start, f.start) if isinstance(f, Difference) else torch.zeros_like(f)
+    if not isinstance(f, Difference):
+        return torch.zeros_like(f)
+    pooled = f.end.shape != f.start.shape  # by a layer that ends a column of FractalNet
+    return Difference(F.adaptive_max_pool2d(f.start, f.end.shape[2:]) if pooled else f.start, f.start)
 
 
 class _NoBranch(Split):

@@ -3,8 +3,9 @@
     f_1(u) = u + dt f(u),    f_{c+1} = 1/2 k + 1/2 f_c ∘ f_c
 
 `fractal` takes the identity for the short path `k`, as the paper's formula reads: order 2 is Heun's method; what order
-the deeper members have is what `stepnet.analysis.order` finds, not what their name suggests. `full_fractal` is the rule
-of Larsson et al., whose short path is a step `u + dt f(u)` of its own.
+the deeper members have is what `stepnet.analysis.order` finds, not what their name suggests. `full_fractal` is the
+fractal of Larsson et al.: its short path is a step `u + dt f(u)` of its own, and where several columns meet, all are
+averaged at once, which from three columns on is not the mean of two halves.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ LARGEST = 8  # columns: a step of 255 evaluations
 class Fractal(Scheme):
     """`f_c` with the identity as the short path; it evaluates f on each of the 2^(c-1) levels of its one column.
 
-    `k`, where given, holds the weight of the long path at each of the `2^(c-1) - 1` joins, in the order in which the
-    recursion meets them: 1/2 is the mean, 0 and 1 drop one of the two paths, which is then not computed.
+    `k`, where given, holds for each join, in the order of `joins`, the weights of the paths that meet there, the
+    shortest first: a mean by default. A path of weight 0 is not computed.
     """
 
     reference = "Larsson, Maire, Shakhnarovich 2017 (FractalNet); paper, section 2.1"
@@ -39,21 +40,21 @@ class Fractal(Scheme):
         self.name = f"fractal{columns}"
 
     def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
-        point = past[0]
+        point, weights = past[0], self.means if k is None else k
 
         def f(c: int, v: State, time: Coefficient, evaluation: int, join: int) -> State:
             """`f_c(v)`, whose first evaluation and first join have these numbers."""
             if c == 1:
                 return _step(point, v, time, evaluation, dt)
-            weight = Fraction(1, 2) if k is None else k[join]
-            short = v if is_number(weight, 1) else self.short_path(point, v, time, evaluation, dt)
-            if is_number(weight, 0):
+            of_short, of_long = weights[join]
+            short = v if is_number(of_short, 0) else self.short_path(point, v, time, evaluation, dt)
+            if is_number(of_long, 0):
                 return short
             evaluation += self.evaluations(c) - 2 * self.evaluations(c - 1)
             middle = f(c - 1, v, time, evaluation, join + 1)
             time = time + self.duration(c - 1)
             long = f(c - 1, middle, time, evaluation + self.evaluations(c - 1), join + 2 ** (c - 2))
-            return mix(short, long, weight) if not is_number(weight, 1) else long
+            return long if is_number(of_short, 0) else mix(short, long, of_long)
 
         return Difference(f(self.columns, point.u, 0, 0, 0), point.u)
 
@@ -69,20 +70,33 @@ class Fractal(Scheme):
         """The time that `f_c` takes, in steps: the mean of 0 and twice that of `f_{c-1}`."""
         return 1
 
+    @property
+    def joins(self) -> list[int]:
+        """The c of each `f_c` whose paths are joined, itself before those inside it."""
+        return _levels(self.columns)
 
-class FullFractal(Fractal):
-    """`f_c` with a step of its own as the short path: column j of its c columns has 2^(j-1) evaluations of f.
+    def paths(self, c: int) -> int:
+        """How many paths the join of `f_c` has."""
+        return 2
 
-    The columns take different times, so that the mean of all is consistent with `2/(c+1) u' = f`.
+    @property
+    def means(self) -> list[tuple[Coefficient, ...]]:
+        """The weights at each join when nothing is dropped."""
+        return [(Fraction(1, self.paths(c)),) * self.paths(c) for c in self.joins]
+
+
+class ConvolvedFractal(Fractal):
+    """`f_c` with an evaluation of its own as the short path: the paper's `k_c *`, where `u + f(u)` is that convolution.
+
+    With one f for all of them the paths take different times, and the mean is consistent with `2/(c+1) u' = f`.
     """
 
-    reference = "Larsson, Maire, Shakhnarovich 2017 (FractalNet)"
     identity_path: ClassVar[bool] = False
 
     def __init__(self, columns: int = 2) -> None:
         super().__init__(columns)
         self.order = 1
-        self.name = f"full_fractal{columns}"
+        self.name = f"convolved_fractal{columns}"
 
     @property
     def equation(self) -> Equation:
@@ -96,6 +110,82 @@ class FullFractal(Fractal):
 
     def duration(self, c: int) -> Coefficient:
         return Fraction(c + 1, self.columns + 1)
+
+
+class FullFractal(Fractal):
+    """Larsson's fractal: column j of c has `2^(j-1)` evaluations of f, and columns that meet are averaged all at once.
+
+        columns_1(u) = [u + dt f(u)],    columns_c(u) = [u + dt f(u), *columns_{c-1}(f_{c-1}(u))]
+
+    `f_c` is the mean of `columns_c`. They take different times, so that it is consistent with `c/(2^c - 1) u' = f`.
+    """
+
+    reference = "Larsson, Maire, Shakhnarovich 2017 (FractalNet)"
+    identity_path: ClassVar[bool] = False
+
+    def __init__(self, columns: int = 2) -> None:
+        super().__init__(columns)
+        self.order = 1
+        self.name = f"full_fractal{columns}"
+
+    @property
+    def equation(self) -> Equation:
+        return Equation(mass=1 / _base_steps(self.columns))
+
+    def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
+        point, weights = past[0], self.means if k is None else k
+
+        def f(c: int, v: State, time: Coefficient, evaluation: int, join: int) -> State:
+            """`f_c(v)`, whose first evaluation and first join have these numbers."""
+            if c == 1:
+                return _step(point, v, time, evaluation, dt)
+            own, join = weights[join], join + 1
+            ends: list[tuple[Coefficient, State]] = []
+            for column, weight in enumerate(own):  # the next one starts where all deeper ones have met
+                if not is_number(weight, 0):
+                    ends.append((weight, _step(point, v, time, evaluation, dt)))
+                if all(is_number(deeper, 0) for deeper in own[column + 1 :]):
+                    break
+                rest = c - 1 - column
+                v = f(rest, v, time, evaluation + 1, join)
+                time, join = time + self.duration(rest), join + len(_meetings(rest))
+                evaluation += 1 + self.evaluations(rest)
+            return combine(*ends)
+
+        return Difference(f(self.columns, point.u, 0, 0, 0), point.u)
+
+    def evaluations(self, c: int) -> int:
+        return int(2**c - 1)
+
+    def duration(self, c: int) -> Coefficient:
+        return _base_steps(c) / _base_steps(self.columns)
+
+    @property
+    def joins(self) -> list[int]:
+        return _meetings(self.columns)
+
+    def paths(self, c: int) -> int:
+        return c
+
+    @property
+    def ends(self) -> list[int]:
+        """The numbers of the evaluations with which its columns end, the shortest column first."""
+        return [2**self.columns - 2**depth for depth in range(self.columns, 0, -1)]
+
+
+def _levels(c: int) -> list[int]:
+    """The joins of `f_c = 1/2 k + 1/2 f_{c-1} ∘ f_{c-1}`."""
+    return [] if c == 1 else [c, *_levels(c - 1), *_levels(c - 1)]
+
+
+def _meetings(c: int) -> list[int]:
+    """The joins of Larsson's `f_c`: its own, and those of the `f_{c-1}, f_{c-2}, …` on the way of its columns."""
+    return [] if c == 1 else [c, *(join for depth in range(c - 1, 0, -1) for join in _meetings(depth))]
+
+
+def _base_steps(c: int) -> Fraction:
+    """How many steps `u + dt f(u)` the mean of c columns is long: `c T_c = 1 + 2 (c - 1) T_{c-1}`."""
+    return Fraction(2**c - 1, c)
 
 
 def _step(point: Point, v: State, time: Coefficient, evaluation: int, dt: Coefficient) -> State:
