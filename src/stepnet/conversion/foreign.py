@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from torch import nn
@@ -12,6 +13,20 @@ from stepnet.nets.origin import remember_origin
 from stepnet.nets.weights import classifier, first_convolution
 
 LIBRARIES = ("timm", "torchvision")
+# The builders also take `pretrained`, `weights`, addresses and paths, none of which a file from a stranger may choose.
+FILE_OPTIONS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        num_classes in_channels act_layer attention_dropout attn_drop_rate aux_logits base_width cardinality
+        channels class_token depth depths dims drop_block_rate drop_path_rate drop_rate dropout embed_dim
+        global_pool groups image_size img_size init_values layers mlp_ratio norm_layer num_heads output_stride
+        patch_size pos_embed proj_drop_rate qkv_bias reg_tokens stem_type stem_width stochastic_depth_prob
+        transform_input width_mult width_per_group window_size zero_init_last zero_init_residual
+        """,
+    )
+)
+LARGEST_NUMBER = 2**16  # of layers, channels, classes in a file
 _GEOMETRY = ("kernel_size", "stride", "padding", "dilation", "padding_mode")
 
 
@@ -35,6 +50,22 @@ def load_foreign(
         raise UserError(f"{name}: its pretrained weights cannot be loaded ({first_line(error)})") from None
     weightless = {key: value for key, value in options.items() if key != "weights"}
     return remember_origin(network, name, {"num_classes": num_classes, "in_channels": in_channels, **weightless})
+
+
+def check_file_options(name: str, options: dict[str, Any]) -> None:
+    """Refuse what a model file may not ask of another library: only shapes, rates and names of layers are allowed."""
+    if refused := sorted(options.keys() - FILE_OPTIONS):
+        raise UserError(
+            f"{name} with the option {refused[0]!r}, which a file may not choose: if you trust it, build the network "
+            "yourself and give it, load(…, model=network)"
+        )
+    for option, value in options.items():
+        for each in value if isinstance(value, list) else [value]:
+            number = isinstance(each, int | float) and abs(each) <= LARGEST_NUMBER
+            if not (number or each is None or (isinstance(each, str) and re.fullmatch(r"\w*", each))):
+                raise UserError(
+                    f"{name} with {option} = {each!r}: expected a number of at most {LARGEST_NUMBER} or a name"
+                )
 
 
 def _timm(model: str, classes: int, channels: int, pretrained: bool, options: dict[str, Any]) -> nn.Module:

@@ -20,7 +20,8 @@ from stepnet.nets.origin import origin_of
 from stepnet.schemes import Scheme, get_scheme
 
 Epochs = Annotated[int, Meta(ge=0, le=1_000_000)]
-Side = Annotated[int, Meta(ge=1, le=65_536)]
+LARGEST_SIDE = 4096  # pixels: a network is converted again on an image of that size
+Side = Annotated[int, Meta(ge=1, le=LARGEST_SIDE)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
 
 

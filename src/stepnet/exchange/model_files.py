@@ -91,6 +91,7 @@ def save(
     outputs = made.options.get("num_classes", len(made.classes))
     if made.classes and len(made.classes) != outputs:
         raise UserError(f"{len(made.classes)} classes for a network of {outputs}: expected a name for each")
+    decode(encode(made), f"the description for {target}")
     if not made.built_elsewhere:
         rebuild(made, weights, f"what would stand in {target}")
     write_model(target, weights, made)

@@ -32,6 +32,8 @@ def predict(network: nn.Module, pictures: Sequence[AnyPicture], top: int = 5) ->
     for picture in pictures:
         with torch.inference_mode():
             probabilities = network(preprocess(description.preprocessing, picture)).softmax(1)[0]
+        if classes and len(classes) != len(probabilities):
+            raise UserError(f"{description.model} has {len(probabilities)} outputs and {len(classes)} names of classes")
         names = classes or [str(index) for index in range(len(probabilities))]
         values, places = probabilities.topk(min(top, len(probabilities)))
         yield [Likely(names[i], p) for p, i in zip(values.tolist(), places.tolist(), strict=True)]

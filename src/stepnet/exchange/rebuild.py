@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from stepnet.conversion import convert, load_foreign
-from stepnet.conversion.foreign import is_foreign
+from stepnet.conversion.foreign import check_file_options, is_foreign
 from stepnet.conversion.record import RECORD
 from stepnet.conversion.transform import convert_again
 from stepnet.errors import UserError, first_line
@@ -28,14 +30,14 @@ def rebuild(description: ModelDescription, weights: Tensors, where: object) -> n
     """
     if description.built_elsewhere:
         raise UserError(f"{where} holds a {description.model}, which stepnet cannot build: load(…, model=your network)")
-    check_finite(weights, where)
     with torch.random.fork_rng(devices=[]):
-        network = _attempted(description.changed(conversion=None), where)
+        network = _attempted(description.changed(conversion=None), weights, where)
         if description.conversion is not None:  # its blocks are told by running them
             given = {name: weights[name] for name in network.state_dict() if name in weights}
             _check_same(network, description, given, where)
-            network = _attempted(description, where, "cpu")
+            network = _attempted(description, weights, where, "cpu")
         _check_same(network, description, weights, where)
+        check_finite(weights, where)
         # Copies in torch's own memory: kernels choose by alignment, which a file's bytes do not have, and would round
         # differently from the network that was saved.
         network.load_state_dict({name: tensor.clone() for name, tensor in weights.items()}, assign=True)
@@ -49,33 +51,52 @@ def fill(
     network: nn.Module, description: ModelDescription, weights: Tensors, where: object, example: Any = None
 ) -> nn.Module:
     """Put the weights, and before them the scheme that was there when they were saved, into someone's network."""
-    check_finite(weights, where)
     if description.conversion is not None and not hasattr(network, RECORD):
         restore_conversion(network, description.conversion, _image(description) if example is None else example)
     _check_same(network, description, weights, where)
+    check_finite(weights, where)
     network.load_state_dict(weights)
     return network.eval()
 
 
 def fitted_options(model: str, weights: Tensors) -> dict[str, Any]:
     """Classes and channels of these weights of a model."""
-    return dict(shape_of(weights, _attempted(ModelDescription(model=model), model)))
+    return dict(shape_of(weights, _attempted(ModelDescription(model=model), weights, model)))
 
 
-def _attempted(description: ModelDescription, where: object, device: str = "meta") -> nn.Module:
+def _attempted(description: ModelDescription, weights: Tensors, where: object, device: str = "meta") -> nn.Module:
     try:
-        with torch.device(device):
+        with torch.device(device), at_most(len(weights)):
             return _built(description)
     except UserError as error:
         raise UserError(f"{where} cannot be built again: {error}") from None
-    except (TypeError, RuntimeError, ValueError, NotImplementedError, AttributeError) as error:
+    except Exception as error:  # whatever another library makes of a stranger's options
         raise UserError(f"{where} cannot be built again from what it says: {first_line(error)}") from None
+
+
+@contextmanager
+def at_most(tensors: int) -> Iterator[None]:
+    """Stop building a network of far more parameters than the file has tensors: 10**9 layers would take for ever."""
+    left = 1000 + 4 * tensors  # a builder may replace layers that it has made
+
+    def count(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise UserError(f"it describes a network of far more layers than the {tensors} tensors in the file")
+
+    handle = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def check_finite(weights: Mapping[str, torch.Tensor], where: object) -> None:
     """Refuse weights with an infinity or NaN."""
     for name, tensor in weights.items():
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+        values = tensor.float() if tensor.itemsize == 1 else tensor  # eight bits have no isfinite
+        if tensor.is_floating_point() and not bool(values.isfinite().all()):
             raise UserError(f"{where}: {name!r} holds values that are not finite, and the network would give NaN")
 
 
@@ -87,10 +108,13 @@ def _check_same(network: nn.Module, description: ModelDescription, weights: Tens
 
 def _built(description: ModelDescription) -> nn.Module:
     name, options = description.model, dict(description.options)
+    if "pretrained" in options:
+        raise UserError("it asks for pretrained weights: a file holds its own")
     network: nn.Module
     if not is_foreign(name):
         network = create_model(name, **options)
         return network
+    check_file_options(name, options)
     network = load_foreign(name, **options)
     if description.conversion is not None:
         restore_conversion(network, description.conversion, _image(description))

@@ -7,21 +7,35 @@ the network is loaded by transformers, converted again, and given what the conve
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
+import torch
 from torch import nn
 
 from stepnet.conversion.record import RECORD
 from stepnet.errors import UserError, first_line
-from stepnet.exchange.model_description import ConversionRecord
-from stepnet.exchange.rebuild import check_finite, restore_conversion
+from stepnet.exchange.model_description import LARGEST_SIDE, ConversionRecord
+from stepnet.exchange.rebuild import at_most, check_finite, restore_conversion
 from stepnet.extras import import_extra
 from stepnet.files import read_file
-from stepnet.tensors import read_tensors
+from stepnet.tensors import Tensors, read_tensors
 
 LARGEST_CONFIG = 2**24  # bytes
+LARGEST_NUMBER = 2**24  # of layers, channels, tokens
+# Whose networks are built from numbers alone; those of other families may name files, addresses and code.
+FAMILIES = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        albert beit bert bloom convnext convnextv2 deit dinov2 distilbert electra falcon gemma gemma2 gpt2
+        gpt_neo gpt_neox llama mistral mobilenet_v2 mpt olmo opt phi qwen2 qwen3 regnet resnet roberta
+        stablelm swin vit
+        """,
+    )
+)
 
 
 def is_converted(folder: Path) -> bool:
@@ -36,17 +50,19 @@ def load_converted(folder: Path, model: nn.Module | None = None, example: Any = 
     `model` is what `from_pretrained` gave, if it was not what `config.json` names; `example` is for `convert`.
     """
     config, conversion = _config(folder / "config.json")
-    network = _from_pretrained(config, folder) if model is None else model
-    plain = set(network.state_dict())
-    restore_conversion(network, conversion, example)
-    added = set(network.state_dict()) - plain
-    found = {}
+    weights: Tensors = {}
     for path in sorted(folder.glob("*.safetensors")):
-        tensors, _ = read_tensors(path)
-        found.update({name: tensor for name, tensor in tensors.items() if name in added})
-    if missing := sorted(added - set(found)):
+        weights.update(read_tensors(path)[0])
+    network = _from_pretrained(config, weights, folder) if model is None else model
+    plain = set(network.state_dict())
+    try:
+        restore_conversion(network, conversion, example)
+    except UserError as error:
+        raise UserError(f"{folder} cannot be converted again: {error}") from None
+    added = set(network.state_dict()) - plain
+    if missing := sorted(added - set(weights)):
         raise UserError(f"{folder} is converted, and its weights lack {missing[0]!r}")
-    network.load_state_dict(found, strict=False)
+    network.load_state_dict({name: weights[name] for name in added}, strict=False)
     check_finite(network.state_dict(), folder)
     return network.eval()
 
@@ -59,20 +75,56 @@ def _config(path: Path) -> tuple[dict[str, Any], ConversionRecord]:
         raise UserError(f"{path} does not say how the network was converted ({first_line(error)})") from None
 
 
-def _from_pretrained(config: dict[str, Any], folder: Path) -> nn.Module:
-    """By the class that the configuration names, if it is one of transformers' own networks."""
+def _from_pretrained(values: dict[str, Any], weights: Tensors, folder: Path) -> nn.Module:
+    """By the class that the configuration names, if it is of a family that builds its networks by itself.
+
+    It is laid out without memory first, as in `rebuild`: what a stranger's configuration asks for is compared with the
+    weights before anything of that size is allocated.
+    """
     library = import_extra("transformers")
-    names = config.get("architectures")
+    names = values.get("architectures")
     name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
-    kind = getattr(library, name, None)
-    if not (isinstance(kind, type) and issubclass(kind, library.PreTrainedModel)):
+    named = getattr(library, name, None)
+    if not (isinstance(named, type) and issubclass(named, library.PreTrainedModel)):
         raise UserError(f"{folder}: {name!r} is no network of transformers; load it yourself: load(folder, model=…)")
+    kind: Any = named
+    if (
+        kind.config_class is None
+        or kind.config_class.model_type not in FAMILIES
+        or (folder / "adapter_config.json").exists()
+    ):
+        raise UserError(
+            f"{folder}: {name!r} may fetch other files; if you trust it, load it yourself and give it: "
+            "load(folder, model=network)"
+        )
     verbosity = library.logging.get_verbosity()
     library.logging.set_verbosity_error()  # it lists every k as unexpected
     try:
-        network: nn.Module = kind.from_pretrained(folder)  # type: ignore[attr-defined]
-        return network
-    except (OSError, ValueError, RuntimeError) as error:
+        config = kind.config_class.from_dict(_plain(values, kind.config_class().to_dict()))
+        with torch.device("meta"), at_most(len(weights)):
+            outline = kind(config).state_dict()
+        if wrong := [key for key, each in outline.items() if key in weights and each.shape != weights[key].shape]:
+            raise UserError(
+                f"{wrong[0]!r} is {list(weights[wrong[0]].shape)}, expected {list(outline[wrong[0]].shape)}"
+            )
+        network, loading = kind.from_pretrained(
+            folder, config=config, use_safetensors=True, local_files_only=True, output_loading_info=True
+        )
+        if loading["missing_keys"]:
+            raise UserError(f"its weights lack {min(loading['missing_keys'])!r}")
+    except Exception as error:  # whatever transformers makes of a stranger's configuration
         raise UserError(f"{folder}: transformers cannot load it ({first_line(error)})") from None
     finally:
         library.logging.set_verbosity(verbosity)
+    return cast(nn.Module, network)
+
+
+def _plain(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the class's own configuration: `auto_map`, `quantization_config`, others' kernels are left out."""
+    kept = {key: value for key, value in values.items() if key in defaults or key == "torch_dtype"}
+    for key, value in kept.items():
+        most = LARGEST_SIDE if key == "image_size" else LARGEST_NUMBER
+        numbers = value if isinstance(value, list) else [value]
+        if isinstance(defaults.get(key), int | list) and any(isinstance(n, int) and n > most for n in numbers):
+            raise UserError(f"{key} = {value}: expected at most {most}")
+    return kept
