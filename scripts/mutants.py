@@ -1,6 +1,6 @@
 """Mutation testing: change one important line, run its nearest tests, and see whether they fail.
 
-    python scripts/mutants.py [--jobs 2] [--only NAME] [--room training]
+    python scripts/mutants.py [--jobs 2] [--only NAME …] [--room training …]
 
 `mutants.toml` beside this file lists the changes: a file of `src/stepnet`, a text that occurs in it exactly once, what
 takes its place, and the tests that must fail. Each is applied to a copy of the tree, never to the tree itself. The same
@@ -80,13 +80,13 @@ def run(mutants: Sequence[Mutant], root: Path, jobs: int) -> int:
         print(f"the tests pass without a change, in {time.monotonic() - started:.0f} s", flush=True)
         for tree in trees[1:]:
             shutil.copytree(trees[0], tree)  # with the bytecode that the first run has made
-        survivors = list(_survivors(mutants, root, trees))
+        survivors = list(_survivors(mutants, trees))
     minutes = (time.monotonic() - started) / 60
     print(f"{len(mutants)} mutants, {len(survivors)} survive ({minutes:.1f} min)", *survivors, sep="\n  ")
     return 1 if survivors else 0
 
 
-def _survivors(mutants: Sequence[Mutant], root: Path, trees: Sequence[Path]) -> Iterator[str]:
+def _survivors(mutants: Sequence[Mutant], trees: Sequence[Path]) -> Iterator[str]:
     """The names of those that survive. A tree holds one mutant at a time."""
     waiting, free = list(mutants), list(trees)
     running: dict[int, tuple[Mutant, Path, float]] = {}
@@ -94,13 +94,14 @@ def _survivors(mutants: Sequence[Mutant], root: Path, trees: Sequence[Path]) -> 
         while waiting or running:
             if waiting and free:
                 mutant, tree = waiting.pop(0), free.pop()
-                (tree / mutant.file).write_text(mutant.changed(root))
+                shutil.copy2(tree / mutant.file, _kept(tree))
+                (tree / mutant.file).write_text(mutant.changed(tree))
                 running[_start(tree, mutant.tests, PATIENCE)] = mutant, tree, time.monotonic()
                 continue
             pid, status = os.wait()
             mutant, tree, since = running.pop(pid)
             _end_group(pid)  # what the tests have started and left
-            shutil.copy2(root / mutant.file, tree / mutant.file)
+            shutil.copy2(_kept(tree), tree / mutant.file)  # and its time, by which its bytecode is known
             free.append(tree)
             code = os.waitstatus_to_exitcode(status)
             killed = code in (pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED) or code < 0
@@ -139,6 +140,10 @@ def _log(tree: Path) -> Path:
     return tree.with_suffix(".log")
 
 
+def _kept(tree: Path) -> Path:
+    return tree.with_suffix(".kept")
+
+
 def _end_group(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
@@ -148,11 +153,13 @@ def main(words: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description="Change important lines, one at a time; print what no test notices.")
     parser.add_argument("--jobs", type=int, default=2, help="how many run at once")
-    parser.add_argument("--only", metavar="NAME", help="the mutants whose names hold this text")
-    parser.add_argument("--room", help="the mutants of this room")
+    parser.add_argument("--only", metavar="NAME", nargs="+", default=[""], help="mutants whose names hold such a text")
+    parser.add_argument("--room", nargs="+", default=[], help="the mutants of these rooms")
     chosen = parser.parse_args(words)
     mutants = [
-        mutant for mutant in read_mutants() if (chosen.only or "") in mutant.name and chosen.room in (None, mutant.room)
+        mutant
+        for mutant in read_mutants()
+        if any(text in mutant.name for text in chosen.only) and (not chosen.room or mutant.room in chosen.room)
     ]
     if not mutants:
         parser.error("no such mutant")

@@ -5,7 +5,7 @@ import pickle
 import pytest
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from stepnet import UserError, tensors
 from stepnet.tensors import first_difference, read_tensors, write_tensors
@@ -27,6 +27,14 @@ def test_a_flipped_bit_is_found_by_the_checksum(tmp_path):
     path.write_bytes(content)
     with pytest.raises(UserError, match="checksum"):
         read_tensors(path)
+
+
+def test_tensors_under_other_names_are_found_by_the_checksum(tmp_path):
+    write_tensors(tmp_path / "x", SOME, {})
+    _, header = read_tensors(tmp_path / "x")
+    save_file({f"{name}.moved": tensor for name, tensor in SOME.items()}, tmp_path / "y", metadata=header)
+    with pytest.raises(UserError, match="checksum"):
+        read_tensors(tmp_path / "y")
 
 
 def test_a_lying_header_is_refused(tmp_path):

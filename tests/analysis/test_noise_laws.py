@@ -26,6 +26,7 @@ def test_every_noise_is_tested():
 def test_moments_are_those_of_the_law(name):
     noise, eta = get_noise(name), LAWS[name]
     assert sympy.simplify(law.E(eta) - noise.mean) == 0
+    assert sympy.simplify(law.E((eta - noise.mean) ** 2) - noise.deviation**2) == 0
     for m in range(5):
         wanted = law.E((eta - noise.mean) ** m) / noise.deviation**m
         assert sympy.simplify(wanted - noise.moment(m)) == 0

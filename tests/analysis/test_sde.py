@@ -33,8 +33,8 @@ def test_the_equation_of_section_3_2_comes_out_of_lm_s_step():
 
 
 def test_p_may_depend_on_time():
-    equation = stochastic_equation("stochastic_depth", p=falling(0.5))
-    assert sympy.simplify(equation.drift - (1 - t / 2) * f) == 0
-    assert sympy.simplify(equation.diffusion**2 - (1 - t / 2) * t / 2 * f**2) == 0
-    assert str(stochastic_equation("stochastic_depth", p=lambda t: 1 - t / 2)) == str(equation)
-    assert str(equation).startswith("dX = (1 - t/2) f dt + ")
+    equation = stochastic_equation("stochastic_depth", p=falling(0.8))
+    assert sympy.simplify(equation.drift - (1 - t / 5) * f) == 0
+    assert sympy.simplify(equation.diffusion**2 - (1 - t / 5) * t / 5 * f**2) == 0
+    assert str(stochastic_equation("stochastic_depth", p=lambda t: 1 - t / 5)) == str(equation)
+    assert str(equation).startswith("dX = (1 - t/5) f dt + ")

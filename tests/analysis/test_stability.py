@@ -135,6 +135,7 @@ def test_lm_is_zero_stable_for_minus_1_excluded_to_1_included():
     assert zero_stable(get_scheme("lm", k=-0.999)) is True
     assert zero_stable(get_scheme("lm", k=-1)) is False
     assert zero_stable(get_scheme("lm", k=1)) is True
+    assert [get_scheme("lm").zero_stable_at(k) for k in (-1, -0.999, 1, 1.001)] == [False, True, True, False]
     past = [Point(np.zeros(1))]
     states = list(march(get_scheme("lm", k=-1), repeat(lambda u, c, i: 0 * u, 100), np.ones(1), past=past))
     assert [float(u[0]) for u in states] == list(range(2, 102))

@@ -16,6 +16,7 @@ from stepnet.analysis.symbols import exact, is_symbolic, k, subject
         (3, 3),
         (0.1, Fraction(1, 10)),
         (1 / 3, Fraction(1, 3)),
+        (5 / 13, Fraction(5, 13)),
         (-0.123456789, Fraction(-123456789, 10**9)),
         (sympy.Rational(2, 7), Fraction(2, 7)),
         (sympy.Float(0.5), Fraction(1, 2)),

@@ -31,6 +31,13 @@ def test_every_row_is_printed(capsys, name: str) -> None:
     assert "measured: no run in nowhere" in printed
 
 
+def test_counts_that_are_not_the_papers_are_marked(capsys) -> None:
+    printed = lines(capsys, "cifar", "--results", "nowhere")
+    counted = {row.name: line for row, line in zip(paper.CIFAR, printed[2:], strict=False)}
+    assert "1,726,388!" in counted["preact_resnet164"]  # 2.55M in the paper: docs/errata.md
+    assert " 269,722 " in counted["resnet20"] and "34,426,698*" in counted["resnext29_8x64d"]
+
+
 @pytest.mark.parametrize("name", ["schemes", "imagenet"])
 def test_json_has_every_row(capsys, name: str) -> None:
     rows = json.loads("".join(lines(capsys, name, "--json", "--results", "nowhere")))

@@ -71,8 +71,9 @@ def test_a_broken_file_is_named(tmp_path) -> None:
 def finished_run(folder) -> Run:
     here = Run(folder)
     TrainConfig("lm_resnet20", data="cifar10").write(here.config_file)
-    scores = {"loss": 0.5, "error": 9.0, "test_loss": 0.4, "test_error": 8.0}
-    here.append_metrics({"epoch": 0, **scores, "lr": 0.1, "images_per_second": 100.0, "seconds": 9.0, "k": {}})
+    for epoch, error in enumerate((7.5, 8.0)):
+        scores = {"loss": 0.5, "error": 9.0, "test_loss": 0.4, "test_error": error}
+        here.append_metrics({"epoch": epoch, **scores, "lr": 0.1, "images_per_second": 100.0, "seconds": 9.0, "k": {}})
     here.record_environment()
     return here
 
@@ -85,6 +86,7 @@ def test_a_run_is_recorded_once_and_leaves_the_rest_of_the_file_as_it_is(tmp_pat
         record(here, EvaluationResult(0.4, error, 10_000, 1), path)
     content = json.loads(path.read_text())
     assert content["command"] == "…"
+    assert content["runs"][1]["best_test_error"] == 7.5
     assert [(one["seed"], one["test_error"]) for one in content["runs"]] == [(1, 9.0), (0, 8.25)]
 
 

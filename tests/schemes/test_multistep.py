@@ -54,6 +54,11 @@ def test_lm_at_minus_beta_is_the_heavy_ball():
     torch.testing.assert_close(torch.stack(found), torch.stack(wanted), rtol=0, atol=1e-14)
 
 
+def test_without_a_k_lm_takes_the_mean_of_its_initial_law():
+    """U[-0.1, 0] in the paper."""
+    assert get_scheme("lm").k == Fraction(-1, 20) and get_scheme("lm").initial_k == (-0.1, 0.0)
+
+
 def test_lm_starts_on_its_own_equation():
     """The first step of `(1 + k) u' = f` is Euler's, of length dt/(1 + k)."""
     first = solve(f, U0, (0.0, 0.1), 1, "lm", k=-0.5).u[1]

@@ -20,6 +20,7 @@ def test_only_what_changes_the_computation_is_a_difference():
     assert config.differences(dataclasses.replace(config, out="elsewhere", data_root="there")) == []
     [difference] = config.differences(dataclasses.replace(config, recipe=config.recipe.override({"lr": 0.2})))
     assert "lr = 0.1 there, 0.2 here" in difference
+    assert config.differences(dataclasses.replace(config, seed=1)) == ["seed = 0 there, 1 here"]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,16 @@ def test_a_batch_is_scored_by_loss_error_and_top_5():
     assert count == 40
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_a_loss_is_taken_in_single_precision_at_least(dtype):
+    torch.manual_seed(0)
+    logits, labels = torch.randn(40, 9, dtype=dtype), torch.randint(9, (40,))
+    wide = logits.double()
+    by_hand = (wide.logsumexp(1) - wide[torch.arange(40), labels]).sum()
+    loss = scores.evaluate_batch(nn.Identity(), logits, labels)[0]
+    assert loss.item() == pytest.approx(by_hand.item(), rel=1e-14 if dtype == torch.float64 else 1e-6)
+
+
 @pytest.mark.parametrize("seconds", [0.0, 1e9])
 def test_readings_are_few_and_change_no_bit(tmp_path, monkeypatch, seconds):
     reads = []
