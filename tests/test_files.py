@@ -1,5 +1,6 @@
 import errno
 import os
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -186,3 +187,59 @@ def test_one_process_holds_a_folder_until_it_ends(tmp_path: Path) -> None:
     assert not another_can_hold_it()
     held.close()
     assert another_can_hold_it()
+
+
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as opened:
+        opened.bind(str(path))
+
+
+SPECIAL = {"pipe": os.mkfifo, "socket": _socket, "folder": Path.mkdir}
+
+
+@pytest.mark.parametrize("kind", SPECIAL)
+@pytest.mark.parametrize("linked", [False, True])
+def test_what_is_not_a_regular_file_is_never_replaced(tmp_path: Path, kind: str, linked: bool) -> None:
+    there = tmp_path / "there"
+    SPECIAL[kind](there)
+    before = there.stat()
+    target = tmp_path / "link" if linked else there
+    if linked:
+        target.symlink_to(there)
+    with pytest.raises(UserError, match=r"cannot write .*: it is not a regular file"), whole_file(target) as partial:
+        partial.write_text("new")
+    assert (there.stat().st_ino, there.stat().st_mode) == (before.st_ino, before.st_mode)
+    assert target.is_symlink() == linked and len(list(tmp_path.iterdir())) == 1 + linked
+
+
+def test_a_pipe_that_appears_while_a_file_is_written_stays(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    with pytest.raises(UserError, match="not a regular file"), whole_file(path) as partial:
+        partial.write_text("new")
+        os.mkfifo(path)
+    assert path.is_fifo() and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_to_standard_output_stays(tmp_path: Path) -> None:
+    link = tmp_path / "stdout"
+    link.symlink_to("/proc/self/fd/1")  # as /dev/stdout is
+    with pytest.raises(UserError, match="not a regular file"), whole_file(link):
+        pass
+    assert link.is_symlink()
+
+
+@pytest.mark.parametrize("kind", [*SPECIAL, "link to nothing", "link to a pipe"])
+def test_a_lock_that_is_not_a_regular_file_is_one_line(tmp_path: Path, kind: str) -> None:
+    lock, elsewhere = tmp_path / ".lock", tmp_path / "elsewhere"
+    if kind in SPECIAL:
+        SPECIAL[kind](lock)
+    else:
+        lock.symlink_to(elsewhere)
+        if kind == "link to a pipe":
+            os.mkfifo(elsewhere)
+    with pytest.raises(UserError, match=r"cannot lock .*\.lock: it is not a regular file"):
+        hold(tmp_path)
+    assert kind != "link to nothing" or not elsewhere.exists()
+    lock.rename(tmp_path / ".made.lock")
+    with pytest.raises(UserError, match="cannot lock"), alone(tmp_path / "made"):
+        pass

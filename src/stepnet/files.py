@@ -76,12 +76,14 @@ def is_folder(path: Path) -> bool:
 def whole_file(path: Path) -> Iterator[Path]:
     """A temporary path to write to; it becomes `path` when the block ends, and vanishes if the block fails.
 
-    A disk that is full or cannot be written is told in one line.
+    A device, a pipe, a socket or a folder is never replaced: other programs need it where it is. A disk that is full or
+    cannot be written is an error of one line.
     """
     partial = None
     try:
         if "\0" in str(path):
             raise OSError(errno.EINVAL, "a zero byte in its name")
+        _check_replaceable(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}-", suffix=PARTIAL, dir=path.parent)
         os.close(handle)
@@ -89,6 +91,7 @@ def whole_file(path: Path) -> Iterator[Path]:
         yield partial
         partial.chmod(0o666 & ~_umask())  # mkstemp makes files for their owner alone
         _to_disk(partial)
+        _check_replaceable(path)  # again, for it may have changed in between
         partial.replace(path)
         _to_disk(path.parent)
     except BaseException as error:
@@ -125,7 +128,7 @@ def alone(path: Path) -> Iterator[None]:
     """Be the only process that makes `path`: wait for another that is at it, then look at what it has made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_name(f".{path.name}{LOCK}")
-    with lock.open("ab") as handle:
+    with _open_lock(lock) as handle:
         _lock(handle, fcntl.LOCK_EX)
         yield
 
@@ -136,7 +139,7 @@ def hold(folder: Path) -> IO[bytes] | None:
     The kernel lets go of it when the process ends, however it ends. Where the file system knows no locks, nobody is
     kept out. The lock is POSIX's: it works over NFS, and children do not inherit it.
     """
-    handle = (folder / LOCK).open("ab")
+    handle = _open_lock(folder / LOCK)
     if _lock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB):
         return handle
     handle.close()
@@ -159,6 +162,21 @@ def sweep(folder: Path, name: str = "") -> None:
 
 # safetensors writes to a name of its own first, and renames.
 _OF_SAFETENSORS = re.compile(r"\.tmp\w{6}").fullmatch
+
+
+def _open_lock(path: Path) -> IO[bytes]:
+    """Open or create a lock file. A pipe would block, and a link might create a file elsewhere: both are refused."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise UserError(f"cannot lock {printable(path)}: it is not a regular file; delete it, or write elsewhere")
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o666), "r+b")
+
+
+def _check_replaceable(path: Path) -> None:
+    """Raise OSError where `path` is something other than a regular file; /dev/stdout is a link into /proc."""
+    link = path.is_symlink()
+    if (path.exists() and not path.is_file()) or (link and str(path.readlink()).startswith("/proc/")):
+        raise OSError(errno.EINVAL, "it is not a regular file")
 
 
 def _lock(handle: IO[bytes], how: int) -> bool:
