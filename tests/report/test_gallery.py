@@ -5,24 +5,28 @@ from matplotlib.text import Text
 
 from stepnet.errors import UserError
 from stepnet.report.figures import paper_style
-from stepnet.report.gallery import FIGURES, lesions
+from stepnet.report.gallery import FIGURES, draw, lesions
 
 
 def test_figure_1_unless_networks_are_named() -> None:
     with paper_style(2):
         picture = FIGURES["networks"]([])
         assert picture.get_size_inches()[0] == pytest.approx(6.9)
-        named = FIGURES["networks"](["lm_resnet20"])
+        named = FIGURES["networks"](["lm_resnet20", "revnet38"])
+        alone = FIGURES["networks"](["lm_resnet20"])
     headings = [text.get_text() for text in picture.axes[0].texts if text.get_text().startswith("(")]
     assert [h for h in headings if "k" not in h and "/" not in h] == [
         "(a) ResNet", "(b) PolyNet", "(c) FractalNet", "(d) RevNet", "(e) LM-ResNet",
     ]  # fmt: skip
-    assert "(a) lm_resnet20" in [text.get_text() for text in named.axes[0].texts]
+    texts = [text.get_text() for text in named.axes[0].texts]
+    assert "(a) lm_resnet20" in texts
+    assert [text.split(",")[0] for text in texts if "channels" in text] == ["stage 1 of 3"] * 2
+    assert [f"stage {n}" in [text.get_text() for text in alone.axes[0].texts] for n in (1, 2, 3)] == [True] * 3
 
 
 def test_compression_takes_the_data_of_its_runs(write_run) -> None:
-    assert FIGURES["compression"]([]).axes[0].get_legend().get_title().get_text() == "cifar10"
-    assert FIGURES["compression"]([str(write_run())]).axes[0].get_legend().get_title().get_text() == "digits"
+    assert FIGURES["compression"]([]).legends[0].get_title().get_text().startswith("cifar10")
+    assert FIGURES["compression"]([str(write_run())]).legends[0].get_title().get_text().startswith("digits")
 
 
 def test_trajectory_and_spectrum_of_one_network(write_model_of_digits) -> None:
@@ -37,7 +41,8 @@ def test_trajectory_and_spectrum_of_one_network(write_model_of_digits) -> None:
 def test_lesions_of_two_runs_of_one_model_keep_apart(write_model_of_digits) -> None:
     one, other = str(write_model_of_digits(k=-0.3)), str(write_model_of_digits(k=0.2))
     found = lesions([one, other], images=20)
-    assert list(found) == ["tiny", other]
+    assert list(found) == ["tiny--0.3", "tiny-0.2"]  # the last part of each path tells them apart
+    assert list(lesions([one, other], images=20, labels=["a", "b"])) == ["a", "b"]
     with pytest.raises(UserError, match="lesion needs"):
         lesions([])
 
@@ -50,3 +55,13 @@ def test_schemes_and_modified_equations() -> None:
         FIGURES["modified"](["heat"])
     with pytest.raises(UserError, match="name one example"):
         FIGURES["modified"](["transport", "steps"])
+
+
+def test_labels_where_there_is_something_to_name() -> None:
+    with paper_style(1):
+        picture = draw("networks", ["lm_resnet20", "preact_resnet20"], ["LM", "plain"])
+    assert "(b) plain" in [text.get_text() for text in picture.axes[0].texts]
+    with pytest.raises(UserError, match="figure stability has no labels"):
+        draw("stability", [], ["a"])
+    with pytest.raises(UserError, match="labels a, a: expected 2 different ones"):
+        draw("networks", ["lm_resnet20", "preact_resnet20"], ["a", "a"])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from matplotlib.patches import Circle
 
 import stepnet
 from stepnet import UserError
@@ -24,15 +25,27 @@ def test_points_are_the_march_and_lines_the_modified_equation():
     assert any(np.array_equal(data, np.linalg.norm(flow.modified, axis=1)) for data in drawn)
 
 
-def test_steps_along_a_curve_are_those_of_the_scheme():
-    """The circles of Euler's panel: `u + dt u (1 - u)`."""
-    axes = stepnet.plot_modified("steps", ks=(-0.5,)).axes[0]
-    circles = [float(line.get_ydata()[0]) for line in axes.lines if line.get_marker() == "o"]
-    u, wanted = 0.1, []
-    for _ in range(4):
-        u = u + 1.2 * u * (1 - u)
-        wanted.append(u)
-    assert circles == pytest.approx([*wanted, 0.1])
+def test_steps_along_a_curve_are_those_of_the_schemes():
+    """`u + dt g` of Euler; `(1 - k) u_n + k u_{n-1} + dt (1 + k) g` of lm after one Euler step, g = u (1 - u)."""
+    axes = stepnet.plot_modified("steps", ks=(0.5,)).axes[-1]
+    drawn = {line.get_label(): line.get_ydata() for line in axes.lines}
+    euler, lm = [0.1], [0.1]
+    for n in range(3):
+        euler.append(euler[n] + 1.2 * euler[n] * (1 - euler[n]))
+        past = lm[n] if n == 0 else (lm[n] + lm[n - 1]) / 2
+        lm.append(past + 1.2 * (1 if n == 0 else 1.5) * lm[n] * (1 - lm[n]))
+    assert drawn["euler"] == pytest.approx(euler)
+    assert drawn["lm, k = 0.5"] == pytest.approx(lm)
+
+
+def test_states_of_the_networks_stand_above_their_points():
+    with paper_style(1):
+        picture = stepnet.plot_modified("steps")
+    picture.draw_without_rendering()
+    network, curve = picture.axes[1], picture.axes[2]
+    nodes = [patch for patch in network.patches if isinstance(patch, Circle)]
+    across = [network.transData.transform(node.center)[0] for node in nodes]
+    assert across == pytest.approx([curve.transData.transform((n, 0))[0] for n in range(4)])
 
 
 def test_what_cannot_be_drawn():
@@ -50,9 +63,3 @@ def test_lines_have_no_markers_in_the_style_of_a_paper():
         "scheme": ".",
         "modified equation": "None",
     }
-
-
-def test_the_letters_of_a_network_fit_its_boxes():
-    with paper_style(1):
-        small = stepnet.plot_modified("steps").axes[4]  # Heun's network, the widest
-    assert max(text.get_fontsize() for text in small.texts) < 5

@@ -1,5 +1,7 @@
 """The pictures of a trained network hold what was computed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ import torch
 from stepnet import create_model
 from stepnet.errors import UserError
 from stepnet.report.dynamics import NetworkStep, StepSpectrum
+from stepnet.report.figures import paper_style
 from stepnet.report.lesion import Lesion
 from stepnet.report.network_plots import plot_lesion, plot_spectrum, plot_trajectory
 from stepnet.schemes import get_scheme
@@ -32,12 +35,21 @@ def spectrum(k: float | None, *values: complex) -> StepSpectrum:
 
 def test_eigenvalues_stand_on_the_regions_of_the_extreme_k() -> None:
     found = [spectrum(None, 0.5), spectrum(-0.5, -1 + 1j, -1 - 1j), spectrum(0.25, -2.5)]
-    axes = plot_spectrum(torch.nn.Identity(), torch.zeros(1), found).axes[0]
+    picture = plot_spectrum(torch.nn.Identity(), torch.zeros(1), found)
+    axes = picture.axes[0]
     dots = np.asarray(axes.collections[-1].get_offsets())
     assert dots == pytest.approx(np.array([[0.5, 0], [-1, 1], [-1, -1], [-2.5, 0]]))
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["lm, k = -0.50", "lm, k = 0.25"]
+    assert [text.get_text() for text in picture.legends[0].get_texts()] == ["lm, k = -0.50", "lm, k = 0.25"]
     assert [text.get_text() for text in plot_spectrum(torch.nn.Identity(), torch.zeros(1), [spectrum(None, -1)])
-            .axes[0].get_legend().get_texts()] == ["euler"]  # fmt: skip
+            .legends[0].get_texts()] == ["euler"]  # fmt: skip
+
+
+def test_a_wide_picture_has_a_panel_for_each_stage() -> None:
+    found = [spectrum(-0.5, -1), replace(spectrum(-0.5, -2), stage=1), replace(spectrum(-0.5, -0.5), stage=1)]
+    with paper_style(2):
+        *panels, _ = plot_spectrum(torch.nn.Identity(), torch.zeros(1), found).axes
+    assert [axes.get_title() for axes in panels] == ["stage 1", "stage 2"]
+    assert [np.asarray(axes.collections[-1].get_offsets())[:, 0].tolist() for axes in panels] == [[-1], [-2, -0.5]]
 
 
 def test_a_lesion_shows_blocks_transitions_and_pairs() -> None:

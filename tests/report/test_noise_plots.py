@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from report.legibility import flaws
 from stepnet.analysis import get_noise, weak_error
 from stepnet.cli import main
 from stepnet.errors import UserError
@@ -14,6 +15,7 @@ def test_it_shows_exact_errors_and_intervals(tmp_path: Path, monkeypatch: pytest
     kept = []
     monkeypatch.setattr("stepnet.report.noise_plots.write_figure", lambda figure, path: kept.append(figure))
     draw_noises([get_noise("stochastic_depth", p=0.2), get_noise("shake_shake")], tmp_path / "n.png", samples=2000)
+    assert flaws(kept[0]) == []
     left, right = kept[0].axes
     assert left.get_title() == "stochastic_depth, p = 0.2" and right.get_title() == "shake_shake"
     assert [text.get_text() for text in left.get_legend().get_texts()] == [

@@ -23,7 +23,9 @@ def test_curves_are_means_over_seeds(write_run) -> None:
     assert labelled(picture) == {"lm_resnet20": [50.0, 15.0]}
     solid = [line for line in picture.axes[0].get_lines() if line.get_linestyle() == "-"]
     assert [list(line.get_ydata()) for line in solid] == [[40.0, 10.0], [60.0, 20.0], [50.0, 15.0]]
-    assert plot_curves(runs, log=True).axes[0].get_yscale() == "log"
+    scales = [plot_curves(runs, log=log).axes[0].get_yscale() for log in (None, True, False)]
+    assert scales == ["log", "log", "linear"]  # the end, where runs differ, is not pressed against the axis
+    assert plot_curves([write_run(seed=2, errors=(20.0, 10.0))]).axes[0].get_yscale() == "linear"
     assert labelled(plot_curves(runs, "loss"))["lm_resnet20"] == pytest.approx([50 / 30, 15 / 30])
 
 
@@ -58,10 +60,28 @@ def test_networks_without_k_and_two_data_sets_are_refused(write_run) -> None:
 def test_compression_has_the_papers_points_and_ours(write_run) -> None:
     paper = labelled(plot_compression())
     assert paper["LM-ResNet, paper"] == [8.33, 7.18, 6.66, 6.31]
-    ours = plot_compression([write_run()], "digits").axes[0]
-    assert [text.get_text() for text in ours.get_legend().get_texts()] == ["lm_resnet20"]
+    picture = plot_compression([write_run()], "digits")
+    assert [text.get_text() for text in picture.legends[0].get_texts()] == ["lm_resnet20"]
+    (parameters, *_), (work, *_) = (axes.get_lines()[0].get_xdata() for axes in picture.axes)
+    convolutions = 9 * (16 + 6 * 16**2), 9 * (16 * 32 + 5 * 32**2), 9 * (32 * 64 + 5 * 64**2)
+    assert parameters == sum(convolutions) + 2 * 688 + 650 + 6  # normalisation, classifier, k
+    assert work == sum(n * pixels for n, pixels in zip(convolutions, (64, 16, 4), strict=True)) + 640
     with pytest.raises(UserError, match="no point for 'digits'"):
         plot_compression(data="digits")
+
+
+def test_equal_networks_share_an_axis_that_says_so(write_run) -> None:
+    """Two networks of 269,434 and 269,440 parameters: the axis spans more than their sixth digit."""
+    axes = plot_compression([write_run("preact_resnet20"), write_run()], "digits").axes[0]
+    assert axes.get_xlim() == pytest.approx((0.93 * 2e5, 1.07 * 5e5))
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0.2M", "0.5M"]
+
+
+def test_labels_name_networks_in_the_order_of_their_runs(write_run) -> None:
+    runs = [write_run(), write_run("preact_resnet20"), write_run(seed=1)]
+    assert list(labelled(plot_curves(runs, labels=["mine", "plain"]))) == ["plain", "mine"]  # Euler's first, as ever
+    with pytest.raises(UserError, match="labels a: expected 2 different ones, one for each of lm_resnet20, preact_"):
+        plot_curves(runs, labels=["a"])
 
 
 def test_the_callers_style_is_honoured(write_run) -> None:

@@ -4,11 +4,13 @@ import re
 
 import pytest
 import torch
+from matplotlib.patches import Circle
 
 from stepnet import create_model
 from stepnet.errors import UserError
 from stepnet.report.schematic import draw_network, plot_network, plot_networks
 from stepnet.report.sketch import NetworkSketch, sketch, sketch_stage
+from stepnet.report.step_drawing import JOIN
 from stepnet.schemes import get_scheme
 
 
@@ -86,7 +88,9 @@ def test_a_network_by_rk4_is_drawn_stage_by_stage_with_its_weights() -> None:
 def test_lm_on_a_pair_shows_its_k_on_both_rails() -> None:
     torch.manual_seed(0)
     model = create_model("lm_revnet38")
-    found = written(plot_network(model))
+    picture = plot_network(model)
+    found = written(picture)
     for n, k in zip((1, 2), model.stages[0].k.tolist(), strict=True):
         assert found.count(f"$k_{{{n}}} = {k:.3f}$") == 2
-    assert found.count("+") >= 2  # g reads X_n + f
+    joins = [patch for patch in picture.axes[0].patches if isinstance(patch, Circle) and patch.radius == JOIN]
+    assert len(joins) >= 2  # g reads X_n + f

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -29,10 +29,12 @@ class DrawFigure:
     """Where to write it; by default NAME.pdf."""
     columns: Literal[1, 2] = 1
     """As wide as one column of a paper, or as two."""
+    labels: Annotated[list[str], arg(metavar="NAME ...")] = field(default_factory=list)
+    """Names for the networks of the runs, in the order of their first runs; by default what sets them apart."""
 
     def __call__(self) -> None:
         from stepnet.report.figures import Picture, check_suffix, paper_style, write_figure
-        from stepnet.report.gallery import FIGURES, lesions
+        from stepnet.report.gallery import draw, lesions
         from stepnet.report.network_plots import plot_lesion
 
         out = self.out or Path(f"{self.name}.pdf")
@@ -41,12 +43,12 @@ class DrawFigure:
             if self.name == "lesion":
                 from stepnet.commands.columns import RIGHT, print_table
 
-                found = lesions(self.subjects)
+                found = lesions(self.subjects, labels=self.labels or None)
                 for title, one in found.items():
                     rows = [[what, f"{error:.2f}", f"{error - one.intact:+.2f}"] for what, error in one.rows]
                     print_table(["dropped", RIGHT + "error", RIGHT + "change"], rows, f"{title}: test error in %")
                 picture = plot_lesion(found)
             else:
-                picture = FIGURES[self.name](self.subjects)
+                picture = draw(self.name, self.subjects, self.labels or None)
             write_figure(picture, out)
         print(f"wrote {out}")

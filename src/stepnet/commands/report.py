@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -11,12 +11,14 @@ from tyro.conf import Positional, arg
 
 @dataclass
 class Report:
-    """Write runs as one HTML page that works offline: summary, curves, learned k_n, error against size, commands."""
+    """Write runs as one HTML page that works offline: summary, curves, learned k_n, error against cost, commands."""
 
     runs: Annotated[Positional[list[Path]], arg(metavar="RUN [RUN ...]")]
     """The folders of the runs. Runs on different data sets stand in different tables."""
     out: Annotated[Path, arg(aliases=["-o"], metavar="FILE")] = Path("report.html")
     """Where to write the page."""
+    labels: Annotated[list[str], arg(metavar="NAME ...")] = field(default_factory=list)
+    """Names for the networks, in the order of their first runs; by default what sets them apart."""
 
     def __call__(self) -> None:
         from stepnet.errors import UserError
@@ -24,5 +26,5 @@ class Report:
 
         if not self.runs:
             raise UserError("no runs: name their folders, as in stepnet report runs/compare/*")
-        write_report(self.runs, self.out)
+        write_report(self.runs, self.out, self.labels or None)
         print(f"wrote {self.out} ({self.out.stat().st_size / 1e6:.1f} MB)")

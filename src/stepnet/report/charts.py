@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stepnet.nets.profile import Profile
-from stepnet.report.counts import count
+from stepnet.report.counts import count, multiply_adds
 from stepnet.report.paper import CIFAR, IMAGENET, PaperRow
 from stepnet.schemes import get_scheme
 from stepnet.training.histories import NetworkRuns, RunHistory
@@ -37,7 +37,7 @@ def section_data(data: str, networks: Sequence[NetworkRuns]) -> dict[str, Json]:
 
 
 def printed_points(data: str) -> list[dict[str, Json]]:
-    """The paper's points for a data set, table by table: error and parameters, counted where it prints none."""
+    """The paper's points for a data set, table by table: error, parameters as printed or counted, multiply-adds."""
     return [_printed_point(row) for row in (*CIFAR, *IMAGENET) if row.dataset == data]
 
 
@@ -105,6 +105,7 @@ def _our_point(network: NetworkRuns) -> Json:
     return {
         "label": network.label,
         "parameters": network.cost.parameters,
+        "multiply_adds": network.cost.multiply_adds or None,
         "error": _rounded(statistics.fmean(errors)),
         "deviation": _rounded(statistics.stdev(errors)) if len(errors) > 1 else None,
         "seeds": len(errors),
@@ -113,7 +114,8 @@ def _our_point(network: NetworkRuns) -> Json:
 
 def _printed_point(row: PaperRow) -> dict[str, Json]:
     parameters = count(row).parameters if row.params is None else float(row.params.removesuffix("M")) * 1e6
-    return {"family": row.model, "label": f"{row.model} {row.layers}", "parameters": parameters, "error": row.error}
+    point = {"family": row.model, "label": f"{row.model} {row.layers}", "parameters": parameters}
+    return point | {"multiply_adds": multiply_adds(row), "error": row.error}
 
 
 def _first_error(network: NetworkRuns) -> float:

@@ -40,6 +40,12 @@ def count(row: PaperRow) -> ParameterCount:
     return choices[0]
 
 
+def multiply_adds(row: PaperRow) -> int | None:
+    """Of our network, for one image of the row's data set."""
+    found = _kept().get(row.name)
+    return None if found is None else found.multiply_adds
+
+
 def _plain(row: PaperRow) -> str:
     return row.model.removeprefix("LM-")
 

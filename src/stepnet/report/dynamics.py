@@ -123,6 +123,7 @@ class StepSpectrum:
     step: NetworkStep
     z: Complex
     growth: float | None  # None for a pair, whose parts have one z between them
+    stage: int = 0
 
 
 def spectra(model: nn.Module, image: Tensor, count: int = EIGENVALUES) -> list[StepSpectrum]:
@@ -133,12 +134,12 @@ def spectra(model: nn.Module, image: Tensor, count: int = EIGENVALUES) -> list[S
     with torch.no_grad():
         stages = trajectory(exact, image.double())
     found = []
-    for steps, states in zip(network_steps(exact), stages, strict=True):
+    for stage, (steps, states) in enumerate(zip(network_steps(exact), stages, strict=True)):
         for step, u in zip(steps, states[:-1], strict=True):
             if not step.transition:
                 factor = step.dt**step.scheme.equation.derivative
                 values = factor * jacobian_eigenvalues(right_hand_side(step.block), u, count)
-                found.append(StepSpectrum(step, values, _growth(step, values)))
+                found.append(StepSpectrum(step, values, _growth(step, values), stage))
     return found
 
 

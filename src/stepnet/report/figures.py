@@ -6,18 +6,19 @@ Every `plot_…` function takes colours, fonts and size from matplotlib's rcPara
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, Literal
 
 import matplotlib
 from cycler import cycler
 from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, Patch
-from matplotlib.text import Text
+from matplotlib.font_manager import FontProperties
 
 from stepnet.errors import UserError
 from stepnet.files import whole_file
@@ -28,6 +29,10 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 Columns = Literal[1, 2]
 WIDTHS: dict[Columns, float] = {1: 3.35, 2: 6.9}  # of one and of two columns of a paper, in inches
+SMALLEST = 6.2  # points: no letter is smaller
+NARROWEST = 2.0  # inches: panels narrower than this stand one below the other
+LETTER = 0.56  # the mean width of a letter, in sizes of its font
+HANDLE = 7  # letters: what a legend's entry takes beside its label
 
 
 class Picture(Figure):
@@ -54,6 +59,7 @@ def paper_style(columns: Columns = 1) -> Iterator[None]:
         "axes.titlesize": 8,
         "axes.labelsize": 8,
         "legend.fontsize": 7,
+        "legend.title_fontsize": 7,
         "legend.frameon": False,
         "xtick.labelsize": 7,
         "ytick.labelsize": 7,
@@ -66,22 +72,43 @@ def paper_style(columns: Columns = 1) -> Iterator[None]:
         yield
 
 
-def shrink_to(figure: Figure, width: float) -> None:
-    """Make a figure that has a size of its own, such as a schematic, so wide at most, with all that is in it."""
-    natural, height = figure.get_size_inches()
-    factor = min(1.0, width / natural)
-    figure.set_size_inches(factor * natural, factor * height)
-    scale_marks(figure, factor)
+def panels(count: int, height: float = 0.9) -> tuple[Picture, list[Axes]]:
+    """A picture of the caller's width with panels side by side; one below the other where that is too narrow.
+
+    `height` is that of one panel of a stack, in heights of the caller's own figures.
+    """
+    width, own = matplotlib.rcParams["figure.figsize"]
+    if width >= count * NARROWEST:
+        picture = Picture(figsize=(width, min(own, 0.8 * width)))
+        return picture, list(picture.subplots(1, count, squeeze=False)[0])
+    picture = Picture(figsize=(width, count * height * min(own, 0.72 * width)))
+    return picture, list(picture.subplots(count, 1, squeeze=False)[:, 0])
 
 
-def scale_marks(drawn: Artist, factor: float) -> None:
-    """Scale what has its size in points: letters, outlines and the heads of arrows."""
-    for text in drawn.findobj(Text):
-        text.set_fontsize(factor * float(text.get_fontsize()))
-    for patch in drawn.findobj(Patch):
-        patch.set_linewidth(factor * patch.get_linewidth())
-    for arrow in drawn.findobj(FancyArrowPatch):
-        arrow.set_mutation_scale(factor * arrow.get_mutation_scale())
+def legend_above(picture: Figure, handles: Sequence[Artist], title: str = "") -> None:
+    """A legend over all axes, where it covers nothing, in as many columns as fit; long lines are broken."""
+    if not handles:
+        return
+    width = 72 * picture.get_size_inches()[0]
+    letters = int(width / (LETTER * legend_size(matplotlib.rcParams["legend.fontsize"])))
+    labels = ["\n".join(wrap(str(handle.get_label()), letters - HANDLE)) for handle in handles]
+    longest = max(len(line) for label in labels for line in label.split("\n"))
+    columns = max(1, min(len(labels), letters // (longest + HANDLE)))
+    title_letters = int(width / (LETTER * legend_size(matplotlib.rcParams["legend.title_fontsize"])))
+    picture.legend(
+        handles, labels, title="\n".join(wrap(title, title_letters)), loc="outside upper center", ncols=columns
+    )
+
+
+def legend_size(size: str | float | None) -> float:
+    """A size of rcParams in points."""
+    return float(FontProperties(size=size).get_size_in_points())
+
+
+def shorten_middle(text: str, letters: int) -> str:
+    """At most so many letters: the middle of a long name says least."""
+    half = (letters - 1) // 2
+    return text if len(text) <= letters else f"{text[:half]}…{text[-half:]}"
 
 
 def rc_styles() -> Iterator[dict[str, Any]]:

@@ -9,12 +9,12 @@ from typing import cast
 import matplotlib
 
 from stepnet.errors import UserError
-from stepnet.report.figures import Picture, shrink_to
+from stepnet.report.figures import Picture
 from stepnet.report.lesion import Lesion, lesion_study
 from stepnet.report.modified_plots import ModifiedExample, plot_modified
 from stepnet.report.network_plots import plot_spectrum, plot_trajectory
 from stepnet.report.run_plots import plot_coefficients, plot_compression, plot_curves
-from stepnet.report.schematic import plot_networks
+from stepnet.report.schematic import plot_network, plot_networks
 from stepnet.report.scheme_plots import plot_stability
 from stepnet.report.specimens import open_network, specimen
 from stepnet.schemes import get_scheme
@@ -30,18 +30,22 @@ FIGURE_1 = {
 }
 
 
-def networks(subjects: Sequence[str]) -> Picture:
-    """Schematics: figures 1 and 2 (left), or of the models and runs named."""
-    named = dict(zip(subjects, subjects, strict=True)) or FIGURE_1
-    picture = plot_networks({title: open_network(place)[1] for title, place in named.items()})
-    shrink_to(picture, matplotlib.rcParams["figure.figsize"][0])
-    return picture
+def networks(subjects: Sequence[str], labels: Sequence[str] | None = None) -> Picture:
+    """Schematics: figures 1 and 2 (left), all of one network, or the first stages of several."""
+    width = matplotlib.rcParams["figure.figsize"][0]
+    titles = short_names(subjects) if labels is None else _checked(labels, subjects)
+    named = dict(zip(titles, subjects, strict=True)) or FIGURE_1
+    opened = {title: open_network(place)[1] for title, place in named.items()}
+    if len(opened) == 1:
+        ((title, network),) = opened.items()
+        return plot_network(network, title, width)
+    return plot_networks(opened, width)
 
 
-def compression(subjects: Sequence[str]) -> Picture:
+def compression(subjects: Sequence[str], labels: Sequence[str] | None = None) -> Picture:
     """Error against parameters: figure 2 (right), with the runs named beside it."""
     data = RunHistory.read(Path(subjects[0])).config.data if subjects else "cifar10"
-    return plot_compression(subjects, data)
+    return plot_compression(subjects, data, labels)
 
 
 def stability(subjects: Sequence[str]) -> Picture:
@@ -53,9 +57,7 @@ def modified(subjects: Sequence[str]) -> Picture:
     """The modified equation on one of four examples, the gradient flow by default."""
     if len(subjects) > 1:
         raise UserError(f"figure modified of {' '.join(subjects)}: name one example; without a name it is gradient")
-    width, height = matplotlib.rcParams["figure.figsize"]
-    with matplotlib.rc_context({"figure.figsize": (width / 2, height)}):  # it has two panels side by side
-        return plot_modified(cast(ModifiedExample, subjects[0])) if subjects else plot_modified()
+    return plot_modified(cast(ModifiedExample, subjects[0])) if subjects else plot_modified()
 
 
 def trajectory(subjects: Sequence[str]) -> Picture:
@@ -70,24 +72,28 @@ def spectrum(subjects: Sequence[str]) -> Picture:
     return plot_spectrum(shown.network, shown.images)
 
 
-def lesions(subjects: Sequence[str], images: int = 1000) -> dict[str, Lesion]:
-    """The lesion study of each run, by its title."""
-    found: dict[str, Lesion] = {}
-    for place in subjects:
-        shown = specimen(place, images)
-        title = shown.title if shown.title not in found else place
-        found[title] = lesion_study(shown.network, shown.images, shown.labels)
-    if not found:
+def lesions(subjects: Sequence[str], images: int = 1000, labels: Sequence[str] | None = None) -> dict[str, Lesion]:
+    """The lesion study of each run, by its label or title."""
+    if not subjects:
         raise UserError("lesion needs one or more runs")
-    return found
+    shown = [specimen(place, images) for place in subjects]
+    titles = [one.title for one in shown]
+    if labels is not None:
+        titles = _checked(labels, subjects)
+    elif len(set(titles)) < len(titles):
+        titles = short_names(subjects)
+    return {title: lesion_study(one.network, one.images, one.labels) for title, one in zip(titles, shown, strict=True)}
 
 
 # The lesion study is a table too: the command draws what `lesions` finds.
-FIGURES: dict[str, Callable[[Sequence[str]], Picture]] = {
+LABELLED: dict[str, Callable[..., Picture]] = {
     "networks": networks,
     "k": plot_coefficients,
     "curves": plot_curves,
     "compression": compression,
+}
+FIGURES: dict[str, Callable[[Sequence[str]], Picture]] = {
+    **LABELLED,
     "stability": stability,
     "modified": modified,
     "trajectory": trajectory,
@@ -95,7 +101,32 @@ FIGURES: dict[str, Callable[[Sequence[str]], Picture]] = {
 }
 
 
+def draw(name: str, subjects: Sequence[str], labels: Sequence[str] | None = None) -> Picture:
+    """The figure of that name, with names of the user's own for what is in it."""
+    if labels is None:
+        return FIGURES[name](subjects)
+    if name not in LABELLED:
+        raise UserError(f"figure {name} has no labels: leave out --labels")
+    return LABELLED[name](subjects, labels=labels)
+
+
+def short_names(places: Sequence[str]) -> list[str]:
+    """The last part of each path, or as many as it takes to tell them apart."""
+    parts = [Path(place).parts if Path(place).exists() else (place,) for place in places]
+    for length in range(1, max(map(len, parts), default=0) + 1):
+        names = ["/".join(part[-length:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    return list(places)
+
+
 def _one(name: str, subjects: Sequence[str]) -> str:
     if len(subjects) != 1:
         raise UserError(f"figure {name} of {len(subjects)} networks: name one run or model")
     return subjects[0]
+
+
+def _checked(labels: Sequence[str], subjects: Sequence[str]) -> list[str]:
+    if len(set(labels)) != len(subjects):
+        raise UserError(f"labels {', '.join(labels)}: expected {len(subjects)} different ones, one for each network")
+    return list(labels)

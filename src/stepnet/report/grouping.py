@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from stepnet.errors import UserError
 from stepnet.report.paper import CIFAR, IMAGENET, STOCHASTIC
 from stepnet.training.config import FINGERPRINTS, INCIDENTAL, TrainConfig
 from stepnet.training.histories import NetworkRuns, RunHistory
@@ -17,10 +18,11 @@ def read_histories(folders: Iterable[Path]) -> list[RunHistory]:
     return [RunHistory.read(folder) for folder in {folder.resolve(): folder for folder in folders}.values()]
 
 
-def by_data(histories: Sequence[RunHistory]) -> dict[str, list[NetworkRuns]]:
+def by_data(histories: Sequence[RunHistory], labels: Sequence[str] | None = None) -> dict[str, list[NetworkRuns]]:
     """The networks of each data set: errors on different data are never set side by side.
 
-    The first one, which the others are compared with, is a plain network (Euler's scheme) if there is any.
+    The first one, which the others are compared with, is a plain network (Euler's scheme) if there is any. `labels`
+    name the networks in the order in which their first runs are given; else each is named by what sets it apart.
     """
     contents: dict[str, set[str | None]] = {}
     for history in histories:
@@ -30,7 +32,10 @@ def by_data(histories: Sequence[RunHistory]) -> dict[str, list[NetworkRuns]]:
         data, content = history.config.data, history.config.data_fingerprint
         changed = len(contents[data] - {None}) > 1  # under the same name; runs made before do not say
         found.setdefault(f"{data} ({content or 'contents unknown'})" if changed else data, []).append(history)
-    return {data: sorted(_networks(group), key=lambda n: n.scheme != "euler") for data, group in found.items()}
+    networks = {data: _networks(group) for data, group in found.items()}
+    if labels is not None:
+        networks = _labelled(networks, labels)
+    return {data: sorted(group, key=lambda n: n.scheme != "euler") for data, group in networks.items()}
 
 
 def printed_error(network: NetworkRuns) -> float | None:
@@ -42,6 +47,18 @@ def printed_error(network: NetworkRuns) -> float | None:
         if config.scheme is None and wanted == (config.model, config.data, strategy):
             return row.error
     return None
+
+
+def _labelled(networks: dict[str, list[NetworkRuns]], labels: Sequence[str]) -> dict[str, list[NetworkRuns]]:
+    known = [network.label for group in networks.values() for network in group]
+    if len(labels) != len(known) or len(set(labels)) != len(labels):
+        raise UserError(
+            f"labels {', '.join(labels)}: expected {len(known)} different ones, one for each of {', '.join(known)}"
+        )
+    given = iter(labels)
+    return {
+        data: [dataclasses.replace(network, label=next(given)) for network in group] for data, group in networks.items()
+    }
 
 
 def _networks(histories: Sequence[RunHistory]) -> list[NetworkRuns]:

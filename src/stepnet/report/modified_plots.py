@@ -17,25 +17,33 @@ from stepnet.analysis import LAX_FRIEDRICHS, LAX_WENDROFF, analyse, convergence_
 from stepnet.analysis.transport import Stencil, corrections, modified_solution, run
 from stepnet.arguments import checked
 from stepnet.errors import UserError
-from stepnet.report.figures import COLOURS, QUIET, Picture, rc_styles, scale_marks
-from stepnet.report.schematic import INCHES, draw_stage
-from stepnet.report.scheme_plots import label_of, legend_above
+from stepnet.report.figures import COLOURS, QUIET, Picture, legend_above, panels, rc_styles
+from stepnet.report.schematic import EDGE, SPACING, draw_stage, stage_size
+from stepnet.report.scheme_plots import label_of
 from stepnet.report.sketch import sketch_stage
+from stepnet.report.step_drawing import INCHES
 from stepnet.schemes import Point, Scheme, advance, get_scheme
-from stepnet.schemes.plan import plan, taken_by
 
 ModifiedExample = Literal["gradient", "diffusion", "transport", "steps"]
 KS = (-0.3, -0.6, -0.9)
+STEPS, STEP, START = 3, 1.2, 0.1  # of the picture of steps: how many, how long, from which state
+STEP_TEXT = 9.0  # points
+NETWORKS = (
+    ("ResNet: Euler's scheme", "$u_{n+1} = u_n + f(u_n)$"),
+    ("LM-ResNet: a linear multistep scheme", "$u_{n+1} = (1-k)\\,u_n + k\\,u_{n-1} + f(u_n)$"),
+)
 KEY = "points: steps, lines: modified equation"
 
 
 @checked
-def plot_modified(example: ModifiedExample = "gradient", ks: Sequence[float] = KS) -> Picture:
+def plot_modified(example: ModifiedExample = "gradient", ks: Sequence[float] | None = None) -> Picture:
     """One of four pictures.
 
     Euler and `lm` with several k on a "gradient" flow (acceleration) or on a "diffusion"; Lax-Friedrichs beside
-    Lax-Wendroff ("transport"); Euler's, Heun's and `lm`'s "steps" along a curve, each above its network.
+    Lax-Wendroff ("transport"); the "steps" of Euler and of `lm` with the first k along a curve, below their networks.
     """
+    if ks is None:
+        ks = (0.5,) if example == "steps" else KS
     drawn = {"gradient": _gradient, "diffusion": _diffusion, "transport": _transport, "steps": _steps}
     lm = get_scheme("lm")
     if not ks or not all(map(lm.zero_stable_at, ks)):
@@ -53,8 +61,7 @@ def _marched(ks: Sequence[float]) -> list[tuple[Scheme, dict[str, Any]]]:
 def _gradient(ks: Sequence[float]) -> Picture:
     """`f = -grad g`, g a long valley: the paths, and the distance that is left."""
     slopes, start, step, steps = np.array([0.04, 1.0]), (-1.0, 0.35), 0.9, 60
-    picture = _wide()
-    left, right = picture.subplots(1, 2)
+    picture, (left, right) = panels(2)
     x, y = np.meshgrid(np.linspace(-1.1, 1.1, 101), np.linspace(-0.5, 0.5, 101))
     left.contour(x, y, slopes[0] * x**2 + slopes[1] * y**2, levels=12, colors=QUIET, linewidths=0.4)
     for scheme, style in _marched(ks):
@@ -66,10 +73,10 @@ def _gradient(ks: Sequence[float]) -> Picture:
         right.semilogy(np.linalg.norm(flow.modified, axis=1), "-", color=colour, linewidth=0.8)
         rate = convergence_rate(scheme, slopes, step)
         right.semilogy(rate ** np.arange(steps + 1), ":", color=colour, linewidth=0.8)
-    left.set(title="down a valley, the same step for all", xlabel="$u_1$", ylabel="$u_2$")
+    left.set(title="down a valley, one step size", xlabel="$u_1$", ylabel="$u_2$")
     left.set(xlim=(-1.1, 1.1), ylim=(-0.5, 0.5))
     right.set(title="distance from the minimum", xlabel="steps", ylabel="$|u_n|$")
-    legend_above(right, right.get_legend_handles_labels()[0], f"{KEY}, dotted: growth factor", 4)
+    legend_above(picture, right.get_legend_handles_labels()[0], f"{KEY}, dotted: growth factor")
     return picture
 
 
@@ -80,8 +87,7 @@ def _diffusion(ks: Sequence[float]) -> Picture:
     step, grid = 1.6 / values.max(), np.arange(n) / n
     bump = np.exp(-(((grid - 0.5) / 0.1) ** 2))
     waves = np.fft.rfft(bump)
-    picture = _wide()
-    left, right = picture.subplots(1, 2)
+    picture, (left, right) = panels(2)
     left.plot(grid, bump, color=QUIET, linewidth=0.8, label="at t = 0")
     for scheme, style in _marched(ks):
         flow = march_and_modified(scheme, values, step, steps)
@@ -94,7 +100,7 @@ def _diffusion(ks: Sequence[float]) -> Picture:
     right.set(title="its longest wave", xlabel="$1000\\,t$", ylabel="amplitude")
     right.axhline(0, color=QUIET, linewidth=0.6)
     handles = [*left.get_legend_handles_labels()[0], *right.get_legend_handles_labels()[0]]
-    legend_above(right, handles, KEY, 5)
+    legend_above(picture, handles, KEY)
     return picture
 
 
@@ -104,11 +110,11 @@ def _transport(ks: Sequence[float]) -> Picture:
     steps = round(n / ratio)  # once around, as nearly as whole steps allow
     grid = np.arange(n) / n
     start = np.exp(-(((grid - 0.5) / 0.07) ** 2))
-    picture = _wide()
-    for axes, stencil in zip(picture.subplots(1, 2, sharey=True), (LAX_FRIEDRICHS, LAX_WENDROFF), strict=True):
+    picture, both = panels(2)
+    for axes, stencil in zip(both, (LAX_FRIEDRICHS, LAX_WENDROFF), strict=True):
         _draw_transport(axes, stencil, start, ratio, steps)
-    picture.axes[0].set_ylabel("$u$")
-    picture.axes[0].legend()
+        axes.set(ylabel="$u$", ylim=(-0.2, 1.1))
+    legend_above(picture, both[0].get_legend_handles_labels()[0])
     return picture
 
 
@@ -127,60 +133,59 @@ def _draw_transport(axes: Axes, stencil: Stencil, start: Any, ratio: float, step
 
 
 def _steps(ks: Sequence[float]) -> Picture:
-    """Each step as a carry (dotted) and an increment (arrow), along the curve that it follows."""
-    picture = Picture(figsize=_size(3.0, 1.35))
-    schemes = (get_scheme("euler"), get_scheme("heun"), get_scheme("lm", k=ks[0]))
-    above, below = picture.subplots(2, 3, sharey="row", height_ratios=(3, 1))
-    for axes, network, scheme in zip(above, below, schemes, strict=True):
-        draw_steps(axes, scheme)
-        draw_stage(network, sketch_stage(scheme, 3))
-    above[0].set_ylabel("$u$")
-    picture.draw_without_rendering()  # only now is it known how much room a network has
-    for network in below:
-        left, right = network.get_xlim()
-        room = network.get_window_extent().width / picture.dpi
-        scale_marks(network, min(1.0, room / (INCHES * (right - left))))
+    """Euler and lm: two networks of the same blocks, and below them the states on the curve that both follow."""
+    schemes = get_scheme("euler"), get_scheme("lm", k=ks[0])
+    stages = [sketch_stage(scheme, STEPS) for scheme in schemes]
+    width = min(matplotlib.rcParams["figure.figsize"][0], 4.4)
+    natural, _ = stage_size(stages[0])
+    scale = width / natural
+    heights = [scale * stage_size(stage)[1] for stage in stages]
+    text, curve = 2.9 * STEP_TEXT / 72, 0.52 * width
+    total = sum(heights) + len(stages) * text + curve + 0.42
+    picture = Picture(figsize=(width, total), layout=None)
+    top = total
+    for (name, formula), stage, height, colour in zip(NETWORKS, stages, heights, ("C0", "C1"), strict=True):
+        for line, weight, drop in ((name, "bold", 0.8), (formula, "normal", 2.1)):
+            place = 0.12 / width, (top - drop * STEP_TEXT / 72) / total
+            picture.text(*place, line, color=colour, size=STEP_TEXT, weight=weight, va="center")
+        top -= text + height
+        draw_stage(picture.add_axes((0, top / total, 1, height / total)), stage, scale)
+    axes = picture.add_axes((0, 0.42 / total, 1, curve / total))
+    for scheme, style in zip(schemes, ("C0o-", "C1s-"), strict=True):
+        draw_steps(axes, scheme, style)
+    _finish_steps(axes, natural / INCHES / SPACING)
     return picture
 
 
-def draw_steps(axes: Axes, scheme: Scheme, step: float = 1.2, steps: int = 4) -> None:
-    """Steps of a scheme on `u' = u (1 - u)`, whose right-hand side is scaled so that its own equation is that one."""
+def _finish_steps(axes: Axes, across: float) -> None:
+    """The exact curve, and an axis whose ticks stand below the states of a network that is `across` steps wide."""
+    times = np.linspace(0, STEPS, 200)
+    axes.plot(times, _logistic(STEP * times), color=QUIET, linewidth=1.5, marker="", zorder=1)
+    before = EDGE / SPACING
+    axes.set(xlim=(-before, across - before), ylim=(0, 0.88), yticks=[], xticks=range(STEPS + 1))
+    axes.set_xticklabels([f"$u_{n}$" for n in range(STEPS + 1)], size=STEP_TEXT)
+    axes.tick_params(length=2)
+    for side in ("left", "right", "top"):
+        axes.spines[side].set_visible(False)
+    for text, at, colour, where in (
+        ("exact solution\nof $u' = f(u)$", (1.5, 0.62), QUIET, "right"),
+        ("■ LM-ResNet", (2.05, 0.22), "C1", "left"),
+        ("● ResNet", (2.05, 0.1), "C0", "left"),
+    ):
+        axes.text(*at, text, color=colour, size=STEP_TEXT, ha=where)
+
+
+def draw_steps(axes: Axes, scheme: Scheme, style: str) -> None:
+    """The states of a scheme on `u' = g(u) = u (1 - u)`, with f scaled so that g is what its own equation has."""
     mass = float(analyse(scheme).equation.mass)
-    asked: list[tuple[float, float, float]] = []  # time, state, slope of each evaluation
-    time = 0.0
-
-    def rhs(u: float, c: float, i: int) -> float:
-        slope = mass * u * (1 - u)
-        asked.append((time + float(c) * step, u, slope))
-        return slope
-
-    u = 0.1
+    u, states = START, [START]
     past: tuple[Point, ...] = ()
-    times = np.linspace(0, steps * step, 200)
-    axes.plot(times, 1 / (1 + 9 * np.exp(-times)), color=QUIET, label="exact")
-    for n, planned in enumerate(plan(scheme, steps).steps):
-        time, past = n * step, (Point(u, rhs), *past)[: scheme.steps]
-        carry = taken_by(scheme, planned.taker).carry(past, step, scheme.k)
-        u_next = advance(scheme, past, step, scheme.k)
-        axes.plot([time, time + step], [u, carry], ":", color="C0", marker="", label=None if n else "carry")
-        axes.annotate("", (time + step, u_next), (time + step, carry), arrowprops={"arrowstyle": "->", "color": "C1"})
-        u = u_next
-        axes.plot(time + step, u, "o", color="C0", markersize=5)
-    axes.plot(0, 0.1, "o", color="C0", markersize=5)
-    for number, (at, state, slope) in enumerate(asked):
-        span = np.array([-0.2, 0.2]) * step
-        label = None if number else "slope $f$"
-        axes.plot(at + span, state + span * slope / mass, color="C2", linewidth=2, marker="", label=label)
-    axes.plot([], [], color="C1", label="increment")
-    axes.set(title=label_of(scheme), xlabel="$t$")
-    axes.legend()
+    for _ in range(STEPS):
+        past = (Point(u, lambda v, c, i: mass * v * (1 - v)), *past)[: scheme.steps]
+        u = advance(scheme, past, STEP, scheme.k)
+        states.append(u)
+    axes.plot(range(STEPS + 1), states, style, markersize=5, linewidth=1.2, label=label_of(scheme))
 
 
-def _wide() -> Picture:
-    return Picture(figsize=_size(2.0, 1.0))
-
-
-def _size(across: float, up: float) -> tuple[float, float]:
-    """So many of the caller's own figures across and up, of the size that fits two in a row on a screen."""
-    width, height = matplotlib.rcParams["figure.figsize"]
-    return 0.75 * across * width, 0.85 * up * height
+def _logistic(t: Any) -> Any:
+    return 1 / (1 + (1 / START - 1) * np.exp(-t))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor, nn
 
 from stepnet.analysis import stability_region
@@ -15,7 +18,7 @@ from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.nets.trajectories import trajectory
 from stepnet.report.dynamics import StepSpectrum, principal_plane, spectra
-from stepnet.report.figures import Picture, rc_styles
+from stepnet.report.figures import NARROWEST, Picture, legend_above, rc_styles, shorten_middle
 from stepnet.report.lesion import Lesion
 from stepnet.schemes import Scheme, get_scheme
 
@@ -47,11 +50,8 @@ def plot_trajectory(model: nn.Module, images: Tensor, labels: Sequence[object] |
         axes.set(title=f"stage {number}", xlabel="first component", xticks=[], yticks=[])
     panels[0].set_ylabel("second component")
     if labels is not None:
-        handles = [
-            matplotlib.lines.Line2D([], [], color=style.get("color", "C0"), label=name)
-            for name, style in styles.items()
-        ]
-        picture.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 5))
+        handles = [Line2D([], [], color=style.get("color", "C0"), label=name) for name, style in styles.items()]
+        legend_above(picture, handles)
     return picture
 
 
@@ -62,51 +62,76 @@ def plot_spectrum(model: nn.Module, image: Tensor, found: Sequence[StepSpectrum]
     Where each step has its own k, the regions of the smallest and of the largest one are drawn.
     """
     spectrum = spectra(model, image) if found is None else found
-    picture = Picture()
-    axes = picture.subplots()
     values = np.concatenate([one.z for one in spectrum])
     left, right = min(-2.2, values.real.min()) - MARGIN, max(0.4, values.real.max()) + MARGIN
     top = max(1.5, np.abs(values.imag).max()) + MARGIN
-    for scheme, style, label in _regions(spectrum):
-        region = stability_region(scheme, (left, right, -top, top), n=201)
-        axes.contour(
-            region.re, region.im, np.minimum(region.radius, 10.0), levels=[1.0], colors="0.35", linestyles=style
-        )
-        axes.plot([], [], color="0.35", linestyle=style, marker="", label=label)
+    width, height = matplotlib.rcParams["figure.figsize"]
+    stages = sorted({one.stage for one in spectrum}) if width > 2 * height else []  # a wide one has a panel for each
+    picture = Picture(figsize=(width if stages else min(width, 1.5 * height), height))
+    panels = picture.subplots(1, max(1, len(stages)), sharey=True, squeeze=False)[0]
+    regions = _regions(spectrum)
     depth = np.repeat(np.arange(1, len(spectrum) + 1), [len(one.z) for one in spectrum])
-    dots = axes.scatter(values.real, values.imag, c=depth, cmap="viridis", s=9, zorder=3)
-    picture.colorbar(dots, label="step, in order of depth")
-    axes.axhline(0, color="0.8", linewidth=0.6, zorder=0)
-    axes.axvline(0, color="0.8", linewidth=0.6, zorder=0)
-    axes.set(xlabel=r"Re $\Delta t\,\lambda$", ylabel=r"Im $\Delta t\,\lambda$", xlim=(left, right), ylim=(-top, top))
-    axes.set_aspect("equal")
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    home = np.repeat([one.stage for one in spectrum], [len(one.z) for one in spectrum])
+    for number, axes in enumerate(panels):
+        for scheme, style, _ in regions:
+            region = stability_region(scheme, (left, right, -top, top), n=201)
+            radius = np.minimum(region.radius, 10.0)
+            axes.contour(region.re, region.im, radius, levels=[1.0], colors="0.35", linestyles=style)
+        shown = home == stages[number] if stages else np.full(len(values), True)
+        dots = axes.scatter(
+            values.real[shown], values.imag[shown], c=depth[shown], vmin=1, vmax=len(spectrum), s=9, zorder=3
+        )
+        axes.axhline(0, color="0.8", linewidth=0.6, zorder=0)
+        axes.axvline(0, color="0.8", linewidth=0.6, zorder=0)
+        axes.set(xlabel=r"Re $\Delta t\,\lambda$", xlim=(left, right), ylim=(-top, top))
+        axes.set_aspect("equal")
+        if stages:
+            axes.set_title(f"stage {stages[number] + 1}")
+    panels[0].set_ylabel(r"Im $\Delta t\,\lambda$")
+    picture.colorbar(dots, ax=list(panels), label="step, in order of depth", ticks=MaxNLocator(5, integer=True))
+    handles = [Line2D([], [], color="0.35", linestyle=style, label=label) for _, style, label in regions]
+    legend_above(picture, handles, "stable inside")
     return picture
 
 
 @checked
 def plot_lesion(found: Mapping[str, Lesion]) -> Picture:
     """Left, the error after dropping each block (open markers: transitions); then, for each network, pairs."""
-    picture = Picture()
-    panels = picture.subplots(1, 1 + len(found), squeeze=False)[0]
+    picture, top, squares = _lesion_panels(len(found))
     for (title, one), style in zip(found.items(), rc_styles(), strict=False):
         colour, marker = style.get("color", "C0"), style.get("marker", "o")
         line = {"color": colour, "linewidth": 0.8}
-        panels[0].plot([n + 1 for n in one.single], list(one.single.values()), marker="", **line)
+        top.plot([n + 1 for n in one.single], list(one.single.values()), marker="", **line)
         for n, error in one.single.items():
             face = "none" if n in one.transitions else colour
-            panels[0].plot(n + 1, error, marker=marker, color=colour, markerfacecolor=face)
-        panels[0].axhline(one.intact, linestyle=":", **line)
-        panels[0].plot([], [], color=colour, marker=marker, label=title)
-    panels[0].set(xlabel="dropped block", ylabel="test error (%)", ylim=(0, None))
-    panels[0].legend(loc="lower left", bbox_to_anchor=(0, 1))
-    for axes, (title, one) in zip(panels[1:], found.items(), strict=True):
-        _draw_pairs(axes, title, one)
-    picture.colorbar(panels[-1].images[0], ax=list(panels[1:]), label="error (%)")
+            top.plot(n + 1, error, marker=marker, color=colour, markerfacecolor=face)
+        top.axhline(one.intact, linestyle=":", **line)
+        top.plot([], [], color=colour, marker=marker, label=title)
+    top.set(xlabel="dropped block", ylabel="test error (%)", ylim=(0, None))
+    top.xaxis.set_major_locator(MaxNLocator(integer=True))
+    legend_above(
+        picture, top.get_legend_handles_labels()[0], "open: blocks that change the shape, dotted: none dropped"
+    )
+    for axes, (title, one), style in zip(squares, found.items(), rc_styles(), strict=False):
+        _draw_pairs(axes, title if len(found) > 1 else "", one, style.get("color", "C0"))
+    squares[0].set_ylabel("and block")
+    picture.colorbar(squares[-1].images[0], ax=squares, label="error (%)")
     return picture
 
 
-def _draw_pairs(axes: Axes, title: str, one: Lesion) -> None:
+def _lesion_panels(networks: int) -> tuple[Picture, Axes, list[Axes]]:
+    """For the blocks, and one for the pairs of each network: in a row, or below where that is too narrow."""
+    width, height = matplotlib.rcParams["figure.figsize"]
+    if width >= (1 + networks) * NARROWEST:
+        picture = Picture()
+        first, *others = picture.subplots(1, 1 + networks)
+        return picture, first, others
+    picture = Picture(figsize=(width, 1.7 * height))
+    grid = picture.add_gridspec(2, networks)
+    return picture, picture.add_subplot(grid[0, :]), [picture.add_subplot(grid[1, n]) for n in range(networks)]
+
+
+def _draw_pairs(axes: Axes, title: str, one: Lesion, colour: str) -> None:
     """A square for each pair, and on the diagonal for each block alone."""
     size = len(one.names)
     table = np.full((size, size), np.nan)
@@ -115,10 +140,13 @@ def _draw_pairs(axes: Axes, title: str, one: Lesion) -> None:
     for (a, b), error in one.pairs.items():
         table[b, a] = error
     axes.imshow(table, vmin=0, vmax=100, cmap="viridis", extent=(0.5, size + 0.5, size + 0.5, 0.5))
-    axes.set(title=title, xlabel="dropped block", ylabel="and block")
+    axes.set_title(shorten_middle(title, 18), color=colour)
+    axes.set_xlabel("dropped block")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(4, integer=True))
 
 
-def _regions(spectrum: Sequence[StepSpectrum]) -> list[tuple[Scheme, str, str]]:
+def _regions(spectrum: Sequence[StepSpectrum]) -> list[tuple[Scheme, Any, str]]:
     """The schemes whose regions are drawn, with a line style and a label each."""
     learned = [one.step for one in spectrum if one.step.k is not None]
     if learned:

@@ -123,43 +123,44 @@
     },
     compression: {
       draw(figure, section) {
+        const cost = checked(figure, "cost"), words = cost.replace("_", "-");
         const families = [...new Set(section.paper.map((point) => point.family))];
         const traces = families.map((family, n) => {
           const points = section.paper.filter((point) => point.family === family);
           return {
-            x: points.map((point) => point.parameters), y: points.map((point) => point.error),
+            x: points.map((point) => point[cost]), y: points.map((point) => point.error),
             customdata: points.map((point) => point.label), name: `${family}, paper`,
             mode: points.length > 1 && family !== "FractalNet" ? "lines+markers" : "markers",
             line: { color: css("--quiet"), width: 1, dash: n % 2 ? "dash" : "dot" },
             marker: { symbol: `${SYMBOLS[n % 5]}-open`, size: 9, color: css("--quiet"), line: { width: 1.5 } },
-            hovertemplate: "%{customdata}<br>%{x:.3s} parameters, %{y:.2f} %<extra>the paper</extra>",
+            hovertemplate: `%{customdata}<br>%{x:.3s} ${words}, %{y:.2f} %<extra>the paper</extra>`,
           };
         });
         section.ours.forEach((point) => {
           const network = section.networks.indexOf(point.label);
           traces.push({
-            x: [point.parameters], y: [point.error], name: point.label, mode: "markers",
+            x: [point[cost]], y: [point.error], name: point.label, mode: "markers",
             error_y: { type: "data", array: [point.deviation], visible: point.deviation !== null, color: colour(network) },
             marker: { color: colour(network), size: 12, symbol: SYMBOLS[network % SYMBOLS.length] },
             showlegend: section.networks.length <= MOST_NAMES,
-            hovertemplate: `%{x:.4s} parameters, %{y:.2f} % (${point.seeds} seed${point.seeds > 1 ? "s" : ""})` +
+            hovertemplate: `%{x:.4s} ${words}, %{y:.2f} % (${point.seeds} seed${point.seeds > 1 ? "s" : ""})` +
               "<extra>%{fullData.name}</extra>",
           });
         });
         note(figure, "Filled: these runs, mean and standard deviation. " +
           (families.length ? "Open: as the paper prints them." : ""), section);
-        const spread = [...section.ours, ...section.paper].map((point) => point.parameters);
+        const spread = [...section.ours, ...section.paper].map((point) => point[cost]).filter((value) => value);
         const [least, most] = [Math.min(...spread), Math.max(...spread)];
         const wide = most > 1.5 * least;
-        return [traces, layout("parameters", "test error (%)", {
-          xaxis: { ...layout("parameters").xaxis, type: wide ? "log" : "linear", tickformat: ".3~s",
+        return [traces, layout(words, "test error (%)", {
+          xaxis: { ...layout(words).xaxis, type: wide ? "log" : "linear", tickformat: ".3~s",
             ...(wide ? { dtick: "D2" } : { nticks: 5, range: [0.9 * least, 1.1 * most] }) },
         })];
       },
       rows(section) {
-        return [["network", "parameters", "test_error", "deviation", "seeds", "source"],
-          ...section.ours.map((p) => [p.label, p.parameters, p.error, p.deviation, p.seeds, "these runs"]),
-          ...section.paper.map((p) => [p.label, p.parameters, p.error, null, null, "the paper"])];
+        return [["network", "parameters", "multiply_adds", "test_error", "deviation", "seeds", "source"],
+          ...section.ours.map((p) => [p.label, p.parameters, p.multiply_adds, p.error, p.deviation, p.seeds, "these runs"]),
+          ...section.paper.map((p) => [p.label, p.parameters, p.multiply_adds, p.error, null, null, "the paper"])];
       },
     },
   };

@@ -25,16 +25,16 @@ NOTHING = "–"
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
-def write_report(folders: Iterable[Path], path: Path) -> None:
+def write_report(folders: Iterable[Path], path: Path, labels: Sequence[str] | None = None) -> None:
     """Write the report of these runs to `path`."""
-    page = report_page(read_histories(folders))
+    page = report_page(read_histories(folders), labels)
     with whole_file(path) as partial:
         partial.write_text(page, encoding="utf-8")
 
 
-def report_page(histories: Sequence[RunHistory]) -> str:
-    """The whole page."""
-    sections = by_data(histories)
+def report_page(histories: Sequence[RunHistory], labels: Sequence[str] | None = None) -> str:
+    """The whole page; `labels` are those of `by_data`."""
+    sections = by_data(histories, labels)
     data = [section_data(name, networks) for name, networks in sections.items()]
     body = "\n".join(_section(number, name, networks) for number, (name, networks) in enumerate(sections.items()))
     runs, networks = len(histories), sum(map(len, sections.values()))
@@ -81,7 +81,7 @@ def _section(number: int, data: str, networks: Sequence[NetworkRuns]) -> str:
         charts.append(_chart(number, "k", "Learned k by layer", _SLIDER, words))
     words = compression_words(networks)
     if words:
-        charts.append(_chart(number, "compression", "Error against parameters", "", words))
+        charts.append(_chart(number, "compression", "Error against cost", _COST, words))
     return f"""<section id="data-{number}" aria-labelledby="data-{number}-title">
 <h2 id="data-{number}-title">{escape(data)}</h2>
 {_warnings(networks)}
@@ -110,6 +110,9 @@ _CURVES = """<fieldset><legend>Measure</legend>
 <fieldset><legend>Axis</legend>
 <label><input type="radio" name="NAME-axis" value="linear" checked> linear</label>
 <label><input type="radio" name="NAME-axis" value="log"> log</label></fieldset>"""
+_COST = """<fieldset><legend>Cost</legend>
+<label><input type="radio" name="NAME-cost" value="multiply_adds"> multiply-adds of one image</label>
+<label><input type="radio" name="NAME-cost" value="parameters" checked> parameters</label></fieldset>"""
 _SLIDER = """<label class="slider" for="NAME-epoch">Epoch <output id="NAME-output"></output></label>
 <input type="range" id="NAME-epoch" min="0" step="1">"""
 

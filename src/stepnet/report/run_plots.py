@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, zip_longest
 from os import PathLike
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from torch import nn
 
 from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.nets import coefficients
 from stepnet.report.charts import printed_points
-from stepnet.report.figures import Picture, rc_styles
+from stepnet.report.figures import Picture, legend_above, panels, rc_styles
 from stepnet.report.grouping import by_data, read_histories
 from stepnet.schemes import get_scheme
 from stepnet.training.histories import KByLayer, NetworkRuns, RunHistory, mean_coefficient
@@ -28,11 +29,19 @@ OneOrMore: TypeAlias = RunFolder | Iterable[RunFolder]
 
 
 @checked
-def plot_curves(runs: OneOrMore, measure: Literal["error", "loss"] = "error", log: bool = False) -> Picture:
-    """Training (dotted) and test (solid) curves of the runs, as in figures 3 and 5; seeds thin, their mean thick."""
+def plot_curves(
+    runs: OneOrMore,
+    measure: Literal["error", "loss"] = "error",
+    log: bool | None = None,
+    labels: Sequence[str] | None = None,
+) -> Picture:
+    """Training (dotted) and test (solid) curves of the runs, as in figures 3 and 5; seeds thin, their mean thick.
+
+    By default the axis is logarithmic where the curves fall to a fifth or less: runs differ at the end.
+    """
     picture = Picture()
     axes = picture.subplots()
-    networks = _networks(runs)
+    networks = _networks(runs, labels=labels)
     for network, style in zip(networks, rc_styles(), strict=False):
         for name, dash, label in ((f"test_{measure}", "-", network.label), (measure, ":", None)):
             curves = [run.series(name) for run in network.runs if run.epochs]
@@ -42,14 +51,20 @@ def plot_curves(runs: OneOrMore, measure: Literal["error", "loss"] = "error", lo
             marker = style.get("marker", "o") if len(mean) == 1 else ""  # one point makes no line
             axes.plot(range(1, len(mean) + 1), mean, dash, color=style["color"], label=label, marker=marker)
     axes.set(xlabel="epoch", ylabel="error (%)" if measure == "error" else "loss")
-    axes.set(**{"yscale": "log"} if log else {"ylim": (0, None)})
+    seen = [value for line in axes.lines for value in np.asarray(line.get_ydata(), float) if value > 0]
+    if log or (log is None and seen and max(seen) >= 5 * min(seen)):
+        _log_axis(axes, "y")
+    else:
+        axes.set(ylim=(0, None))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    _legend(axes, "solid: test, dotted: training")
+    legend_above(picture, axes.get_legend_handles_labels()[0], "solid: test, dotted: training")
     return picture
 
 
 @checked
-def plot_coefficients(runs: OneOrMore | nn.Module, epoch: int | None = None) -> Picture:
+def plot_coefficients(
+    runs: OneOrMore | nn.Module, epoch: int | None = None, labels: Sequence[str] | None = None
+) -> Picture:
     """The learned `k_n` by layer, as in figure 4, with the interval in which the scheme is zero-stable.
 
     Of a network, those that it has; of runs, those after `epoch` (from 1), the last one by default.
@@ -58,7 +73,8 @@ def plot_coefficients(runs: OneOrMore | nn.Module, epoch: int | None = None) -> 
         own = {layer: mean_coefficient(k) for layer, k in coefficients(runs).items()}
         groups: list[tuple[str, list[KByLayer]]] = [(type(runs).__name__, [own])]
     else:
-        groups = [(network.label, [_after(run, epoch) for run in network.runs]) for network in _networks(runs)]
+        networks = _networks(runs, labels=labels)
+        groups = [(network.label, [_after(run, epoch) for run in network.runs]) for network in networks]
     groups = [(label, kept) for label, ks in groups if (kept := [one for one in ks if one])]
     if not groups:
         raise UserError("no learned k: the schemes of these networks have no trained coefficient")
@@ -76,44 +92,49 @@ def plot_coefficients(runs: OneOrMore | nn.Module, epoch: int | None = None) -> 
     _mark_stages(axes, list(deepest))
     axes.set(xlabel="layer, in order of depth", ylabel="$k_n$")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    _legend(axes, "shaded: zero-stable" if band else "")
+    shaded = "shaded: zero-stable, if it were the k of all steps" if band else ""
+    legend_above(picture, axes.get_legend_handles_labels()[0], shaded)
     return picture
 
 
 @checked
-def plot_compression(runs: OneOrMore = (), data: str = "cifar10") -> Picture:
-    """Test error against parameters, as in figure 2 (right): the paper's points open, those of the runs filled."""
-    picture = Picture()
-    axes = picture.subplots()
+def plot_compression(runs: OneOrMore = (), data: str = "cifar10", labels: Sequence[str] | None = None) -> Picture:
+    """Test error against parameters, as in figure 2 (right), and against the multiply-adds of one image.
+
+    The paper's points are open, those of the runs filled. Networks of the same blocks have the same parameters; what
+    tells their schemes apart is how often a step evaluates its block.
+    """
+    picture, (left, right) = panels(2)
     styles = rc_styles()
     for family, rows in groupby(printed_points(data), key=lambda point: str(point["family"])):
-        points = list(rows)
-        xs, ys = [point["parameters"] for point in points], [point["error"] for point in points]
-        axes.plot(xs, ys, **next(styles), linestyle=":", markerfacecolor="none", label=f"{family}, paper")
-    for network in _networks(runs, data) if runs else ():
+        points, style = list(rows), next(styles)
+        for axes, cost in ((left, "parameters"), (right, "multiply_adds")):
+            known = [(point[cost], point["error"]) for point in points if point[cost]]
+            look: Any = {"linestyle": ":", "markerfacecolor": "none", "label": f"{family}, paper"}
+            axes.plot(*zip(*known, strict=True), **style, **look)
+    for network in _networks(runs, data, labels) if runs else ():
         errors = network.errors
         if network.cost is None or not errors:
             continue
-        spread = statistics.stdev(errors) if len(errors) > 1 else None
-        style = next(styles)
-        parameters = [network.cost.parameters]
-        axes.errorbar(parameters, [statistics.fmean(errors)], spread, **style, linestyle="", label=network.label)
-    if not axes.has_data():
+        spread, style = statistics.stdev(errors) if len(errors) > 1 else None, next(styles)
+        for axes, count in ((left, network.cost.parameters), (right, network.cost.multiply_adds)):
+            if count:
+                axes.errorbar([count], [statistics.fmean(errors)], spread, **style, linestyle="", label=network.label)
+    if not left.has_data():
         raise UserError(f"no point for {data!r}: the paper has none, and no run of it was given")
-    axes.set(xlabel="parameters", ylabel="test error (%)", xscale="log")
-    axes.xaxis.set_major_formatter(FuncFormatter(_millions))
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.minorticks_off()
-    _legend(axes, f"{data}")
+    for axes, name in ((left, "parameters"), (right, "multiply-adds of one image")):
+        axes.set(xlabel=name, ylabel="test error (%)")
+        _log_axis(axes, "x")
+    legend_above(picture, left.get_legend_handles_labels()[0], f"{data}, logarithmic axes of cost")
     return picture
 
 
-def _networks(runs: OneOrMore, data: str | None = None) -> list[NetworkRuns]:
+def _networks(runs: OneOrMore, data: str | None = None, labels: Sequence[str] | None = None) -> list[NetworkRuns]:
     """All networks of the runs, which must be of one data set: curves of two have no common axis."""
     folders = [runs] if isinstance(runs, str | PathLike) else list(runs)
     if not folders:
         raise UserError("no runs: name at least one run folder")
-    found = by_data(read_histories(map(Path, folders)))
+    found = by_data(read_histories(map(Path, folders)), labels)
     if len(found) > 1 or (data is not None and data not in found):
         raise UserError(f"runs on {', '.join(found)}: expected runs on {data or 'one data set'}, one figure for each")
     return next(iter(found.values()))
@@ -139,10 +160,27 @@ def _mark_stages(axes: Axes, layers: Sequence[str]) -> None:
             axes.axvline(place, color="0.75", linewidth=0.6)
 
 
-def _legend(axes: Axes, title: str) -> None:
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(title=title or None, title_fontsize=matplotlib.rcParams["legend.fontsize"])
+def _log_axis(axes: Axes, which: Literal["x", "y"]) -> None:
+    """A logarithmic axis that looks like one: from one of 1, 2, 5, 10, … to another, with ticks between them."""
+    axis, line = (axes.xaxis, axes.dataLim.intervalx) if which == "x" else (axes.yaxis, axes.dataLim.intervaly)
+    low, high = (axes.dataLim.minposx if which == "x" else axes.dataLim.minposy), float(line[1])
+    axes.set(**{f"{which}scale": "log"})
+    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+    marks = [mark * 10.0**n for n in decades for mark in (1, 2, 5)]
+    below, above = (mark for mark in (max(m for m in marks if m <= low), min(m for m in marks if m >= high)))
+    if below == above:  # all points at one place
+        below, above = marks[marks.index(below) - 1], marks[marks.index(below) + 1]
+    axes.set(**{f"{which}lim": (0.93 * below, 1.07 * above)})
+    shown = [mark for mark in marks if below <= mark <= above]
+    axis.set_major_locator(FixedLocator(shown if len(shown) < 7 else [mark for mark in shown if f"{mark:e}"[0] == "1"]))
+    axis.set_major_formatter(FuncFormatter(_short))
+    axis.set_minor_locator(LogLocator(subs=range(1, 10)))
+    axis.set_minor_formatter(NullFormatter())
 
 
-def _millions(value: float, position: int | None = None) -> str:
-    return f"{value / 1e6:g}M"
+def _short(value: float, position: int | None = None) -> str:
+    """`500`, `20k`, `0.5M`, `3G`."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if (value >= 0.1 * size and size > 1e3) or value >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"

@@ -7,41 +7,57 @@ its block more than once, or whose block has branches, is drawn from the inside.
 from __future__ import annotations
 
 import dataclasses
+import math
 import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 
 from matplotlib.axes import Axes
 from torch import nn
 
 from stepnet.arguments import checked
-from stepnet.report.figures import ACCENT, QUIET, Picture, write_figure
+from stepnet.report.figures import ACCENT, QUIET, SMALLEST, Picture, shorten_middle, write_figure
 from stepnet.report.sketch import NetworkSketch, SketchedStep, StageSketch, sketch, weight_text
-from stepnet.report.step_drawing import BOX, COLUMN, JOIN, RADIUS, Pen, draw_inside, headroom
+from stepnet.report.step_drawing import (
+    BOX,
+    INCHES,
+    JOIN,
+    RADIUS,
+    Pen,
+    Place,
+    draw_inside,
+    headroom,
+    reads_past,
+    width_inside,
+)
 
 SPACING = 2.4  # from state to state
 SHOWN = 7  # so many steps of a stage are drawn in full; of a longer one, three at each end
 LEVELS = 12  # so many boxes in a row at most, where steps are drawn from the inside
 ROWS = 9  # the same for the stages of a network: of more, four at each end
 RAIL = 0.95  # half the distance of X and Y
-MARGIN = 3.3  # left of the first state, for the stage's caption
-INCHES = 0.5  # of paper for one unit of the drawing
+MIN_COLUMNS = 7.0  # so that a heading has room
+EDGE = 0.6  # left of the first state and right of the last one
+TITLE, HEADING, CAPTION = 13.0, 10.0, 7.5  # sizes of letters, in points, at the scale 1
+LEAST_SCALE = 0.6  # in a narrow picture rather fewer steps than smaller ones
 
 
 @checked
-def plot_network(model: nn.Module, title: str = "") -> Picture:
-    """All stages of a network, ours or converted."""
-    return picture_of(sketch(model, title or type(model).__name__))
+def plot_network(model: nn.Module, title: str = "", width: float | None = None) -> Picture:
+    """All stages of a network, ours or converted; with a width in inches, no wider than that."""
+    return picture_of(sketch(model, title or type(model).__name__), width=width)
 
 
 @checked
-def plot_networks(models: Mapping[str, nn.Module]) -> Picture:
+def plot_networks(models: Mapping[str, nn.Module], width: float | None = None) -> Picture:
     """The first stage of each network, by its title: as in figures 1 and 2 (left)."""
-    stages = [
-        dataclasses.replace(sketch(model, title).stages[0], heading=f"({letter}) {title}")
-        for letter, (title, model) in zip(string.ascii_lowercase, models.items(), strict=False)
-    ]
-    return picture_of(NetworkSketch("", tuple(stages)), most_rows=len(stages))
+    rows = []
+    for letter, (title, model) in zip(string.ascii_lowercase, models.items(), strict=False):
+        stages = sketch(model, title).stages
+        first = f"stage 1 of {len(stages)}" if len(stages) > 1 else ""
+        rows.append(dataclasses.replace(stages[0], heading=f"({letter}) {title}", place=first))
+    return picture_of(NetworkSketch("", tuple(rows)), len(rows), width)
 
 
 def draw_network(network: NetworkSketch, path: Path) -> None:
@@ -49,49 +65,89 @@ def draw_network(network: NetworkSketch, path: Path) -> None:
     write_figure(picture_of(network), path)
 
 
-def picture_of(network: NetworkSketch, most_rows: int = ROWS) -> Picture:
-    """The schematic, as large as it needs."""
-    rows = _ends(len(network.stages), most_rows)
-    heights = [0.9 if n is None else _height(network.stages[n]) for n in rows]
-    columns = max(_Row(stage, 0.0).width for stage in network.stages)
-    top = -0.9 if network.title else -0.2
-    width, height = MARGIN + columns + 0.6, sum(heights) - top
-    picture = Picture(figsize=(INCHES * width, INCHES * height), layout=None)
+def picture_of(network: NetworkSketch, most_rows: int = ROWS, width: float | None = None) -> Picture:
+    """The schematic, as large as it needs, or no wider than `width`."""
+    shown = _ends(len(network.stages), most_rows)
+    most = math.inf if width is None else width / (INCHES * LEAST_SCALE) - 2 * EDGE
+    rows = [None if n is None else _Row.fitting(network.stages[n], most) for n in shown]
+    columns = max([MIN_COLUMNS, *(row.width for row in rows if row is not None)]) + 2 * EDGE
+    scale = 1.0 if width is None else min(1.0, width / (INCHES * columns))
+    captions = [
+        None if row is None else _Caption(row.stage, n, columns, scale) for n, row in zip(shown, rows, strict=True)
+    ]
+    heights = [
+        0.9 if row is None or caption is None else caption.height + _above(row.stage) + _below(row.stage)
+        for row, caption in zip(rows, captions, strict=True)
+    ]
+    top = -_line_height(TITLE, scale) - 0.3 if network.title else -0.1
+    height = sum(heights) - top
+    picture = Picture(figsize=(INCHES * scale * columns, INCHES * scale * height), layout=None)
     axes = picture.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(-MARGIN, columns + 0.6), ylim=(-height, 0))
+    axes.set(xlim=(-EDGE, columns - EDGE), ylim=(-height, 0))
     axes.set_aspect("equal")
     axes.axis("off")
-    pen = Pen(axes)
-    pen.text((0.3 - MARGIN, -0.55), network.title, size=13, ha="left", weight="bold")
-    for n, row_height in zip(rows, heights, strict=True):
-        if n is None:
+    pen = Pen(axes, scale)
+    left = 0.3 - EDGE
+    pen.text((left, -0.3), network.title, size=TITLE, ha="left", va="top", weight="bold")
+    for row, caption, row_height in zip(rows, captions, heights, strict=True):
+        if row is None or caption is None:
             hidden = len(network.stages) - len(rows) + 1
-            pen.text((0.3 - MARGIN, top - row_height / 2), f"… {hidden} more stages …", QUIET, 9, ha="left")
+            pen.text((left, top - row_height / 2), f"… {hidden} more stages …", QUIET, 9, ha="left")
         else:
-            _draw_stage(pen, n + 1, network.stages[n], top)
+            caption.draw(pen, (left, top))
+            row.y = top - caption.height - _above(row.stage)
+            _draw_row(pen, row)
         top -= row_height
     return picture
 
 
-def draw_stage(axes: Axes, stage: StageSketch) -> None:
+def draw_stage(axes: Axes, stage: StageSketch, scale: float) -> None:
     """One stage alone, on axes of the caller's, without its caption."""
-    axes.set(xlim=(-0.6, _Row(stage, 0.0).width + 0.6), ylim=(-_height(stage), 0))
+    row = _Row(stage, list(range(len(stage.steps))))
+    axes.set(xlim=(-EDGE, row.width + EDGE), ylim=(-_above(stage) - _below(stage), 0))
     axes.set_aspect("equal")
     axes.axis("off")
-    _draw_steps(Pen(axes), _Row(stage, -_above(stage)))
+    row.y = -_above(stage)
+    _draw_row(Pen(axes, scale), row)
 
 
-def _draw_stage(pen: Pen, number: int, stage: StageSketch, top: float) -> None:
-    row = _Row(stage, top - _above(stage))
-    pen.text((0.3 - MARGIN, row.y + 0.5), stage.heading or f"stage {number}", size=10, ha="left", weight="bold")
-    pen.text((0.3 - MARGIN, row.y + 0.25), "\n".join(_caption(stage)), QUIET, 7.5, ha="left", va="top")
+def stage_size(stage: StageSketch) -> tuple[float, float]:
+    """Width and height of what `draw_stage` draws, in inches at the scale 1."""
+    width = _Row(stage, list(range(len(stage.steps)))).width + 2 * EDGE
+    return INCHES * width, INCHES * (_above(stage) + _below(stage))
+
+
+class _Caption:
+    """The name of a stage and what it is, above its row."""
+
+    def __init__(self, stage: StageSketch, number: int | None, columns: float, scale: float) -> None:
+        letters = int(72 * INCHES * scale * (columns - 0.6) / (0.55 * max(SMALLEST, CAPTION * scale)))
+        self.heading = shorten_middle(stage.heading or f"stage {(number or 0) + 1}", int(0.62 * letters))
+        facts = [stage.place, stage.scheme, stage.equation, stage.length, stage.shape, *stage.notes]
+        self.text = "\n".join(wrap(", ".join(filter(None, facts)), letters))
+        lines = 1 + self.text.count("\n")
+        self.first = _line_height(HEADING, scale)
+        self.height = 0.25 + self.first + lines * _line_height(CAPTION, scale)
+
+    def draw(self, pen: Pen, at: Place) -> None:
+        pen.text((at[0], at[1] - 0.2), self.heading, size=HEADING, ha="left", va="top", weight="bold")
+        pen.text((at[0], at[1] - 0.25 - self.first), self.text, QUIET, CAPTION, ha="left", va="top")
+
+
+def _line_height(size: float, scale: float) -> float:
+    """Of letters so large, in units of the drawing."""
+    return 1.3 * max(SMALLEST, size * scale) / (72 * INCHES * scale)
+
+
+def _draw_row(pen: Pen, row: _Row) -> None:
     if row.gap is not None:
-        for rail in (row.y + RAIL, row.y - RAIL) if stage.pair else (row.y,):
-            pen.arrow((row.gap - SPACING + RADIUS, rail), (row.gap - 0.45, rail), dashed=True)
-            pen.text((row.gap, rail), r"$\cdots$", QUIET, 13)
-            pen.arrow((row.gap + 0.45, rail), (row.gap + SPACING - RADIUS, rail), dashed=True)
-        more = f"{len(stage.steps) - len(row.steps)} more"
-        pen.text((row.gap, row.y + (0 if stage.pair else 0.5)), more, QUIET, 7.5)
+        for rail in (row.y + RAIL, row.y - RAIL) if row.stage.pair else (row.y,):
+            pen.arrow((row.before_gap + RADIUS, rail), (row.gap - 0.45, rail), dashed=True)
+            pen.text((row.gap, rail), r"$\cdots$", QUIET, TITLE)
+            if row.steps[-1] == len(row.stage.steps) - 1:
+                pen.arrow((row.gap + 0.45, rail), (row.gap + SPACING - RADIUS, rail), dashed=True)
+        more = f"{len(row.stage.steps) - len(row.steps)} more"
+        pen.text((row.gap, row.y + (0 if row.stage.pair else 0.5)), more, QUIET, CAPTION)
     _draw_steps(pen, row)
 
 
@@ -100,28 +156,39 @@ def _draw_steps(pen: Pen, row: _Row) -> None:
 
 
 class _Row:
-    """Where the states of a stage stand."""
+    """Where the states of a stage stand; None among the steps is where some are left out."""
 
-    def __init__(self, stage: StageSketch, y: float) -> None:
-        self.stage, self.y = stage, y
-        levels = 1 if stage.pair else max(step.wiring.levels for step in stage.steps)
-        shown = SHOWN if levels == 1 else max(3, LEVELS // levels)
-        steps = _ends(len(stage.steps), shown)
+    def __init__(self, stage: StageSketch, steps: Sequence[int | None]) -> None:
+        self.stage, self.y = stage, 0.0
         self.steps = [n for n in steps if n is not None]
         self.gap: float | None = None
-        x = 0.0
+        self.before_gap = x = 0.0
         self.x: dict[int, float] = {}
         for before in range(-stage.transition - stage.projected_past, 0):  # the input, and the state before it
             self.x[before], x = x, x + SPACING
         self.x[0] = x
-        for n in steps:
+        for place, n in enumerate(steps):
             if n is None:
-                self.gap, x = x + SPACING, x + 2 * SPACING
-                self.x[len(stage.steps) - len(self.steps) // 2] = x
+                last = place == len(steps) - 1
+                self.before_gap, self.gap = x, x + (0.6 if last else 1.0) * SPACING
+                x = self.gap
+                if not last:
+                    self.x[len(stage.steps) - len(self.steps) // 2] = x = x + SPACING
             else:
-                x += SPACING + (0 if stage.pair else COLUMN * (stage.steps[n].wiring.levels - 1))
+                x += SPACING + (0 if stage.pair else width_inside(stage.steps[n].wiring))
                 self.x[n + 1] = x
         self.width = x + RADIUS
+
+    @classmethod
+    def fitting(cls, stage: StageSketch, most: float) -> _Row:
+        """All steps, or those at both ends, or only the first ones: as many as are no wider than `most`."""
+        count = len(stage.steps)
+        levels = 1 if stage.pair else max(step.wiring.levels for step in stage.steps)
+        shown = SHOWN if levels == 1 else max(3, LEVELS // levels)
+        choices = [_ends(count, fewer) for fewer in range(shown, 2, -2)]
+        choices += [[*range(first), None] for first in (3, 2, 1) if first < count]
+        rows = [cls(stage, steps) for steps in choices]
+        return next((row for row in rows if row.width <= most), min(rows, key=lambda row: row.width))
 
     def at(self, n: int) -> float:
         """The place of a state; the gap where it is left out."""
@@ -159,8 +226,9 @@ def _draw_line(pen: Pen, row: _Row) -> None:
                 pen.text(at, text, QUIET, 7.5)
             else:
                 source = row.at(n - lag)
-                pen.arc((source + 0.08, y - RADIUS), (end[0] - 0.08, y - RADIUS), -1.05, ACCENT)
-                pen.label((0.5 * (source + end[0]), y - RADIUS - 0.79), text)
+                depth = 1.5 if reads_past(step.wiring) else 1.05
+                pen.arc((source + 0.08, y - RADIUS), (end[0] - 0.08, y - RADIUS), -depth, ACCENT)
+                pen.label((0.5 * (source + end[0]), y - RADIUS - 0.75 * depth), text)
     for node, x in row.x.items():
         name = {-1: "$x$", -2: "$x_{-}$"}[node] if node < 0 else f"$u_{{{node}}}$"
         pen.state((x, y), name, quiet=node < 0)
@@ -243,13 +311,12 @@ def _above(stage: StageSketch) -> float:
     return 1.45 + 0.75 * max(headroom(step.wiring) for step in stage.steps)
 
 
-def _height(stage: StageSketch) -> float:
-    """Down to the lowest arc or the last line of the caption, and some air."""
+def _below(stage: StageSketch) -> float:
+    """Down to the lowest arc, and some air."""
+    if stage.pair:
+        return _above(stage)
     deep = any(lag for step in stage.steps for lag, _ in (*step.states, *step.slopes)) or stage.transition
     inside = any(step.wiring.levels > 1 for step in stage.steps)
-    below = _above(stage) if stage.pair else 1.75 if deep else 1.45 if inside else 0.95
-    return _above(stage) + max(below, 0.27 * len(_caption(stage)) + 0.1)
-
-
-def _caption(stage: StageSketch) -> Sequence[str]:
-    return [stage.scheme, *stage.equation.split(", "), stage.length, *filter(None, [stage.shape]), *stage.notes]
+    return (1.75 if deep else 1.45 if inside else 0.7) + (
+        0.35 if any(reads_past(step.wiring) for step in stage.steps) else 0
+    )

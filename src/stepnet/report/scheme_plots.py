@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from stepnet.analysis import SchemeAnalysis, analyse
 from stepnet.analysis.scheme_analysis import EXTENT
 from stepnet.arguments import checked
 from stepnet.errors import UserError
-from stepnet.report.figures import QUIET, Picture, check_suffix, rc_styles, write_figure
+from stepnet.report.figures import QUIET, Picture, check_suffix, legend_above, rc_styles, write_figure
 from stepnet.schemes import Scheme, get_scheme
 
 POINTS = 301  # on a side of the grid
@@ -30,8 +29,16 @@ def plot_stability(*schemes: str | Scheme, extent: tuple[float, float, float, fl
     Thick lines on the axes are exact limits: of one scheme alone, and of regions that are a segment (midpoint2). A name
     stands for the scheme with its own coefficient; `plot_stability("euler", get_scheme("lm", k=-0.5))` shows one k.
     """
-    picture = Picture()
-    draw_stability(picture.subplots(), _analysed(schemes), extent)
+    width, height = matplotlib.rcParams["figure.figsize"]
+    found = _analysed(schemes)
+    if width < 2 * height or len(found) == 1:
+        picture = Picture(figsize=(min(width, 1.25 * height), height))
+        draw_stability(picture.subplots(), found, extent)
+        return picture
+    picture = Picture()  # a wide one has a panel for each scheme
+    for axes, one, style in zip(picture.subplots(1, len(found), sharey=True), found, rc_styles(), strict=False):
+        draw_stability(axes, [one], extent, style)
+        axes.set(title=label_of(one.scheme), ylabel="Im $z$" if one is found[0] else "")
     return picture
 
 
@@ -56,13 +63,16 @@ def draw_scheme(scheme: str | Scheme, path: Path) -> None:
 
 
 def draw_stability(
-    axes: Axes, schemes: list[SchemeAnalysis], extent: tuple[float, float, float, float] = EXTENT
+    axes: Axes,
+    schemes: list[SchemeAnalysis],
+    extent: tuple[float, float, float, float] = EXTENT,
+    first: dict[str, Any] | None = None,
 ) -> None:
-    """The regions on given axes."""
+    """The regions on given axes, with the caller's styles from the `first` one on."""
     axes.axhline(0, color=QUIET, linewidth=0.6)
     axes.axvline(0, color=QUIET, linewidth=0.6)
     handles = []
-    for found, style in zip(schemes, rc_styles(), strict=False):
+    for found, style in zip(schemes, rc_styles() if first is None else [first], strict=False):
         colour, dash = style.get("color", "C0"), style.get("linestyle", "-")
         region = found.stability_region(extent, POINTS)
         radius = np.minimum(region.radius, 10.0)
@@ -82,9 +92,9 @@ def draw_stability(
     power = f"^{powers.pop()}" if len(powers) == 1 and powers != {1} else ""
     axes.set(xlabel=rf"Re $z = \Delta t{power}\,\lambda$", ylabel="Im $z$")
     if len(schemes) > 1:
-        legend_above(axes, handles, "stable inside")
+        legend_above(_figure(axes), handles, "stable inside")
     else:
-        axes.set_title("stable where shaded (thick: on the axes)")
+        axes.set_title("stable where shaded")
 
 
 def draw_order(axes: Axes, schemes: list[SchemeAnalysis]) -> None:
@@ -103,7 +113,7 @@ def draw_order(axes: Axes, schemes: list[SchemeAnalysis]) -> None:
     axes.set_xticks(steps, [f"1/{round(1 / dt)}" for dt in steps])
     axes.xaxis.minorticks_off()
     if len(schemes) > 1:
-        legend_above(axes, axes.get_legend_handles_labels()[0], "dashed: the derived order")
+        legend_above(_figure(axes), axes.get_legend_handles_labels()[0], "dashed: the derived order")
     else:
         axes.legend()
 
@@ -113,11 +123,10 @@ def label_of(scheme: Scheme) -> str:
     return scheme.name if scheme.k is None else f"{scheme.name}, k = {float(scheme.k):g}"
 
 
-def legend_above(axes: Axes, handles: Sequence[Artist], title: str, columns: int = 2) -> None:
-    """A legend over the axes, where it covers nothing."""
+def _figure(axes: Axes) -> Figure:
     figure = axes.get_figure(root=True)
     assert figure is not None  # axes of ours are drawn on one
-    figure.legend(handles=handles, title=title, loc="outside upper center", ncols=columns)
+    return figure
 
 
 def _analysed(schemes: tuple[str | Scheme, ...]) -> list[SchemeAnalysis]:

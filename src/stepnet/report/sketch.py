@@ -171,6 +171,7 @@ class StageSketch:
     dt: float = 1
     after: str = ""  # what acts on each new state
     heading: str = ""  # in a drawing; the stage's number unless given
+    place: str = ""  # in its network, where only this stage is drawn
     by_channel: bool = False  # the k of its steps are means: each channel has its own
     rarely: str = ""  # which methods take its steps, where the scheme itself takes few
 

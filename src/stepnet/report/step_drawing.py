@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
+from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch, PathPatch
 from matplotlib.path import Path as Curve
 
-from stepnet.report.figures import ACCENT, FILL, INK, QUIET
+from stepnet.report.figures import ACCENT, FILL, INK, QUIET, SMALLEST
 from stepnet.report.sketch import Box, EdgeSource, WeightedSum, Wiring, weight_text
 
+INCHES = 0.5  # of paper for one unit of the drawing
 RADIUS, JOIN = 0.34, 0.13  # of a state, of a join
 BOX = (0.84, 0.56)
 WARM = "#fbeeda"
@@ -20,29 +21,31 @@ Place = tuple[float, float]
 
 
 class Pen:
-    """Draws on some axes."""
+    """Draws on some axes, of which one unit is `INCHES * scale` long; letters stay legible at any scale."""
 
-    def __init__(self, axes: Axes) -> None:
-        self.axes = axes
+    def __init__(self, axes: Axes, scale: float = 1.0) -> None:
+        self.axes, self.scale = axes, scale
 
     def state(self, at: Place, text: str, quiet: bool = False) -> None:
         """A state, or quiet what was there before the first one."""
         colour = QUIET if quiet else INK
         face = "white" if quiet else FILL
-        self.axes.add_patch(Circle(at, RADIUS, facecolor=face, edgecolor=colour, linewidth=1.1, zorder=3))
+        self.axes.add_patch(Circle(at, RADIUS, facecolor=face, edgecolor=colour, linewidth=1.1 * self.scale, zorder=3))
         self.text(at, text, colour, 9)
 
     def box(self, at: Place, text: str) -> None:
         """A block."""
         corner = (at[0] - BOX[0] / 2, at[1] - BOX[1] / 2)
         look: Any = {"boxstyle": "round,pad=0,rounding_size=0.1", "facecolor": WARM, "edgecolor": INK}
-        self.axes.add_patch(FancyBboxPatch(corner, *BOX, **look, linewidth=1.1, zorder=3))
+        self.axes.add_patch(FancyBboxPatch(corner, *BOX, **look, linewidth=1.1 * self.scale, zorder=3))
         self.text(at, text, size=8.5)
 
     def join(self, at: Place) -> None:
         """A weighted sum."""
-        self.axes.add_patch(Circle(at, JOIN, facecolor="white", edgecolor=INK, linewidth=1.0, zorder=3))
-        self.text(at, "+", size=7)
+        self.axes.add_patch(Circle(at, JOIN, facecolor="white", edgecolor=INK, linewidth=self.scale, zorder=3))
+        x, y, arm = *at, 0.6 * JOIN
+        cross = Curve([(x - arm, y), (x + arm, y), (x, y - arm), (x, y + arm)], [Curve.MOVETO, Curve.LINETO] * 2)
+        self.axes.add_patch(PathPatch(cross, edgecolor=INK, facecolor="none", linewidth=self.scale, zorder=4))
 
     def arrow(self, start: Place, end: Place, dashed: bool = False, shrink: Place = (0, 0)) -> None:
         """A straight one, shortened at both ends by `shrink`."""
@@ -66,19 +69,41 @@ class Pen:
     def label(self, at: Place, text: str, colour: str = ACCENT) -> None:
         """A weight, on its edge."""
         if text:
-            self.text(at, text, colour, 7.5, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8})
+            self.text(at, text, colour, 7.5, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8 * self.scale})
 
     def text(self, at: Place, text: str, colour: str = INK, size: float = 9, **options: Any) -> None:
         """Text in its place."""
-        look: Any = {"color": colour, "fontsize": size, "ha": "center", "va": "center", "zorder": 4}
+        look: Any = {
+            "color": colour,
+            "fontsize": max(SMALLEST, size * self.scale),
+            "ha": "center",
+            "va": "center",
+            "zorder": 4,
+        }
         self.axes.text(*at, text, **{**look, **options})
 
     def _add_arrow(self, path: Curve, colour: str, line: str) -> None:
-        look: Any = {"arrowstyle": "-|>", "mutation_scale": 8, "linewidth": 1.0, "zorder": 2}
+        look: Any = {"arrowstyle": "-|>", "mutation_scale": 8 * self.scale, "linewidth": self.scale, "zorder": 2}
         self.axes.add_patch(FancyArrowPatch(path=path, color=colour, linestyle=line, **look))
 
 
-FIRST, COLUMN, LIFT = 1.2, 1.85, 0.92  # from u_n to the first box; from level to level; from row to row
+FIRST, COLUMN, LIFT = 1.2, 2.2, 0.92  # from u_n to the first box; from level to level; from row to row
+LEAD, TAIL = 1.65, 0.4  # more room: for a join before the first box; for a weight after the last one
+
+
+def width_inside(wiring: Wiring) -> float:
+    """How much wider than a step of one box that reads `u_n` it is."""
+    return 0.0 if wiring.simple else COLUMN * (wiring.levels - 1) + _lead(wiring) + TAIL
+
+
+def reads_past(wiring: Wiring) -> bool:
+    """Whether a box reads a state before `u_n`, under the row."""
+    return _lead(wiring) > 0
+
+
+def _lead(wiring: Wiring) -> float:
+    """Room for the join that the first boxes read."""
+    return LEAD if any(box.level == 1 and len(box.argument) > 1 for box in wiring.boxes) else 0.0
 
 
 def headroom(wiring: Wiring) -> float:
@@ -100,7 +125,8 @@ class _Inside:
     def __init__(self, pen: Pen, wiring: Wiring, n: int, states: Mapping[int, Place]) -> None:
         self.pen, self.wiring, self.n, self.states = pen, wiring, n, states
         self.start = states[n]
-        self.places = [(self.start[0] + _column(box), self.start[1] + LIFT * box.row) for box in wiring.boxes]
+        self.first = self.start[0] + FIRST + _lead(wiring)
+        self.places = [(self.first + _column(box), self.start[1] + LIFT * box.row) for box in wiring.boxes]
 
     def draw(self, end: Place) -> None:
         """The boxes, what each reads, and what leads from them to the new state."""
@@ -113,7 +139,7 @@ class _Inside:
             else:
                 key = tuple(box.argument.items())
                 if key not in joins:
-                    across = self.start[0] + FIRST + COLUMN * (box.level - 1.5)
+                    across = self.first + COLUMN * (box.level - 1.5)
                     joins[key] = (across, _lowest(self.wiring, box.argument, self.start[1]))
                     self._draw_sum(box, joins[key])
                 self._draw_way(joins[key], JOIN, entrance)
@@ -127,10 +153,18 @@ class _Inside:
         self.pen.join(at)
         for source, weight in reader.argument.items():
             self._connect(source, (at[0] - JOIN, at[1]), reader)
-            free = isinstance(source, int) and _is_free(self.wiring, source, reader.level)
-            level = free and self.places[source][1] == at[1]  # type: ignore[index]
-            beside = (at[0] - 0.3, at[1] + 0.2) if level else (at[0] - 0.24, at[1] + 0.46)
-            self.pen.label(beside, weight_text(weight, self.n, None), QUIET)
+            self.pen.label(self._beside(source, at, reader), weight_text(weight, self.n, None), QUIET)
+
+    def _beside(self, source: EdgeSource, at: Place, reader: Box) -> Place:
+        """Where the weight of an edge to a join stands."""
+        if not isinstance(source, int):
+            if source[1] < self.n:
+                return at[0] - 0.1, at[1] - 0.62
+            if reader.level == 1:
+                return 0.5 * (self.start[0] + RADIUS + at[0] - JOIN), at[1] + 0.22
+        elif _is_free(self.wiring, source, reader.level) and self.places[source][1] == at[1]:
+            return at[0] - 0.41, at[1] + 0.2
+        return at[0] - 0.24, at[1] + 0.48
 
     def _connect(self, source: EdgeSource, end: Place, reader: Box) -> None:
         """An edge to what a box reads: level where nothing stands between, else over it."""
@@ -145,6 +179,9 @@ class _Inside:
                 self._draw_way(at, BOX[0] / 2, end)
         elif source[1] < 0 and end[1] == at[1]:  # the input, before it is projected: round u_0
             self.pen.arc((at[0], at[1] - RADIUS), (end[0] + BOX[0] / 2, end[1] - BOX[1] / 2), -0.75)
+        elif 0 <= source[1] < self.n:  # under the row, like all that reaches further back
+            foot = (end[0] + JOIN, end[1] - JOIN)
+            self.pen.arc((at[0] + 0.12, at[1] - RADIUS + 0.02), foot, -0.95, ACCENT)
         elif reader.level == 1:
             self._draw_way(at, RADIUS, end)
         else:
@@ -169,7 +206,7 @@ class _Inside:
         start = (at[0] + BOX[0] / 2, at[1])
         if box.row == 0:
             self.pen.arrow(start, (end[0] - RADIUS, end[1]))
-            self.pen.label((start[0] + 0.22, start[1] + 0.2), text, QUIET)
+            self.pen.label((0.5 * (start[0] + end[0] - RADIUS), start[1] + 0.2), text, QUIET)
         else:
             self.pen.elbow(start, (end[0] - 0.3 * RADIUS * (box.row - 1), end[1] + 0.97 * RADIUS))
             self.pen.label((at[0], at[1] + BOX[1] / 2 + 0.18), text, QUIET)
@@ -177,7 +214,7 @@ class _Inside:
 
 def _column(box: Box) -> float:
     """In the middle of the levels during which a box is waited for."""
-    return FIRST + COLUMN * ((box.level + box.until - 1) / 2 - 1)
+    return COLUMN * ((box.level + box.until - 1) / 2 - 1)
 
 
 def _is_free(wiring: Wiring, number: int, level: int) -> bool:
