@@ -25,7 +25,7 @@ from stepnet.analysis.sde import (
     stochastic_step,
     xi,
 )
-from stepnet.analysis.symbols import dt
+from stepnet.analysis.symbols import dt, exact
 from stepnet.arguments import checked
 from stepnet.errors import check_count
 from stepnet.schemes.arithmetic import Coefficient
@@ -113,7 +113,7 @@ def one_step_error(
     if damping is None:
         new = [stochastic_step(noise, fs, X, xi, dt)]
     else:
-        new = [*damped_step(noise, fs, (X, Y), xi, dt, sympy.nsimplify(damping))]
+        new = [*damped_step(noise, fs, (X, Y), xi, dt, sympy.nsimplify(exact(damping)))]
 
     def generator(phi: sympy.Expr) -> sympy.Expr:
         """`d/dt E phi(Z) = E (generator phi)(Z)`, by Itô's formula."""

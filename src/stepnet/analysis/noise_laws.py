@@ -211,7 +211,7 @@ def _value(name: str, value: sympy.Expr) -> str:
 
 
 def _parameter(name: str, value: Parameter, upper: float = float("inf")) -> sympy.Expr:
-    value = sympy.sympify(value(t)) if callable(value) and not isinstance(value, sympy.Basic) else value
+    value = sympy.sympify(exact(value(t))) if callable(value) and not isinstance(value, sympy.Basic) else value
     if isinstance(value, sympy.Expr) and value.free_symbols:
         return value.subs(sympy.Symbol("t"), t)
     if not (isinstance(value, int | float | sympy.Expr) and 0 < value < upper):

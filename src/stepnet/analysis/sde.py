@@ -17,7 +17,7 @@ import sympy
 
 from stepnet.analysis.noise_laws import Noise, Parameter, Time, get_noise, number
 from stepnet.analysis.notation import plain
-from stepnet.analysis.symbols import dt
+from stepnet.analysis.symbols import dt, exact
 from stepnet.arguments import checked
 from stepnet.schemes import LM, Euler, Point, Scheme, advance, combine
 from stepnet.schemes.arithmetic import Coefficient, State
@@ -125,7 +125,7 @@ def stochastic_equation(
     if damping is None:
         change = sympy.expand(stochastic_step(noise, fs, X, xi, dt) - X)
     else:
-        change = sympy.expand(damped_step(noise, fs, (X, Y), xi, dt, sympy.nsimplify(damping))[1] - Y)
+        change = sympy.expand(damped_step(noise, fs, (X, Y), xi, dt, sympy.nsimplify(exact(damping)))[1] - Y)
     drift, diffusion = sympy.expand(change.coeff(xi, 0) / dt), sympy.expand(change.coeff(xi, 1) / sympy.sqrt(dt))
     if damping is not None:
         return StochasticEquation(sympy.collect(drift, right_hand_sides(noise)), sympy.factor_terms(diffusion), True)

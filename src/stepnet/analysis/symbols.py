@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import sympy
 
-from stepnet.arguments import checked
+from stepnet.arguments import checked, shown
 from stepnet.errors import UserError
 from stepnet.schemes import LinearMultistep, Scheme, get_scheme
 from stepnet.schemes.arithmetic import Coefficient, is_tensor
@@ -35,7 +35,10 @@ def subject(scheme: str | Scheme, **parameters: Coefficient) -> Scheme:
 
 
 def exact(c: Coefficient) -> Coefficient:
-    """A coefficient without rounding: a float becomes the rational that was meant, a symbol stays what it is."""
+    """A coefficient without rounding: a float becomes the rational that was meant, a symbol stays what it is.
+
+    Text is refused: sympy would evaluate it as code.
+    """
     if isinstance(c, int | Fraction):
         return c
     if isinstance(c, sympy.Rational):
@@ -44,7 +47,12 @@ def exact(c: Coefficient) -> Coefficient:
         return c
     if (is_tensor(c) or isinstance(c, np.ndarray)) and math.prod(c.shape) != 1:
         raise UserError(f"a coefficient of shape {tuple(c.shape)}: analysis takes one k at a time")
-    value = float(c)
+    try:
+        value = float("nan" if isinstance(c, str | bytes) else c)
+    except (TypeError, ValueError, OverflowError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise UserError(f"coefficient {shown(c)}: expected a finite number or a symbol of sympy")
     simple = Fraction(value).limit_denominator(10_000)
     return simple if abs(simple - Fraction(value)) <= abs(value) * 2**-52 else Fraction(repr(value))
 

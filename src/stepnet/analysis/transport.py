@@ -17,7 +17,7 @@ import sympy
 
 from stepnet.analysis.power_series import log, of_shifts
 from stepnet.analysis.stability import Array
-from stepnet.analysis.symbols import dt
+from stepnet.analysis.symbols import dt, exact
 from stepnet.arguments import checked
 from stepnet.errors import UserError
 
@@ -31,6 +31,10 @@ class Stencil:
 
     name: str
     weights: dict[int, sympy.Expr]
+
+    def __post_init__(self) -> None:
+        for weight in self.weights.values():
+            exact(weight)  # text would be evaluated as code
 
     def step(self, values: Array, ratio: float) -> Array:
         """One step on a periodic grid."""

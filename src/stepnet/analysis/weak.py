@@ -28,8 +28,8 @@ from stepnet.analysis.sde import (
     stochastic_equation,
     stochastic_step,
 )
-from stepnet.arguments import checked
-from stepnet.errors import UserError, check_count
+from stepnet.arguments import checked, shown
+from stepnet.errors import UserError, check_count, is_real
 from stepnet.extras import import_extra
 from stepnet.schemes import Scheme, get_scheme
 from stepnet.schemes.arithmetic import State
@@ -324,6 +324,8 @@ def _check(noise: Noise, steps: int, moment: int, problem: Problem, samples: int
     check_count("moment", moment)
     if not (math.isfinite(problem.time) and problem.time > 0):
         raise UserError(f"time = {problem.time!r}: expected a positive finite number, so that dt > 0")
+    if not (problem.damping is None or is_real(problem.damping)):
+        raise UserError(f"damping = {shown(problem.damping)}: expected a finite number")
     if samples is not None:
         check_count("samples", samples, LEAST_SAMPLES)
     given, kind = (problem.rates, "rates") if problem.f is None else (problem.f, "f")
