@@ -96,6 +96,7 @@ def _survivors(mutants: Sequence[Mutant], trees: Sequence[Path]) -> Iterator[str
                 mutant, tree = waiting.pop(0), free.pop()
                 shutil.copy2(tree / mutant.file, _kept(tree))
                 (tree / mutant.file).write_text(mutant.changed(tree))
+                os.utime(tree / mutant.file, (0, 0))  # another time than that of the bytecode of the first run
                 running[_start(tree, mutant.tests, PATIENCE)] = mutant, tree, time.monotonic()
                 continue
             pid, status = os.wait()
