@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Map = Callable[[State], State]
+DERIVATIVES = 3  # of the fixed point of tensors that are exact: gradient, Hessian, and the derivative of that
 
 
 @register_scheme("backward_euler", aliases=("implicit_euler",))
 class BackwardEuler(Scheme):
     """`u_{n+1} = u_n + dt f(t_{n+1}, u_{n+1})`, solved to a tolerance: the limit of PolyNet's truncations.
 
-    For `solve` and analysis; a network would need its block inverted, so it makes none.
+    For `solve` and analysis; a network would need its block inverted, so it makes none. On tensors it can be
+    differentiated up to three times, in reverse and in forward mode.
     """
 
     reference = "paper, appendix A.1"
@@ -88,23 +90,43 @@ def _fixed_tensor(guess: Tensor, phi: Map, tolerance: float) -> State:
     def residual(x: Tensor) -> Tensor:
         return x - pack(phi(unpack(x)))
 
-    def correction(jacobian: Tensor, defect: Tensor) -> Tensor:
+    def jacobian(x: Tensor) -> Tensor:
+        pull_back = torch.func.vjp(residual, x)[1]
+        rows = torch.eye(x.numel(), dtype=x.dtype, device=x.device)
+        return torch.stack([pull_back(row)[0] for row in rows]).detach()
+
+    def correction(matrix: Tensor, defect: Tensor) -> Tensor:
         wide = torch.promote_types(defect.dtype, torch.float32)  # no factorisation in half precision
-        solution, failed = torch.linalg.solve_ex(jacobian.to(wide), defect.to(wide))
-        if bool(failed):
+        solution, failed = torch.linalg.solve_ex(matrix.to(wide), defect.to(wide))
+        if _holds(failed):
             raise UserError("the implicit step did not converge (its Jacobian is singular): take more steps")
         return torch.as_tensor(solution, dtype=defect.dtype)
 
     x = pack(guess.detach().to(kept)).clone()
     tolerance = max(tolerance, 10 * torch.finfo(x.dtype).eps)
-    for _ in range(50):
-        jacobian = torch.autograd.functional.jacobian(residual, x).detach()  # type: ignore[no-untyped-call]
-        update = correction(jacobian, residual(x).detach())
-        x = x - update
-        if not bool(update.abs().max() > tolerance * (1 + x.abs().max())):
-            break
-    else:
-        raise UserError(f"the implicit step did not converge (last update {update.abs().max():.1e}): take more steps")
-    # One more Newton step, through which gradients reach u_n and the parameters of f: by the implicit function
-    # theorem its derivative is that of the fixed point.
-    return unpack(x - correction(jacobian, residual(x)))
+    with torch.no_grad():
+        for _ in range(50):
+            matrix = jacobian(x)
+            update = correction(matrix, residual(x).detach())
+            x = x - update
+            if not _holds(update.abs().max() > tolerance * (1 + x.abs().max())):
+                break
+        else:
+            size = f"last update {update.abs().max():.1e}"
+            raise UserError(f"the implicit step did not converge ({size}): take more steps")
+    # Derivatives reach u_n and the parameters of f through further Newton steps with that matrix held fixed. An error
+    # e of x becomes (I - matrix^-1 J) e + O(e^2), where J is the matrix at the fixed point: each step makes one more
+    # derivative that of the fixed point (for the first, this is the implicit function theorem).
+    for _ in range(DERIVATIVES):
+        x = x - correction(matrix, residual(x))
+    return unpack(x)
+
+
+def _holds(condition: Tensor) -> bool:
+    try:
+        return bool(condition)
+    except RuntimeError:
+        raise UserError(
+            "an implicit step cannot run under torch.vmap, since each sample takes its own number of iterations: "
+            "take the whole batch as one state, or loop over it"
+        ) from None
