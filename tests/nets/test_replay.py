@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from stepnet import create_model, get_scheme
 from stepnet.nets.cost import KineticCost
-from stepnet.nets.replay import buffers_kept, recomputed
+from stepnet.nets.replay import recomputed
 from stepnet.nets.stage import Coupling, Stage
 from stepnet.timing.steps import peak_bytes
 
@@ -160,9 +162,27 @@ def test_in_autocast_and_with_arguments_of_all_kinds() -> None:
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
-def test_buffers_are_put_back() -> None:
-    norm = nn.BatchNorm1d(3)
-    with buffers_kept([norm]):
-        norm(torch.randn(4, 3))
-        assert norm.num_batches_tracked == 1
-    assert norm.num_batches_tracked == 0
+def test_parameters_and_buffers_are_those_of_the_forward_pass() -> None:
+    """`functional_call` takes back what it lent when the forward pass ends; the repetition comes later."""
+    torch.manual_seed(0)
+    layer = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.BatchNorm1d(3), nn.Linear(3, 3), nn.Tanh()).double()
+    layer[2].eval()
+    u = torch.randn(4, 3, dtype=torch.float64)
+    lent = {name: value.detach() + 0.5 for name, value in layer.state_dict().items()}
+    gradients = []
+    for keeping in (lambda f, *args: f(*args), lambda f, *args: recomputed(f, layer, *args)):
+        weights = {name: value.clone() for name, value in lent.items()}
+        wanted = [weights[name].requires_grad_() for name, _ in layer.named_parameters()]
+        output = functional_call(_Calling(layer, keeping), {f"layer.{name}": w for name, w in weights.items()}, (u,))
+        gradients.append(torch.autograd.grad(output.square().sum(), wanted))
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+    assert layer[2].num_batches_tracked == 0
+
+
+class _Calling(nn.Module):
+    def __init__(self, layer: nn.Module, call: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.layer, self.call = layer, call
+
+    def forward(self, u: Tensor) -> Tensor:
+        return self.call(lambda v: self.layer(v), u)

@@ -4,6 +4,7 @@ import copy
 import gc
 import io
 import pickle
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -12,9 +13,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from stepnet.errors import UserError
 from stepnet.nets import reversible
-from stepnet.nets.blocks import PreActivation, basic
+from stepnet.nets.blocks import PreActivation, Subsample, basic
 from stepnet.nets.profile import saved_bytes
-from stepnet.nets.stage import Coupling, Stage
+from stepnet.nets.stage import Coupling, Stage, Transition
 from stepnet.schemes import get_scheme
 from stepnet.timing.steps import peak_bytes
 
@@ -400,5 +401,39 @@ def test_the_gradient_of_an_inner_state_needs_the_last() -> None:
     found = []
     for net in (stage, stored(stage)):
         net(u, visit=(visited := []).append)
-        found.append(torch.autograd.grad(visited[3].square().sum() + visited[-1].sum(), u)[0])
+        found.append(torch.autograd.grad(visited[3].square().sum() + visited[-1].sum(), u, retain_graph=True)[0])
     torch.testing.assert_close(*found, rtol=1e-10, atol=1e-10)
+    stage(u, visit=(visited := []).append)
+    torch.autograd.grad(visited[-1].sum(), u, retain_graph=True)
+    with pytest.raises(RuntimeError, match="an inner state alone"):  # the states found first are gone
+        visited[3].sum().backward()
+
+
+@pytest.mark.parametrize("make", [lambda: make_stage(6), lambda: lm_stage(-0.9, 6), lambda: lm_stage(-0.05, 6)])
+def test_second_derivatives(make: Callable[[], Stage]) -> None:
+    """Of a sum, whose first derivative does not read the last state: the second pass begins inside the march."""
+    stage = make().double()
+    pair, found = isinstance(stage.blocks[0], Coupling), []
+    for net in (stage, stored(stage)):
+        x, y = make_state()
+        out = net((x, y))[0] if pair else net(x)
+        (slope,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+        found.append(torch.autograd.grad(slope.square().sum(), [x, *net.parameters()], materialize_grads=True))
+    for ours, autograd in zip(*found, strict=True):
+        torch.testing.assert_close(ours, autograd, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("dropped", [[0], [0, 1], [2]])
+def test_a_channel_that_is_exactly_zero_stays_so(dropped: list[int]) -> None:
+    """A dropped transition leaves its new channels at 0, where batch norm and ReLU have a kink at initialisation."""
+    torch.manual_seed(0)
+    transition = Transition(PreActivation(basic(2, WIDTH, 2)), Subsample(2, WIDTH, 2))
+    blocks = [PreActivation(basic(WIDTH, WIDTH)) for _ in range(5)]
+    stage = Stage(get_scheme("lm"), blocks, transition, initial_k=-0.3, memory="reversible").double()
+    gates, x = [0 if n in dropped else 1 for n in range(6)], torch.randn(3, 2, 8, 8, dtype=torch.float64)
+    found = []
+    for net in (stage, stored(stage)):
+        weights = [p for p in net.blocks.parameters() if p.requires_grad]
+        found.append(torch.autograd.grad(net(x, gates=gates).square().sum(), weights, materialize_grads=True))
+    for ours, autograd in zip(*found, strict=True):
+        torch.testing.assert_close(ours, autograd, rtol=1e-9, atol=1e-9)

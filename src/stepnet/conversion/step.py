@@ -25,7 +25,7 @@ from stepnet.conversion.statistics import Statistics, at_evaluation, bring_toget
 from stepnet.errors import UserError
 from stepnet.nets.bounds import Bound
 from stepnet.nets.memory_modes import Memory
-from stepnet.nets.replay import recomputed
+from stepnet.nets.replay import only_reverse_mode, recomputed
 from stepnet.nets.reversible import ReversibleMarch
 from stepnet.schemes import Difference, Point, Scheme, advance
 from stepnet.schemes.arithmetic import Coefficient, State, is_tensor, is_traced
@@ -137,7 +137,7 @@ class ConvertedStep(Graft):
 
     def _march(self, u: Tensor) -> tuple[ReversibleMarch | None, Tensor]:
         """The march of which this is a step that can be taken back, and `u` as it has it."""
-        stored = not self.step_role.taken_back or not torch.is_grad_enabled()
+        stored = not (self.step_role.taken_back and torch.is_grad_enabled() and only_reverse_mode())
         if stored or is_traced(u):  # a graph says what is computed; what to keep of it is for whoever runs it
             return None, u
         past = getattr(u, PAST)
@@ -313,11 +313,12 @@ def _laid_out_like(own: Tensor, new: Tensor) -> Tensor:
 def _remember(point: Point, with_f: bool) -> Point:
     """What later steps read of a point. Without gradients the state is an alias, so that its own past can go.
 
-    A graph has no past to let go: torch.jit traces with gradients, checks without them, and wants the same one.
+    A graph has no past to let go: torch.jit traces with gradients, checks without them, and wants the same one. An
+    alias by `detach` has no tangent: in forward mode the state is copied.
     """
     graph = is_traced(point.u) or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
     kept = graph or (torch.is_grad_enabled() and point.u.requires_grad)
-    u = point.u if kept else point.u.detach()
+    u = point.u if kept else point.u.detach() if only_reverse_mode() else point.u.clone()
     if not with_f:
         return Point(u)
     f = point.f.value if isinstance(point.f, Difference) else point.f

@@ -66,14 +66,23 @@ class OwnDraws(ABC):
 
 
 class _ZeroGradient(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, output: Tensor, *parameters: Tensor) -> Tensor:
-        ctx.parameters = parameters
+    def forward(output: Tensor, *parameters: Tensor) -> Tensor:
         return output.view_as(output)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.parameters = inputs[1:]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
         return (*gradients, *map(torch.zeros_like, ctx.parameters))
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        return tangents[0].view_as(tangents[0])
 
 
 def zero_gradient(output: Tensor, unused: Sequence[nn.Parameter]) -> Tensor:

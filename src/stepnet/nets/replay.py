@@ -17,19 +17,30 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
+from torch.autograd import forward_ad
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_map
 
 from stepnet.schemes.arithmetic import parts_of
 
 Result = TypeVar("Result")
+OwnedTensors = tuple[nn.Module, dict[str, nn.Parameter | None], dict[str, Tensor | None]]  # parameters and buffers
 RandomState = tuple[Tensor, ...]  # of the CPU's generator, and of the device's where that is another
+
+
+def only_reverse_mode() -> bool:
+    """Whether neither a `torch.func` transform nor a level of forward-mode differentiation is active.
+
+    These differentiate the evaluation itself, tangents included. A repetition in the backward pass would be outside of
+    them, so a network stores whatever autograd saves while one is active.
+    """
+    return not torch._C._are_functorch_transforms_active() and forward_ad._current_level < 0
 
 
 @_disable_dynamo  # torch.compiler.disable, which imports the compiler when first called, not with this file
 def recomputed(f: Callable[..., Result], module: nn.Module, *args: Any) -> Result:
     """`f(*args)`, a function of the module's parameters, of which only the arguments are kept."""
-    if not torch.is_grad_enabled():
+    if not (torch.is_grad_enabled() and only_reverse_mode()):
         return f(*args)
     kept = tree_map(_leaf, args)
     return RepeatedEvaluation(f, module, lambda: kept)(*args)  # type: ignore[no-any-return]
@@ -53,11 +64,12 @@ class RepeatedEvaluation:
         self.given: set[int] = set()  # the storages of the parameters, which are kept as they are
 
     def __call__(self, *args: Any) -> Any:
-        self.parts = list(self.module.modules())
-        parameters = [p for part in self.parts for p in part._parameters.values() if p is not None]
+        parts = list(self.module.modules())
+        self.tensors = [(part, dict(part._parameters), dict(part._buffers)) for part in parts]
+        parameters = [p for part in parts for p in part._parameters.values() if p is not None]
         self.versions = [(p, p._version) for p in parameters]
         self.given = {storage(p) for p in parameters}
-        self.noise = [(part, part.given) for part in self.parts if "given" in vars(part)]
+        self.noise = [(part, part.given) for part in parts if "given" in vars(part)]
         tensors = (part for value in args for part in parts_of(value) if isinstance(part, Tensor))
         self.conditions = Conditions(next((part.device for part in tensors), torch.device("cpu")))
         with self.conditions.recorded(), saved_tensors_hooks(self._number, self._fetch):
@@ -80,7 +92,7 @@ class RepeatedEvaluation:
                 if filled == self.count and not self.whole:
                     raise _AllFilled
 
-        with torch.enable_grad(), self.conditions.replayed(), buffers_kept(self.parts), _given(self.noise):
+        with torch.enable_grad(), self.conditions.replayed(), tensors_again(self.tensors), _given(self.noise):
             try:
                 with saved_tensors_hooks(fill, lambda _: None):  # type: ignore[arg-type, return-value]
                     value = self.f(*args)
@@ -156,17 +168,20 @@ class Conditions:
 
 
 @contextmanager
-def buffers_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Whatever a call does to the modules' buffers is undone: it works on copies."""
-    owners = [part for part in modules if part._buffers]
-    before = [part._buffers for part in owners]
-    for part in owners:
-        part._buffers = {name: None if b is None else b.clone() for name, b in part._buffers.items()}
+def tensors_again(owned: Iterable[OwnedTensors]) -> Iterator[None]:
+    """The modules have the parameters that they had, and copies of their buffers, on which a call may work.
+
+    `torch.func.functional_call` lends a network parameters for its forward pass alone.
+    """
+    now = [(part, part._parameters, part._buffers) for part, _, _ in owned]
+    for part, parameters, buffers in owned:
+        part._parameters = parameters
+        part._buffers = {name: None if b is None else b.clone() for name, b in buffers.items()}
     try:
         yield
     finally:
-        for part, buffers in zip(owners, before, strict=True):
-            part._buffers = buffers
+        for part, parameters, buffers in now:
+            part._parameters, part._buffers = parameters, buffers
 
 
 @contextmanager

@@ -6,7 +6,9 @@
 and the same with any increment of `u_n` in place of `dt f(u_n)`: LM over Heun, over PolyNet's, over RevNet's. The step
 and its inverse are the scheme's. An inverse that divides by k multiplies rounding by 1/|k|: it loses
 log2(1/|k|) bits. Such a march is summed in double precision, whose 29 spare bits pay for the loss; where 20 of them are
-spent, the states are kept once, and the count begins anew. So what is found again is what was there.
+spent, the states are kept once, and the count begins anew. So what is found again is what was there, but for a state
+that is exactly 0: found as 1e-17, it would stand on the other side of a ReLU's kink. Where a state has zeros, their
+places are kept. (RevNet's inverse divides by nothing: `(0 + f) - f` is 0.)
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ class ReversibleMarch:
             self._keep(n, window)
             self.lost = 0.0
         self.lost += bits
-        step = _Step(self, scheme, n, dt, _detached(k), gate)
+        step = _Step(self, scheme, n, dt, _detached(k), gate, window[-1])
         self.steps.append(step)
         exact_k = k.to(parts_of(window[0])[0].dtype) if isinstance(k, Tensor) else k
         points = tuple(Point(u) for u in window[1:])
@@ -67,20 +69,21 @@ class ReversibleMarch:
 
     def state(self, n: int) -> State:
         """`u_n`, kept or found by taking back the steps after it."""
-        if n in self.kept:
-            return self.kept[n]
-        if not self.found:
+        depth, scheme = len(self.steps), self.steps[-1].scheme
+        nearest = next((m for m in range(n, depth + scheme.steps) if self.knows(m)), None)
+        if nearest is None:  # no gradient has reached the last states yet, or older ones have taken their place
             raise RuntimeError(
                 "memory='reversible': the gradient of an inner state alone was asked for, and the march is taken back "
                 "from its last: add that to the loss, or take memory='recompute'"
             )
-        if n not in self.found:
-            scheme = self.steps[-1].scheme
-            after = tuple(self.state(n + scheme.steps - j) for j in range(scheme.steps))
-            taken_back = self.steps[n]  # the steps count from 0 as the states that they forget do
-            found = taken_back.inverse(after)
-            self.found = {n: found, **{m: u for m, u in self.found.items() if m == n + 1}}  # newer ones have been used
-        return self.found[n]
+        for m in range(nearest - 1, n - 1, -1):
+            after = tuple(self._known(m + scheme.steps - j) for j in range(scheme.steps))
+            found = self.steps[m].inverse(after)  # the steps count from 0 as the states that they forget do
+            self.found = {m: found, **{j: u for j, u in self.found.items() if j == m + 1}}  # newer ones have been used
+        return self._known(n)
+
+    def _known(self, n: int) -> State:
+        return self.kept[n] if n in self.kept else self.found[n]
 
     def knows(self, n: int) -> bool:
         """Whether no step has to be taken back for `u_n`."""
@@ -131,21 +134,28 @@ class _Last(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *adjoint: Tensor) -> tuple[Any, ...]:
-        march, parts = ctx.march, [part.detach() for part in ctx.saved_tensors]
-        march.found = {}
-        for j, n in enumerate(march.newest_numbers):
-            own = parts[j * ctx.count : (j + 1) * ctx.count]
-            march.found[n] = joined(own)
-        return (None, None, *adjoint, *[None] * (len(parts) - ctx.count))
+        march, count, parts = ctx.march, ctx.count, [part.detach() for part in ctx.saved_tensors]
+        march.found = {n: joined(parts[j * count : (j + 1) * count]) for j, n in enumerate(march.newest_numbers)}
+        if torch.is_grad_enabled():  # a second derivative may begin at any step, and not come by here again
+            march.kept.update(march.found)
+        return (None, None, *adjoint, *[None] * (len(parts) - count))
 
 
 class _Step:
     """What it takes to repeat a step's evaluations, and to take it back."""
 
     def __init__(
-        self, march: ReversibleMarch, scheme: Scheme, n: int, dt: Coefficient, k: Coefficient, gate: Coefficient
+        self,
+        march: ReversibleMarch,
+        scheme: Scheme,
+        n: int,
+        dt: Coefficient,
+        k: Coefficient,
+        gate: Coefficient,
+        oldest: State,  # which the step forgets
     ) -> None:
         self.march, self.scheme, self.n, self.dt, self.k, self.gate = march, scheme, n, dt, k, gate
+        self.zeros = [_zeros_of(part) if scheme.steps > 1 else None for part in parts_of(oldest)]
         self.evaluations: dict[tuple[int, int], RepeatedEvaluation] = {}  # the i-th of right-hand side j
 
     def recorded(self, point: Point) -> Any:
@@ -156,7 +166,10 @@ class _Step:
         """The oldest of the states before the step."""
         with torch.no_grad():
             k = self.k.to(parts_of(after[0])[0].dtype) if isinstance(self.k, Tensor) else self.k
-            return self.scheme.inverse(after, self._repeated(after[0]), self.dt, k, self.gate)
+            oldest = self.scheme.inverse(after, self._repeated(after[0]), self.dt, k, self.gate)
+            return joined(
+                [u if at is None else u.masked_fill(at, 0) for u, at in zip(parts_of(oldest), self.zeros, strict=True)]
+            )
 
     def _first(self, j: int, rhs: Any, u: Tensor, c: Coefficient, i: int) -> Tensor:
         """The i-th evaluation of the j-th right-hand side."""
@@ -195,6 +208,12 @@ class _Step:
             return value
 
         return joined([partial(again, j) for j, _ in enumerate(parts_of(u))])
+
+
+def _zeros_of(u: Tensor) -> Tensor | None:
+    """Where a state is exactly 0: in new channels that no block has filled yet, behind dropout, behind a ReLU."""
+    zeros = u.detach() == 0
+    return zeros if bool(zeros.any()) else None
 
 
 def _names(n: int, window: tuple[State, ...]) -> dict[Place, Name]:

@@ -23,6 +23,7 @@ from stepnet.nets.blocks import PostActivation, basic, conv
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.draws import Draw, untraced
 from stepnet.nets.model_registry import register_model
+from stepnet.nets.replay import only_reverse_mode
 from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.nets.resnet import blocks_per_stage
 from stepnet.nets.stage import Gates, check_step_size
@@ -32,6 +33,10 @@ from stepnet.schemes.gates import stochastic_gate
 Forward = Literal["shake", "even"]
 Backward = Literal["shake", "even", "keep"]
 Level = Literal["batch", "image"]
+NO_DERIVATIVE = (
+    "Shake-Shake in training: its gradient mixes the branches by a weight of its own, so it is no derivative; "
+    "take backward='keep', or eval()"
+)
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ def draw_coefficients(shake: Shake, blocks: int, places: range, *key: int) -> li
 
 
 class _Mix(torch.autograd.Function):
-    """`a f_1 + (1 - a) f_2` forward, the gradient split by another coefficient."""
+    """`a f_1 + (1 - a) f_2` forward, the gradient split by another coefficient: it is the derivative of nothing."""
 
     @staticmethod
     def forward(ctx: Any, f1: Tensor, f2: Tensor, a: Tensor, b: Tensor) -> Tensor:
@@ -88,6 +93,8 @@ class _Mix(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        if torch.is_grad_enabled():
+            raise UserError(f"second derivatives of {NO_DERIVATIVE}")
         (b,), (gradient,) = ctx.saved_tensors, gradients
         first = b * gradient
         return first, gradient - first, None, None
@@ -116,6 +123,10 @@ class ShakeBlock(nn.Module):
         if not self.training:
             return torch.lerp(f2, f1, 0.5)
         assert self.given is not None, "in training a block shakes inside its network, which draws"
+        if self.shake.backward == "keep":
+            return torch.lerp(f2, f1, self.given.forward.to(f1))
+        if not only_reverse_mode():
+            raise UserError(f"forward mode and torch.func on {NO_DERIVATIVE}")
         a, b = (c.to(f1) for c in self.given)
         mixed: Tensor = _Mix.apply(f1, f2, a, b)  # type: ignore[no-untyped-call]
         return mixed

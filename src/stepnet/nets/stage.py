@@ -18,7 +18,7 @@ from stepnet.nets.bounds import Bound, BoundOption
 from stepnet.nets.bounds import initial_k as first_k
 from stepnet.nets.cost import KineticCost
 from stepnet.nets.memory_modes import Memory, choose_memory, recomputing, segment_length
-from stepnet.nets.replay import recomputed
+from stepnet.nets.replay import only_reverse_mode, recomputed
 from stepnet.nets.reversible import ReversibleMarch
 from stepnet.nets.trajectories import Visit, watch_calls
 from stepnet.schemes import Point, Scheme, get_scheme, march
@@ -187,7 +187,7 @@ class Stage(nn.Module):
             parts = own.unbind()  # taken by their numbers, since torch.fx cannot count them
             owned = [parts[n] for n in range(len(self.plan.owners))]
         memory = self.memory_in_use if self.training and torch.is_grad_enabled() else "stored"
-        if is_traced(parts_of(x)[0]):
+        if is_traced(parts_of(x)[0]) or not (memory == "stored" or only_reverse_mode()):
             memory = "stored"  # a graph says what is computed; what to keep of it is for whoever runs it
         fs: list[RightHandSides] = [right_hand_side(block) for block in self.blocks]
         history: tuple[Point, ...] = ()
