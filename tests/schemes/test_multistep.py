@@ -10,7 +10,7 @@ import sympy
 import torch
 
 from stepnet import UserError, get_scheme, solve
-from stepnet.analysis import amplification, empirical_order, order, stability_interval, zero_stable
+from stepnet.analysis import amplification, best_lm, descend, empirical_order, order, stability_interval, zero_stable
 from stepnet.schemes import LM, LinearMultistep, Point, advance, march
 
 U0, OLDER = torch.tensor([0.7, -0.4], dtype=torch.float64), torch.tensor([0.1, 0.9], dtype=torch.float64)
@@ -59,10 +59,26 @@ def test_without_a_k_lm_takes_the_mean_of_its_initial_law():
     assert get_scheme("lm").k == Fraction(-1, 20) and get_scheme("lm").initial_k == (-0.1, 0.0)
 
 
-def test_lm_starts_on_its_own_equation():
-    """The first step of `(1 + k) u' = f` is Euler's, of length dt/(1 + k)."""
-    first = solve(f, U0, (0.0, 0.1), 1, "lm", k=-0.5).u[1]
-    torch.testing.assert_close(first, U0 + 0.1 / 0.5 * f(U0), rtol=0, atol=1e-15)
+@pytest.mark.parametrize("scheme", ["lm", "lm+heun", "lm+fractal3"])
+def test_solve_starts_as_a_network_does(scheme):
+    """The first step is one of the base, from rest (`u_{-1} = u_0`), and not one of length dt/(1 + k)."""
+    first = solve(f, U0, (0.0, 0.1), 1, scheme, k=-0.9).u[1]
+    base = solve(f, U0, (0.0, 0.1), 1, scheme.removeprefix("lm").removeprefix("+") or "euler").u[1]
+    torch.testing.assert_close(first, base, rtol=0, atol=1e-15)
+    from_rest = march(get_scheme(scheme, k=-0.9), [lambda u, c, i: f(u)], U0, 0.1, past=[Point(U0)])
+    torch.testing.assert_close(first, next(from_rest), rtol=0, atol=1e-15)
+
+
+def test_lm_from_rest_stays_bounded_on_a_badly_scaled_bowl():
+    """Polyak's heavy ball at its best, written out; a first step of dt/(1 + k) would reach 13 times the start."""
+    rates, x = torch.tensor([1.0, 100.0], dtype=torch.float64), torch.ones(2, dtype=torch.float64)
+    best = best_lm(1, 100)
+    before, largest = x, x.norm()
+    for _ in range(60):
+        x, before = x - best.dt * rates * x - best.k * (x - before), x
+        largest = max(largest, x.norm())
+    found = descend(get_scheme("lm", k=best.k), [1, 100], best.dt, 60)
+    assert found.max() == pytest.approx(float(largest), rel=1e-12) and 2.6 < found.max() / found[0] < 2.7
 
 
 @pytest.mark.parametrize("k", [-0.7, -0.5, 0.3])

@@ -117,15 +117,20 @@ class LinearMultistep(Scheme):
 
 
 class Start(Scheme):
-    """The first steps of a multistep method: its one-step `start`, on the equation `u' = f / mass`."""
+    """The first steps of a multistep method: its one-step `start`, on the equation `u' = f / mass`.
+
+    For a method of order 1 a step on `u' = f` is accurate enough. For LM it is what a network takes, whose first step
+    owns no k, and the heavy ball from rest, `u_{-1} = u_0`. A step on `u' = f / (1 + k)` would be `1/(1 + k)` times as
+    long: near k = -1 it leaves the interval of stability, and the run overshoots.
+    """
 
     def __init__(self, method: LinearMultistep) -> None:
         self.method = method
         self.name = method.start.name
 
     def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
-        # A network's first step owns no k: it is the plain one-step method.
-        mass = 1 if k is None and self.method.trainable else self.method.mass(k)
+        plain = self.method.order == 1 or (k is None and self.method.trainable)
+        mass = 1 if plain else self.method.mass(k)
         return self.method.start.increment(past[:1], _divide(dt, mass), None)
 
 
