@@ -85,6 +85,28 @@ def test_it_is_the_recursion_with_arguments_and_outputs_kept(net: Net, u: Tensor
     assert isinstance(net.blocks[1], Block) and type(net.blocks[1]).__name__ == "Block"
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("scheme", ["euler", "heun", "lm", "lm+neumann2", "ab2", "leapfrog", "midpoint2"])
+def test_padding_by_nested_tensors(scheme: str) -> None:
+    """In evaluation torch's own encoder hands its layers nested tensors, which know few operations."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, dtype=torch.float64)
+    encoder = nn.TransformerEncoder(layer, 4).eval()
+    words = torch.randn(2, 5, 8, dtype=torch.float64)
+    padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    converted = stepnet.convert(encoder, scheme, words, **({"init": -0.3} if "lm" in scheme else {}))
+    assert converted.step_conversion.steps == 4
+    by_grad = converted(words, src_key_padding_mask=padding)  # with gradients torch takes dense tensors
+    with torch.no_grad():
+        nested = converted(words, src_key_padding_mask=padding)
+    torch.testing.assert_close(nested[~padding], by_grad[~padding], rtol=1e-12, atol=1e-12)
+    assert not nested[padding].any() and by_grad[padding].any()
+    if scheme == "lm":
+        converted = stepnet.convert(encoder, scheme, words, init="identity")
+        with torch.no_grad():
+            assert torch.equal(*(net(words, src_key_padding_mask=padding) for net in (encoder, converted)))
+
+
 def test_compile_traces_the_whole_network(net: Net, u: Tensor) -> None:
     torch._dynamo.reset()
     compiled = torch.compile(net, fullgraph=True, backend="aot_eager")

@@ -230,10 +230,70 @@ def test_networks_without_a_residual_stage_are_refused() -> None:
         stepnet.convert(models.vgg11(num_classes=2, init_weights=False), "lm", IMAGE)
     with pytest.raises(stepnet.UserError, match="already converted"):
         stepnet.convert(stepnet.convert(resnet18(), "lm", IMAGE), "lm", IMAGE)
-    with pytest.raises(stepnet.UserError, match=r"stepnet's own: build it with create_model"):
+    with pytest.raises(stepnet.UserError, match=r"stepnet's own stages: build it with create_model"):
         stepnet.convert(stepnet.create_model("resnet20"))
+    with torch.device("meta"):
+        polynet = stepnet.create_model("very_deep_polynet", a=1, b=1, c=1)
+    with pytest.raises(stepnet.UserError, match=r"VeryDeepPolyNet .* own stages: it takes no scheme but its own$"):
+        stepnet.convert(polynet)
     with pytest.raises(stepnet.UserError, match="expected a Module"):
         stepnet.convert("resnet18")  # type: ignore[type-var]
+
+
+def layer() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+
+
+class Inline(nn.Module):
+    """Residuals that no module is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layer() for _ in range(3))
+
+    def forward(self, u: torch.Tensor) -> torch.Tensor:
+        for f in self.layers:
+            u = u + f(u)
+        return u
+
+
+def test_blocks_are_asked_for_only_where_naming_them_helps() -> None:
+    """A chain of modules can be named. The modules of inline residuals are no chain, named or not."""
+    u = torch.randn(2, 4)
+    plain = nn.Sequential(layer(), layer(), layer())
+    with pytest.raises(stepnet.UserError, match=r"name blocks yourself with blocks=$"):
+        stepnet.convert(plain, "lm", u)
+    assert stepnet.convert(plain, "lm", u, blocks="Sequential").step_conversion.steps == 3
+    with pytest.raises(stepnet.UserError, match=r"inline must be a module whose forward returns u \+ f\(u\)$"):
+        stepnet.convert(Inline(), "lm", u)
+    with pytest.raises(stepnet.UserError, match="no residual stage"):
+        stepnet.convert(Inline(), "lm", u, blocks="layers.*")
+
+
+class WithDropout(nn.Module):
+    """`u + dropout(f(u))`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.f, self.dropout = layer(), nn.Dropout(0.3)
+
+    def forward(self, u: torch.Tensor) -> torch.Tensor:
+        return u + self.dropout(self.f(u))
+
+
+@pytest.mark.parametrize(("between", "stages"), [(nn.Dropout(0.2), 2), (nn.Dropout(0.2, True), 2), (nn.Dropout(0), 1)])
+def test_dropout_between_blocks_ends_a_stage(between: nn.Module, stages: int) -> None:
+    """In evaluation it hands on the tensor that it was given; in training the next block would have no past."""
+    network = nn.Sequential(WithDropout(), WithDropout(), between, WithDropout(), WithDropout())
+    u = torch.randn(2, 4)
+    converted = stepnet.convert(network, "lm", u, init="identity")
+    assert len(converted.step_conversion.stages) == stages
+    assert torch.equal(converted.eval()(u), network.eval()(u))
+    outputs = []
+    for model in (network.train(), converted.train()):
+        torch.manual_seed(3)
+        outputs.append(model(u))
+    assert torch.equal(*outputs)
 
 
 def test_the_network_is_left_as_it_was_by_the_search() -> None:

@@ -305,7 +305,7 @@ def _laid_out_like(own: Tensor, new: Tensor) -> Tensor:
     """
     if is_traced(new):  # told apart when there are strides to see
         return cast(Tensor, new.tracer.create_proxy("call_function", _laid_out_like, (own, new), {}))
-    if (new.dtype, new.stride()) == (own.dtype, own.stride()):
+    if own.is_nested or (new.dtype, new.stride()) == (own.dtype, own.stride()):
         return new
     return torch.empty_like(own).copy_(new)
 

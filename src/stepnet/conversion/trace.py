@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from stepnet.conversion.autograd_graph import GraphPlace, activation_of, is_residual, place_of
@@ -18,6 +20,8 @@ from stepnet.conversion.forward_graph import read_split
 from stepnet.conversion.split import Split, stated_for
 from stepnet.conversion.step import state_in
 from stepnet.errors import UserError, first_line
+
+DROPOUTS = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout)
 
 
 @dataclass
@@ -81,6 +85,7 @@ def trace(model: nn.Module, example: Any, blocks: Mapping[str, nn.Module]) -> li
 def _trace(model: nn.Module, example: Example, blocks: Mapping[str, nn.Module]) -> list[Call]:
     watch = _Watch()
     with ExitStack() as hooks, _in_mode(model, training=False), torch.random.fork_rng(devices=[]), torch.enable_grad():
+        hooks.enter_context(_DropoutMakesATensor())
         for name, block in blocks.items():
             for hook in watch.hooks(name, block):
                 hooks.enter_context(hook)
@@ -92,6 +97,17 @@ def _trace(model: nn.Module, example: Example, blocks: Mapping[str, nn.Module]) 
                 f"the network cannot run on the example ({_shown(example)}): {kind}: {first_line(error)}"
             ) from error
     return list(watch.calls.values())
+
+
+class _DropoutMakesATensor(TorchFunctionMode):
+    """Dropout returns a tensor of its own, as in training, not its input: between two blocks it alters the state."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = func(*args, **(kwargs or {}))
+        if func in DROPOUTS and args and output is args[0]:
+            p = args[1] if len(args) > 1 else (kwargs or {}).get("p", 0.5)
+            return output.view_as(output) if p else output
+        return output
 
 
 class _Watch:

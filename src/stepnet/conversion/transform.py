@@ -21,6 +21,7 @@ from stepnet.conversion.trace import trace
 from stepnet.errors import UserError, first_line
 from stepnet.nets.bounds import Bound, BoundOption, initial_k
 from stepnet.nets.memory_modes import Memory, choose_memory
+from stepnet.nets.residual import Network
 from stepnet.nets.stage import Stage, check_makes_network, check_step_size
 from stepnet.nets.trajectories import trajectory
 from stepnet.schemes import Scheme, get_scheme
@@ -154,10 +155,15 @@ def _select(
         told = [*selection.left.items(), *selection.stays.items()]
         reasons = "; ".join(f"{name}: {reason}" for name, reason in told[:3])
         found = f"found {len(calls)} that ran ({reasons})" if reasons else "found no block that takes a state"
+        advice = ""
+        if blocks is None and select(calls, scheme, named=True).chains:
+            advice = "; name blocks yourself with blocks="
+        elif blocks is None:
+            advice = "; a residual that a forward writes inline must be a module whose forward returns u + f(u)"
         raise UserError(
             f"{type(model).__name__} has no residual stage: looked for {scheme.steps} or more "
             f"{'residual blocks' if blocks is None else 'of the named blocks'} in a row with equal input and output "
-            f"shape, {found}{'; name blocks yourself with blocks=' if blocks is None else ''}"
+            f"shape, {found}{advice}"
         )
     return selection
 
@@ -234,7 +240,11 @@ def _check(model: nn.Module, scheme: Scheme, init: str | float) -> None:
     if any(isinstance(module, ConvertedStep) for module in model.modules()):
         raise UserError(f"{type(model).__name__} is already converted: call stepnet.revert first")
     if any(isinstance(module, Stage) for module in model.modules()):
-        raise UserError(f"{type(model).__name__} is stepnet's own: build it with create_model(name, scheme=…) instead")
+        instead = "build its stages with that scheme"
+        if isinstance(model, Network):
+            another = hasattr(model, "scheme")
+            instead = "build it with create_model(name, scheme=…)" if another else "it takes no scheme but its own"
+        raise UserError(f"{type(model).__name__} is made of stepnet's own stages: {instead}")
     check_makes_network(scheme)
     if not (math.isfinite(init) if isinstance(init, int | float) else init in ("paper", "identity")):
         raise UserError(f"init={init!r}: expected 'paper', 'identity' or a finite number")

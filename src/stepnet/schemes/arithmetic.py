@@ -77,7 +77,7 @@ def mix(u: State, v: State, k: Coefficient) -> State:
         return tuple(mix(a, b, k) for a, b in zip(u, v, strict=True))
     if is_traced(u):  # which kernel it takes is decided when there are types to see
         return u.tracer.create_proxy("call_function", mix, (u, v, _as_float(k)), {})
-    if is_tensor(u) and all(x.dtype == u.dtype for x in (v, k) if is_tensor(x)):
+    if is_tensor(u) and not u.is_nested and all(x.dtype == u.dtype for x in (v, k) if is_tensor(x)):
         return u.lerp(v, k if is_tensor(k) else _as_float(k))
     return u + scale(k, v - u)
 
@@ -88,6 +88,8 @@ def scale(c: Coefficient, x: State) -> State:
         return tuple(scale(c, part) for part in x)
     if isinstance(x, np.ndarray) or is_tensor(x):
         c = _as_float(c)
+    if is_tensor(c) and is_tensor(x) and not is_traced(x) and x.is_nested:
+        c = c.reshape(())  # a nested tensor is multiplied by nothing else
     return c * x
 
 

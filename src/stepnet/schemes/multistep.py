@@ -246,6 +246,8 @@ class TaylorStart(Scheme):
 
     def carry(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
         u, velocity = past[0].u, self.velocity
+        if is_number(velocity, 0):
+            return u
         if is_tensor(u) and isinstance(velocity, np.ndarray):
             velocity = u.new_tensor(velocity)
         shapes = [tuple(getattr(part, "shape", ())) for part in (velocity, u)]
