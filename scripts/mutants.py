@@ -31,7 +31,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SLOW = ("torch", "torch._dynamo", "sympy", "scipy.optimize", "scipy.stats", "scipy.integrate", "accelerate")
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "runs", "site")
-PATIENCE = 300  # seconds: a test that no longer ends has noticed the change, too
+PATIENCE = 120  # seconds: a test that no longer ends has noticed the change, too
 
 
 @dataclass(frozen=True)

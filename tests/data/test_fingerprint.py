@@ -64,7 +64,7 @@ def test_photos_are_known_by_names_sizes_and_contents_and_not_by_their_times(tmp
     assert told() != before
     path.write_bytes(content)
     assert told() == before
-    path.rename(path.with_name("other.JPEG"))
+    path.rename(path.with_name(f"{path.name}.JPEG"))  # in the same place among the others
     assert told() != before
 
 

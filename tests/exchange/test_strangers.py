@@ -75,6 +75,12 @@ def test_a_model_file_fetches_nothing_and_writes_nothing(tmp_path, monkeypatch, 
     assert not paths and list(tmp_path.iterdir()) == [path]
 
 
+def test_a_model_file_asks_for_no_pretrained_weights_of_ours(tmp_path):
+    path = write(tmp_path / "model.safetensors", "lm_resnet20.digits", {"pretrained": True})
+    with pytest.raises(UserError, match="cannot be built again: it asks for pretrained weights"):
+        stepnet.load(path)
+
+
 @pytest.mark.parametrize("options", [{"weights": "DEFAULT"}, {"weights_backbone": "DEFAULT"}, {"pretrained": True}])
 def test_a_model_file_asks_torchvision_for_no_weights(tmp_path, options):
     path = write(tmp_path / "model.safetensors", "torchvision/resnet18", options)

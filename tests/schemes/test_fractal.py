@@ -1,11 +1,14 @@
 """FractalNet's expansion rule."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
 from stepnet import UserError, solve
 from stepnet.analysis import order
 from stepnet.schemes import Fractal
+from stepnet.schemes.fractal import ConvolvedFractal, FullFractal
 
 
 def test_order_2_is_heun():
@@ -65,3 +68,12 @@ def test_the_papers_formula_with_numbers_for_its_convolutions(k1, k2, k3):
     found = solve(lambda u: -(u**2), u, (0.0, 0.1), 1, "fractal2").u[-1]
     assert (abs(found - step(u, 0.1)) < 1e-15) == heun
     assert (np.log2(error(200) / error(400)) > 1.9) == heun
+
+
+@pytest.mark.parametrize("columns", [2, 3, 4])
+def test_paths_of_different_lengths_solve_an_equation_of_their_own(columns):
+    """`2/(c+1) u' = f` where a join has two paths, `c/(2^c - 1) u' = f` where it has c."""
+    masses = {ConvolvedFractal: Fraction(2, columns + 1), FullFractal: Fraction(columns, 2**columns - 1)}
+    for kind, mass in masses.items():
+        scheme = kind(columns)
+        assert scheme.equation.mass == mass and order(scheme) == 1
