@@ -16,6 +16,7 @@ import argparse
 import contextlib
 import importlib
 import os
+import re
 import shutil
 import signal
 import sys
@@ -64,10 +65,26 @@ def read_mutants(path: Path = ROOT / "scripts" / "mutants.toml") -> list[Mutant]
     ]
 
 
+def misfits(mutants: Sequence[Mutant], root: Path) -> Iterator[str]:
+    """What no longer fits the code: a text that does not occur once, a change without effect, a test that is gone."""
+    for mutant in mutants:
+        try:
+            if mutant.changed(root) == (root / mutant.file).read_text():
+                yield f"{mutant.name}: nothing is changed"
+        except (OSError, ValueError, SyntaxError) as error:
+            yield str(error)
+        for test in mutant.tests:
+            file, _, name = test.partition("::")
+            source = (root / file).read_text() if (root / file).is_file() else ""
+            if not re.search(rf"^def {name.partition('[')[0]}", source, re.MULTILINE):
+                yield f"{mutant.name}: there is no {test}"
+
+
 def run(mutants: Sequence[Mutant], root: Path, jobs: int) -> int:
     """Run them all; print the survivors and a count. Returns the exit code."""
-    for mutant in mutants:
-        mutant.changed(root)
+    if wrong := list(misfits(mutants, root)):
+        print(*wrong, sep="\n")
+        return 1
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         trees = [Path(folder) / str(n) for n in range(min(jobs, len(mutants)))]
