@@ -1,5 +1,6 @@
 from . import analysis as analysis
 from .analysis import analyse as analyse
+from .conversion import Residual as Residual
 from .conversion import convert as convert
 from .conversion import revert as revert
 from .errors import UserError as UserError

@@ -29,22 +29,11 @@ def test_candidates_are_entries_of_lists_and_siblings_but_no_layers() -> None:
     assert set(candidates(model)) == {"a", "b", "stages.0"}
 
 
-class Twice(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList([Block(), Block(), Block()])
-
-    def forward(self, u: torch.Tensor) -> torch.Tensor:
-        for block in (*self.blocks, self.blocks[-1]):
-            u = block(u)
-        return u
-
-
 @pytest.mark.parametrize(
     ("model", "name", "reason"),
     [
-        (Twice(), "blocks.2", "called 2 times in one forward"),
         (nn.Sequential(Block(), Block(), Block(3)), "2", "changes the shape: (1, 4) to (1, 3)"),
+        (nn.Sequential(Block(), Block(), nn.Tanh(), Block()), "3", "alone at its shape: lm needs 2 blocks in a row"),
     ],
 )
 def test_a_block_that_stays_is_told_why(model: nn.Module, name: str, reason: str) -> None:

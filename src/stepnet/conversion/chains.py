@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
+from stepnet.conversion.residual import Residual
 from stepnet.conversion.trace import Call
 from stepnet.schemes import Scheme
 from stepnet.schemes.plan import Plan, plan
 
 
 def candidates(model: nn.Module) -> dict[str, nn.Module]:
-    """The modules that may be blocks: the entries of every `Sequential` and `ModuleList`, and siblings of one class.
+    """The modules that may be blocks: entries of `Sequential` and `ModuleList`, siblings of one class, and `Residual`.
 
     Plain layers of torch are not blocks.
     """
@@ -25,7 +26,7 @@ def candidates(model: nn.Module) -> dict[str, nn.Module]:
         listed = isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict)
         for name, child in children.items():
             layer = type(child).__module__.startswith("torch.nn.modules") and not any(child.children())
-            if not layer and (listed or classes[type(child)] > 1):
+            if isinstance(child, Residual) or (not layer and (listed or classes[type(child)] > 1)):
                 found[f"{path}.{name}" if path else name] = child
     return found
 
@@ -40,6 +41,16 @@ class Chain:
     def transition(self) -> bool:
         """Whether the chain starts with a block that changes the shape, whose projected input is the past."""
         return self.calls[0].transition
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The block of each step; a block that is called several times comes as often."""
+        return tuple(call.name for call in self.calls)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a block comes more than once."""
+        return len(set(self.names)) < len(self.calls)
 
     def plan(self, scheme: Scheme) -> Plan:
         """How the scheme marches it."""
@@ -61,10 +72,12 @@ class Selection:
 
 def select(calls: Sequence[Call], scheme: Scheme, named: bool = False) -> Selection:
     """The chains that `scheme` can march among `calls`. Blocks that the caller `named` need not look residual."""
-    reasons = {call.name: why_not(call, named) for call in calls}
-    able = [call for call in calls if not reasons[call.name]]
+    reasons: dict[str, str] = {}
+    for call in calls:
+        reasons[call.name] = reasons.get(call.name) or why_not(call, named)
+    able = _innermost([call for call in calls if not reasons[call.name]])
     chains = []
-    for chain in link(_innermost(able)):
+    for chain in _rows(able, reasons):
         if scheme.steps == 1 and chain.transition:
             first = chain.calls.pop(0)
             reasons[first.name] = f"changes the shape: {scheme.name} reads no past, and leaves it as it is"
@@ -73,17 +86,30 @@ def select(calls: Sequence[Call], scheme: Scheme, named: bool = False) -> Select
         else:
             for call in chain.calls:
                 reasons[call.name] = f"alone at its shape: {scheme.name} needs {scheme.steps} blocks in a row"
-    steps = {call.name for chain in chains for call in chain.calls}
+    steps = {name for chain in chains for name in chain.names}
     residual = {call.name for call in calls if call.residual}
     stays = _worth_telling({name: reason for name, reason in reasons.items() if reason}, residual, steps)
     left = {name: reason for name, reason in stays.items() if name in residual}
     return Selection(chains, left, {name: reason for name, reason in stays.items() if name not in residual})
 
 
+def _rows(calls: Sequence[Call], reasons: dict[str, str]) -> list[Chain]:
+    """The chains, each once: a network may call its row of blocks on several inputs, always from its first block.
+
+    A block in two different rows would have two different pasts, and is no step.
+    """
+    while True:
+        rows = {chain.names: chain for chain in reversed(link(calls))}
+        counts = Counter(name for names in rows for name in set(names))
+        shared = {name for name, count in counts.items() if count > 1}
+        if not shared:
+            return list(reversed(rows.values()))
+        reasons |= dict.fromkeys(shared, "called in different rows of blocks")
+        calls = [call for call in calls if call.name not in shared]
+
+
 def why_not(call: Call, named: bool = False) -> str:
     """Why this block cannot be a step by itself; nothing if it can."""
-    if call.times > 1:
-        return f"called {call.times} times in one forward"
     if "forward" in vars(call.block):
         return "its forward was replaced on the instance"
     if call.residual:

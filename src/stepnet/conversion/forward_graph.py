@@ -2,8 +2,8 @@
 
 The block's own submodules are the nodes of this graph; nothing inside of them is recorded. The graph is followed back
 from the output, through an activation or a normalisation, to a sum of two terms. If one of them is the input, it is the
-shortcut; otherwise the shortcut is the term with fewer weight matrices of its own, and both may share their first
-layers (the pre-activation of He et al.).
+shortcut; otherwise the shortcut is the term with fewer weight matrices of its own, and both may share layers without
+weight matrices (the pre-activation of He et al.).
 
 A recorded graph is a copy of what `forward` did once. It stands for the block only if `forward` has no other course:
 the graph is the same in training and in evaluation, and holds no floating-point number, which may have been an
@@ -77,8 +77,9 @@ class _Graph:
             if self.past_identities(shortcut) is self.input:
                 return self.input, branch
         parts = self.made_of(one), self.made_of(other)
-        weights = [self.weights(part - (parts[0] & parts[1])) for part in parts]
-        inner = one in parts[1] or other in parts[0]  # one term is a state inside the block, as in a transformer's
+        shared = parts[0] & parts[1]
+        weights = [self.weights(part - shared) for part in parts]
+        inner = bool(self.weights(shared)) or one in shared or other in shared  # a term is a state inside the block
         if inner or weights[0] == weights[1] or not all(self.input in part for part in parts):
             raise _NoSplit
         return (one, other) if weights[0] < weights[1] else (other, one)

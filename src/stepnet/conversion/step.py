@@ -10,7 +10,7 @@ whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from stepnet.conversion.graft import Graft, graft, ungraft
+from stepnet.conversion.places import FIRST, Argument, Path, state_in, with_state
+from stepnet.conversion.residual import Residual, bound_now, modules_of
 from stepnet.conversion.split import Split
 from stepnet.conversion.statistics import Statistics, at_evaluation, bring_together, keep_apart
 from stepnet.errors import UserError
@@ -28,7 +30,7 @@ from stepnet.nets.memory_modes import Memory
 from stepnet.nets.replay import only_reverse_mode, recomputed
 from stepnet.nets.reversible import ReversibleMarch
 from stepnet.schemes import Difference, Point, Scheme, advance
-from stepnet.schemes.arithmetic import Coefficient, State, is_tensor, is_traced
+from stepnet.schemes.arithmetic import Coefficient, State, is_traced
 from stepnet.schemes.core import RightHandSide
 from stepnet.schemes.plan import EULER, Taker
 
@@ -42,6 +44,8 @@ class CarriedPast:
 
     points: tuple[Point, ...]
     version: int | None  # of the state: another one tells that it was altered in place
+    row: tuple[str, ...] = ()  # the blocks of the chain,
+    place: int = 0  # and how many of its steps made the state
     march: ReversibleMarch | None = None  # that is taken back,
     exact: Tensor | None = None  # and the state as it has it
 
@@ -51,22 +55,29 @@ class CarriedPast:
 
 @dataclass(frozen=True)
 class Role:
-    """What a block does in its chain of steps."""
+    """What a call of a block does in its chain of steps."""
 
     name: str  # its path in the network
     scheme: Scheme
     place: int  # how many steps of the chain come before it
     taker: Taker  # who takes this step
+    argument: Argument  # where the block takes the state,
+    result: Path = FIRST  # and where it returns the new one
     dt: float = 1  # the weight of f
     last: bool = False  # the chain ends here: nobody needs a past any more
+    row: tuple[str, ...] = ()  # the blocks of the chain, in order
     split: Split | None = None  # branch, shortcut and activation, where they are known
     overwrites: bool = False  # works in place on its input, and so gets a copy
-    keyword: str = ""  # the name of the argument that is the state
     memory: Memory = "stored"  # what a gradient keeps: see `stepnet.nets.memory_modes`
     keeps_f: bool = False  # later steps read this step's f
     evaluations: int = 1  # of the block in this step
-    owns_k: bool = False
+    own_k: int | None = None  # which of the block's coefficients is this step's
     bound: Bound | None = None  # the interval in which k is kept
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a block of the chain comes more than once in it."""
+        return len(set(self.row)) < len(self.row)
 
     @property
     def transition(self) -> bool:
@@ -82,15 +93,40 @@ class Role:
 class ConvertedStep(Graft):
     """What the subclass adds to a block's class."""
 
-    step_role: Role
+    step_roles: tuple[Role, ...]  # one for each call of the block in its chain
+
+    @property
+    def step_role(self) -> Role:
+        """What the first call does; the calls of a block differ in their place and their coefficient only."""
+        return self.step_roles[0]
+
+    def role_of(self, u: Tensor) -> Role:
+        """What a call with this state does: the state knows how many steps made it."""
+        if len(self.step_roles) == 1:
+            return self.step_roles[0]
+        past = getattr(u, PAST, None)
+        if isinstance(past, CarriedPast) and past.row == self.step_role.row:
+            place = past.place
+        else:
+            place = -1 if _copied_for_backward(u) else 0
+        for role in self.step_roles:
+            if role.place == place:
+                return role
+        places = ", ".join(str(role.place) for role in self.step_roles)
+        raise UserError(
+            f"{self.step_role.name!r} takes steps {places} of its row, as often as it was called on the example, and "
+            f"got {'a state without a past' if place < 1 else f'the state of step {place}'}: convert it with an "
+            "example that calls it as often, alter no state between; with gradient checkpointing, use_reentrant=False"
+        )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """One step; arguments and outputs beside the state are those of the block."""
-        role, split = self.step_role, self.step_role.split
-        if args:
-            u, args = args[0], args[1:]
-        else:
-            u = kwargs.pop(role.keyword)
+        u = self.step_role.argument.of(args, kwargs)
+        role = self.role_of(u)
+        args, kwargs = role.argument.put(args, kwargs, None)
+        if isinstance(self, Residual) and role.memory != "stored":
+            args, kwargs = tuple(map(bound_now, args)), {name: bound_now(f) for name, f in kwargs.items()}
+        split = role.split
         if is_traced(u):
             _check_recordable(self)
         outputs: list[Any] = []  # of the block, or of its branch
@@ -98,74 +134,84 @@ class ConvertedStep(Graft):
 
         def rhs(v: State, c: Coefficient, i: int) -> State:
             v = v.value if isinstance(v, Difference) else v  # a scheme may evaluate f at f: the Neumann series
-            output = self._terms(split, v, i)[1] if split is not None else self._block(v, i, args, kwargs)
+            output = self._terms(role, v, i)[1] if split is not None else self._block(role, v, i, args, kwargs)
             if not done:
                 outputs.append(output)
-            return output if split is not None else Difference(state_in(output), v)
+            return output if split is not None else Difference(state_in(output, role.result), v)
 
         if split is not None and role.transition:
             past: tuple[Point, ...] = ()
             march, exact = None, u
-            projected, f = self._terms(split, u, 0)
+            projected, f = self._terms(role, u, 0)
             outputs.append(f)
             point = Point(projected, lambda v, c, i: f)
             new = advance(EULER, (point,), role.dt)
         else:
+            if role.repeats and role.place == 0 and not torch.compiler.is_compiling():
+                setattr(u, PAST, CarriedPast((), _version(u), role.row))  # known again in a backward pass
             past = _past(role, u)
-            k = self._k if role.scheme.trainable else role.scheme.k
-            march, exact = self._march(u)
+            k = self.k_of(role) if role.scheme.trainable else role.scheme.k
+            march, exact = self._march(role, u)
             if march is None:
                 point = Point(u, rhs)
                 new = advance(role.scheme, (point, *past), role.dt, k)
             else:
-                point = Point(exact, _Side(self, rhs))
+                point = Point(exact, _Side(self._evaluated(*args, *kwargs.values()), rhs))
                 exact = march.advance(role.scheme, (point, *past), role.dt, k)
                 exact = march.close(exact) if role.last else exact
                 new = march.given(exact)
         done = True
-        new = _laid_out_like(state_in(outputs[0]), new)
+        new = _laid_out_like(state_in(outputs[0], role.result), new)
         if split is not None:
             output = new = split.activation(self, new)
         else:
             new = new.view_as(new) if new is u else new  # a block that returned its input, the caller's tensor
-            output = with_state(outputs[0], new)
-        if not role.last:
-            points = (_remember(point, role.keeps_f), *past)[: role.scheme.steps - 1]
-            setattr(new, PAST, CarriedPast(points, _version(new), march, exact))
+            output = with_state(outputs[0], new, role.result)
+        if not role.last or role.repeats:  # one call more than there were on the example is an error
+            points = () if role.last else (_remember(point, role.keeps_f), *past)[: role.scheme.steps - 1]
+            setattr(new, PAST, CarriedPast(points, _version(new), role.row, role.place + 1, march, exact))
         outputs.clear()  # a repetition holds on to this frame
         return output
 
-    def _march(self, u: Tensor) -> tuple[ReversibleMarch | None, Tensor]:
+    def _march(self, role: Role, u: Tensor) -> tuple[ReversibleMarch | None, Tensor]:
         """The march of which this is a step that can be taken back, and `u` as it has it."""
-        stored = not (self.step_role.taken_back and torch.is_grad_enabled() and only_reverse_mode())
+        stored = not (role.taken_back and torch.is_grad_enabled() and only_reverse_mode())
         if stored or is_traced(u):  # a graph says what is computed; what to keep of it is for whoever runs it
             return None, u
         past = getattr(u, PAST)
         return (ReversibleMarch(u.dtype), u) if past.march is None else (past.march, past.exact)
 
-    def _terms(self, split: Split, v: Tensor, i: int) -> tuple[Tensor, Tensor]:
-        """`(P v, f(v))`."""
-        terms: tuple[Tensor, Tensor] = self._recomputed(self._evaluation(i, partial(split.terms, self)), v)
+    def _terms(self, role: Role, v: Tensor, i: int) -> tuple[Tensor, Tensor]:
+        """`(P v, f(v))` of a block that is split."""
+        split = cast(Split, role.split)
+        terms: tuple[Tensor, Tensor] = self._recomputed(role, self._evaluation(i, partial(split.terms, self)), v)
         return terms
 
-    def _block(self, v: Tensor, i: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """`B(v)` as the network calls it."""
+    def _block(self, role: Role, v: Tensor, i: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """`B(v)` as the network calls it, with the state put among its other arguments."""
         if i > 0 and any(map(_is_cache, (*args, *kwargs.values()))):
             raise UserError(
-                f"scheme {self.step_role.scheme.name!r} evaluates {self.step_role.name!r} more than once in a step, "
+                f"scheme {role.scheme.name!r} evaluates {role.name!r} more than once in a step, "
                 "and its cache holds one evaluation: call the network with use_cache=False"
             )
-        v = v.clone() if self.step_role.overwrites else v
+        v = v.clone() if role.overwrites else v
         version = _version(v)
         own = getattr(self, "gradient_checkpointing", False) and self.training  # transformers' own recomputation
-        again: Callable[..., Any] = self.__dict__["_gradient_checkpointing_func"] if own else self._recomputed
-        if own or (self.step_role.memory != "stored" and torch.is_grad_enabled()):  # a cache would be written to twice
+        again: Callable[..., Any] = (
+            self.__dict__["_gradient_checkpointing_func"] if own else partial(self._recomputed, role)
+        )
+        if own or (role.memory != "stored" and torch.is_grad_enabled()):  # a cache would be written to twice
             args = tuple(None if _is_cache(value) else value for value in args)
             kwargs = {key: None if _is_cache(value) else value for key, value in kwargs.items()}
-        output = again(self._evaluation(i, partial(self.original.forward, self, **kwargs)), v, *args)
-        if not self.step_role.overwrites and _rewritten(v, version):
+
+        def block(v: Tensor, *args: Any) -> Any:
+            placed, named = role.argument.put(args, kwargs, v)
+            return self.original.forward(self, *placed, **named)
+
+        output = again(self._evaluation(i, block), v, *args)
+        if not role.overwrites and _rewritten(v, version):
             raise UserError(
-                f"step {self.step_role.name!r} overwrote its state, which it did not on the example, and the scheme "
+                f"step {role.name!r} overwrote its state, which it did not on the example, and the scheme "
                 "still needs it: make the block work out of place"
             )
         return output
@@ -173,36 +219,46 @@ class ConvertedStep(Graft):
     def _evaluation(self, i: int, f: Callable[..., Any]) -> Callable[..., Any]:
         return partial(at_evaluation, i, f) if self.step_role.evaluations > 1 else f
 
-    def _recomputed(self, f: Callable[..., Any], *args: Any) -> Any:
-        role = self.step_role
+    def _recomputed(self, role: Role, f: Callable[..., Any], *args: Any) -> Any:
         kept = role.memory == "stored" or role.taken_back or is_traced(args[0])
-        return f(*args) if kept else recomputed(f, self, *args)
+        return f(*args) if kept else recomputed(f, self._evaluated(*args), *args)
+
+    def _evaluated(self, *args: Any) -> nn.Module:
+        """The module that an evaluation of f runs: the block, or what a `Residual` is called with."""
+        return nn.ModuleList(part for f in args for part in modules_of(f)) if isinstance(self, Residual) else self
 
     @property
     def memory_in_use(self) -> Memory | None:
         """The mode of a training step, told by the last step of each stage."""
-        return self.step_role.memory if self.step_role.last else None
+        return self.step_roles[-1].memory if self.step_roles[-1].last else None
 
     @property
-    def _k(self) -> Tensor | None:
+    def _ks(self) -> Tensor | None:
+        """The coefficients of the block's steps that own one."""
         bound = self.step_role.bound
-        if bound is None or not self.step_role.owns_k:
-            return getattr(self, K, None)
-        return bound.k(getattr(self, K_FREE))
+        free = getattr(self, K_FREE, None)
+        return getattr(self, K, None) if bound is None or free is None else bound.k(free)
+
+    def k_of(self, role: Role) -> Tensor | None:
+        """The coefficient of a step, if it owns one."""
+        ks = self._ks
+        return None if ks is None or role.own_k is None else ks[role.own_k : role.own_k + 1]
 
     def named_coefficients(self) -> Iterator[tuple[str, Tensor]]:
-        """The step's `k`, if it owns one."""
-        if (k := self._k) is not None:
-            yield K, k
+        """The `k` of each step that owns one; numbered, where the block is called several times."""
+        for role in self.step_roles:
+            if (k := self.k_of(role)) is not None:
+                yield K if len(self.step_roles) == 1 else f"{K}.{role.own_k}", k
 
     def watch_states(self, stages: list[list[Tensor]]) -> RemovableHandle:
         """See `stepnet.nets.trajectories`: a step goes on with the run whose last state it was given."""
 
         def note(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
-            u, new = args[0] if args else options[self.step_role.keyword], state_in(output)
+            u, new = self.step_role.argument.of(args, options), state_in(output, self.step_role.result)
+            role = self.role_of(u)
             states = next((states for states in stages if states[-1] is u), None)
-            if states is None or self.step_role.place == 0:
-                states = [getattr(new, PAST).points[0].u if self.step_role.transition else u]
+            if states is None or role.place == 0:
+                states = [getattr(new, PAST).points[0].u if role.transition else u]
                 stages.append(states)
             states.append(new)
 
@@ -241,37 +297,38 @@ class _Side:
         return f
 
 
-def become_step(block: nn.Module, role: Role, k: Tensor | None) -> None:
-    """Make the block a step, in place."""
+def become_step(block: nn.Module, roles: Sequence[Role], k: Tensor | None) -> None:
+    """Make the block a step, in place: one for each of its calls, with the coefficients of those that own one."""
     graft(block, ConvertedStep)
-    block.step_role = role  # type: ignore[assignment]
-    keep_apart(block, role.evaluations)
-    if k is not None and role.bound is None:
+    block.step_roles = tuple(roles)  # type: ignore[assignment]
+    keep_apart(block, max(role.evaluations for role in roles))
+    bound = roles[0].bound
+    if k is not None and bound is None:
         block.register_parameter(K, nn.Parameter(k))
-    elif k is not None and role.bound is not None:
-        block.register_parameter(K_FREE, nn.Parameter(role.bound.free(k)))
+    elif k is not None and bound is not None:
+        block.register_parameter(K_FREE, nn.Parameter(bound.free(k)))
+
+
+def converted_rows(model: nn.Module) -> list[list[tuple[str, ConvertedStep, Role]]]:
+    """The chains of a converted network: the path, the block and the role of each step, in order."""
+    rows: list[dict[int, tuple[str, ConvertedStep, Role]]] = []
+    for path, module in model.named_modules():
+        for role in module.step_roles if isinstance(module, ConvertedStep) else ():
+            ours = (row for row in rows if role.place not in row and next(iter(row.values()))[2].row == role.row)
+            row = next(ours, None)
+            if row is None:
+                rows.append(row := {})
+            row[role.place] = path, module, role
+    return [[row[place] for place in sorted(row)] for row in rows]
 
 
 def become_block(step: ConvertedStep) -> None:
     """Make the step the block that it was, in place."""
     ungraft(step)
     bring_together(step)
-    del step.step_role
+    del step.step_roles
     for name in (K, K_FREE):
         step._parameters.pop(name, None)
-
-
-def state_in(output: Any) -> Any:
-    """The state among a block's outputs: the tensor itself, or the first of a tuple."""
-    return output[0] if isinstance(output, tuple | list) and output else output
-
-
-def with_state(output: Any, state: Tensor) -> Any:
-    """The block's outputs with another state."""
-    if is_tensor(output):
-        return state
-    rest = (state, *output[1:])
-    return type(output)(*rest) if hasattr(output, "_fields") else type(output)(rest)
 
 
 def _check_recordable(step: ConvertedStep) -> None:
@@ -296,6 +353,13 @@ def _past(role: Role, u: Tensor) -> tuple[Point, ...]:
             "stage), put no full backward hook on a step; with gradient checkpointing, choose use_reentrant=False"
         )
     return past.points
+
+
+def _copied_for_backward(u: Tensor) -> bool:
+    """Whether a backward pass calls the block again with a copy of its state, as reentrant checkpointing does."""
+    if is_traced(u) or torch.compiler.is_compiling() or torch._C._current_graph_task_id() < 0:
+        return False
+    return u.is_leaf and u.requires_grad
 
 
 def _laid_out_like(own: Tensor, new: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ class ConvertedStage:
     split: tuple[str, ...] = ()  # the blocks of which branch, shortcut and activation are known
 
     def __str__(self) -> str:
-        names = self.blocks[0] if len(self.blocks) == 1 else f"{self.blocks[0]} … {self.blocks[-1]}"
+        names = self.blocks[0] if len(set(self.blocks)) == 1 else f"{self.blocks[0]} … {self.blocks[-1]}"
         count = _count(len(self.blocks), "step")
         owned = f", {self.coefficients} k" if self.coefficients else ""
         notes = f" ({'; '.join(self.notes)})" if self.notes else ""
@@ -98,7 +98,9 @@ def _stage(chain: Chain, scheme: Scheme) -> ConvertedStage:
             f"taken whole{some}: the scheme acts after the {whole[0].activation}, and a change of shape hands over no "
             f"past; {advice}"
         )
-    overwriting = [call.name for call in calls if call.overwrites]
+    if chain.repeats:
+        notes.append("one step for each call of a block")
+    overwriting = dict.fromkeys(call.name for call in calls if call.overwrites)
     if overwriting:
         notes.append(f"{', '.join(overwriting)} work in place on the state, and get a copy")
     counts = plan.evaluations
@@ -109,4 +111,6 @@ def _stage(chain: Chain, scheme: Scheme) -> ConvertedStage:
         )
     classes = tuple(dict.fromkeys(type(call.block).__name__ for call in calls))
     names, shape = tuple(call.name for call in calls), tuple(calls[-1].after.shape[1:])
-    return ConvertedStage(names, classes, shape, len(plan.owners), tuple(notes), tuple(call.name for call in split))
+    return ConvertedStage(
+        names, classes, shape, len(plan.owners), tuple(notes), tuple(dict.fromkeys(call.name for call in split))
+    )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,8 +16,8 @@ from torch.utils.hooks import RemovableHandle
 from stepnet.conversion.autograd_graph import GraphPlace, activation_of, is_residual, place_of
 from stepnet.conversion.example import Example, as_example, guesses
 from stepnet.conversion.forward_graph import read_split
+from stepnet.conversion.places import FIRST, Argument, Path, entry, tensor_arguments, tensor_entries
 from stepnet.conversion.split import Split, stated_for
-from stepnet.conversion.step import state_in
 from stepnet.errors import UserError, first_line
 
 DROPOUTS = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout)
@@ -30,15 +29,15 @@ class Call:
 
     name: str
     block: nn.Module
+    argument: Argument  # where the state is among the arguments,
+    result: Path  # and among the outputs
     before: Tensor
     after: Tensor
     versions: tuple[int, int]  # of the two, at the time: work in place changes a tensor, not which tensor it is
     holds_input: bool  # the output is the input plus something
     overwrites: bool
-    keyword: str
     split: Split | None = None
     activation: str = ""  # what the block does last, after its sum
-    times: int = 1
 
     @property
     def taken(self) -> tuple[int, int]:
@@ -65,26 +64,26 @@ class Call:
         return self.transition or (self.holds_input and self.keeps_shape)
 
 
-def trace(model: nn.Module, example: Any, blocks: Mapping[str, nn.Module]) -> list[Call]:
+def trace(model: nn.Module, example: Any, blocks: Mapping[str, nn.Module], training: bool = False) -> list[Call]:
     """The calls of those `blocks` whose state is a tensor, in the order in which they ended.
 
-    The network runs in evaluation mode with autograd on, which is how residual blocks are told from others. Random
-    numbers and training flags are afterwards as they were.
+    The network runs with autograd on, which is how residual blocks are recognised. Random numbers and training flags
+    are afterwards as they were.
     """
     if example is not None:
-        return _trace(model, as_example(example), blocks)
+        return _trace(model, as_example(example), blocks, training)
     refused: list[UserError] = []
     for guess in guesses(model):
         try:
-            return _trace(model, guess, blocks)
+            return _trace(model, guess, blocks, training)
         except UserError as error:
             refused.append(error)
     raise UserError(f"no example was given, and none could be guessed ({refused[0]}): give an example=")
 
 
-def _trace(model: nn.Module, example: Example, blocks: Mapping[str, nn.Module]) -> list[Call]:
+def _trace(model: nn.Module, example: Example, blocks: Mapping[str, nn.Module], training: bool) -> list[Call]:
     watch = _Watch()
-    with ExitStack() as hooks, _in_mode(model, training=False), torch.random.fork_rng(devices=[]), torch.enable_grad():
+    with ExitStack() as hooks, _in_mode(model, training), torch.random.fork_rng(devices=[]), torch.enable_grad():
         hooks.enter_context(_DropoutMakesATensor())
         for name, block in blocks.items():
             for hook in watch.hooks(name, block):
@@ -96,7 +95,16 @@ def _trace(model: nn.Module, example: Example, blocks: Mapping[str, nn.Module]) 
             raise UserError(
                 f"the network cannot run on the example ({_shown(example)}): {kind}: {first_line(error)}"
             ) from error
-    return list(watch.calls.values())
+    return watch.calls
+
+
+class _Seen(NamedTuple):
+    """A tensor among the arguments of a call, as it was before the call."""
+
+    argument: Argument
+    tensor: Tensor
+    place: GraphPlace
+    version: int
 
 
 class _DropoutMakesATensor(TorchFunctionMode):
@@ -114,35 +122,40 @@ class _Watch:
     """Hooks that write down what each block does with its state."""
 
     def __init__(self) -> None:
-        self.calls: dict[str, Call] = {}
+        self.calls: list[Call] = []
+        self.splits: dict[str, Split | None] = {}
         self.paused = False
 
     def hooks(self, name: str, block: nn.Module) -> Iterator[RemovableHandle]:
         """Put them on a block."""
-        started: list[tuple[Tensor, GraphPlace, int] | None] = []  # a stack: a block may call itself
+        started: list[list[_Seen]] = []  # a stack: a block may call itself
 
         def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            u = args[0] if args else kwargs.get(_first_parameter(module))
-            if self.paused or not isinstance(u, Tensor) or not u.is_floating_point():
-                started.append(None)
-                return None
-            inside = u if u.requires_grad else u.detach().requires_grad_().clone()  # autograd sees what it does
-            started.append((inside, place_of(inside), inside._version))
-            return ((inside, *args[1:]), kwargs) if args else ((), {**kwargs, _first_parameter(module): inside})
+            seen: list[_Seen] = []
+            for argument in [] if self.paused else list(tensor_arguments(module, args, kwargs)):
+                u = argument.of(args, kwargs)
+                if not u.requires_grad:  # autograd shall see what the block does with it
+                    u = u.detach().requires_grad_().clone()
+                    args, kwargs = argument.put(args, kwargs, u)
+                seen.append(_Seen(argument, u, place_of(u), u._version))
+            started.append(seen)
+            return args, kwargs
 
         def after(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-            start, new = started.pop(), state_in(output)
-            if start is None or not isinstance(new, Tensor):
+            seen = started.pop()
+            outputs = [(path, entry(output, path)) for path in tensor_entries(output)] if seen else []
+            if not outputs:
                 return
-            if name in self.calls:
-                self.calls[name].times += 1
-                return
-            u, place, version = start
-            versions = (version, new._version)
-            holds_input, overwrites = is_residual(new, place), u._version != version
-            call = Call(name, block, u, new, versions, holds_input, overwrites, _first_parameter(module))
-            call.split, call.activation = self.checked_split(call), activation_of(new)
-            self.calls[name] = call
+            states = [(old, path, new, is_residual(new, old.place)) for path, new in outputs for old in seen]
+            fits = [state for state in states if state[0].tensor.shape == state[2].shape]
+            old, path, new, holds_input = next((state for state in fits if state[3]), states[0])
+            versions, overwrites = (old.version, new._version), old.tensor._version != old.version
+            call = Call(name, block, old.argument, path or FIRST, old.tensor, new, versions, holds_input, overwrites)
+            alone = len(outputs) == len(seen) == len(args) + len(kwargs) == 1 and not path and not old.argument.path
+            if name not in self.splits:
+                self.splits[name] = self.checked_split(call) if alone else None
+            call.split, call.activation = self.splits[name], activation_of(new)
+            self.calls.append(call)
 
         yield block.register_forward_pre_hook(before, with_kwargs=True)
         yield block.register_forward_hook(after, with_kwargs=True)
@@ -153,13 +166,18 @@ class _Watch:
             return None
         stated = stated_for(call.block)
         split = read_split(call.block) if stated is None else stated(call.block)
-        if split is None or not (split.projects or split.after or stated):
+        if split is None or (stated is None and not _matters(split, call)):
             return None
         self.paused = True  # the submodules now run for us, not for the network
         try:
             return split if _agrees(split, call) else None
         finally:
             self.paused = False
+
+
+def _matters(split: Split, call: Call) -> bool:
+    """Whether a scheme would do something else with the block taken whole. A scaled shortcut projects nothing."""
+    return not call.keeps_shape if split.projects else bool(split.after)
 
 
 def _agrees(split: Split, call: Call) -> bool:
@@ -182,10 +200,6 @@ def _in_mode(model: nn.Module, training: bool) -> Iterator[None]:
     finally:
         for module, flag in flags:
             module.training = flag
-
-
-def _first_parameter(block: nn.Module) -> str:
-    return next(iter(inspect.signature(block.forward).parameters), "")
 
 
 def _shown(example: Example) -> str:

@@ -11,10 +11,12 @@ from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from stepnet.arguments import checked
-from stepnet.conversion.chains import Chain, Selection, candidates, select
+from stepnet.conversion.chains import Chain, Selection, candidates, link, select
 from stepnet.conversion.record import forget_conversion, record_of, remember_conversion
+from stepnet.conversion.residual import Residual
 from stepnet.conversion.step import ConvertedStep, Role, become_block, become_step
 from stepnet.conversion.summary import Conversion
 from stepnet.conversion.trace import trace
@@ -102,9 +104,13 @@ def _converted(
     modules = dict(model.named_modules())
     for chain in selection.chains:
         mode = _memory(chain, method, init, memory)
-        for role in _roles(chain, method, dt, mode, bound):
-            block = modules[role.name]
-            become_step(block, role, _initial_k(method, init, block, bound) if role.owns_k else None)
+        for name, roles in _roles(chain, method, dt, mode, bound).items():
+            _check_statistics(model, name, roles)
+            owned = sum(role.own_k is not None for role in roles)
+            like = next(
+                (p for part in (modules[name], model) for p in part.parameters() if p.is_floating_point()), None
+            )
+            become_step(modules[name], roles, _initial_k(method, init, like, bound, owned) if owned else None)
     setattr(model, REPORT, conversion)
     remember_conversion(model, record_of(conversion, dt, bound, blocks))
     if not hasattr(model, TRAJECTORY):
@@ -151,6 +157,9 @@ def _select(
     for call in calls:
         call.split = call.split if split is None or call.name in split else None
     selection = select(calls, scheme, named=blocks is not None)
+    for chain in [chain for chain in selection.chains if chain.repeats and not _linked(model, example, chain)]:
+        selection.chains.remove(chain)
+        selection.left |= dict.fromkeys(chain.names, "called several times, and its state is altered in training")
     if not selection.chains:
         told = [*selection.left.items(), *selection.stays.items()]
         reasons = "; ".join(f"{name}: {reason}" for name, reason in told[:3])
@@ -166,6 +175,19 @@ def _select(
             f"shape, {found}{advice}"
         )
     return selection
+
+
+def _linked(model: nn.Module, example: Any, chain: Chain) -> bool:
+    """Whether a row in which a block comes again is one in training too.
+
+    Elsewhere a step that finds no past says so. The first step has none, and a block that is called again could not
+    know that it is not the first.
+    """
+    try:
+        calls = trace(model, example, {name: model.get_submodule(name) for name in chain.names}, training=True)
+    except UserError:  # batch norm of one value, for example
+        return False
+    return chain.names in [row.names for row in link(calls)]
 
 
 def _copy(model: Model) -> Model:
@@ -207,33 +229,49 @@ def _memory(chain: Chain, scheme: Scheme, init: str | float, memory: Memory) -> 
     return choose_memory(memory, scheme, ks, f"the activation after {activated[0]!r}" if activated else "")
 
 
-def _roles(chain: Chain, scheme: Scheme, dt: float, memory: Memory, bound: Bound | None) -> list[Role]:
+def _roles(chain: Chain, scheme: Scheme, dt: float, memory: Memory, bound: Bound | None) -> dict[str, list[Role]]:
+    """The roles of each block, one for each of its calls."""
     plan = chain.plan(scheme)
-    return [
-        Role(
+    roles: dict[str, list[Role]] = {name: [] for name in chain.names}
+    for place, call in enumerate(chain.calls):
+        own = roles[call.name]
+        role = Role(
             name=call.name,
             scheme=scheme,
             place=place,
             taker=plan.steps[place].taker,
             dt=dt,
             last=place == len(chain.calls) - 1,
+            row=chain.names,
             split=call.split,
             overwrites=call.overwrites,
-            keyword=call.keyword,
+            argument=call.argument,
+            result=call.result,
             memory=memory,
-            owns_k=place in plan.owners,
+            own_k=sum(role.own_k is not None for role in own) if place in plan.owners else None,
             bound=bound,
             keeps_f=plan.keeps_f(place),
             evaluations=plan.evaluations[place],
         )
-        for place, call in enumerate(chain.calls)
-    ]
+        own.append(role)
+    return roles
 
 
-def _initial_k(scheme: Scheme, init: str | float, block: nn.Module, bound: Bound | None) -> Tensor:
+def _check_statistics(model: nn.Module, name: str, roles: Sequence[Role]) -> None:
+    """A `Residual` is called with functions, whose batch norm cannot be given statistics for each evaluation."""
+    parent = model.get_submodule(name.rpartition(".")[0])
+    normed = any(isinstance(part, _NormBase) and part.running_mean is not None for part in parent.modules())
+    if normed and isinstance(model.get_submodule(name), Residual) and max(role.evaluations for role in roles) > 1:
+        raise UserError(
+            f"scheme {roles[0].scheme.name!r} evaluates f several times in a step, and {name!r} cannot tell the "
+            "statistics of its batch norm apart: make each u + f(u) a block of its own"
+        )
+
+
+def _initial_k(scheme: Scheme, init: str | float, like: Tensor | None, bound: Bound | None, count: int) -> Tensor:
     given = None if init == "paper" else 0.0 if init == "identity" else float(init)
-    like = next((p for p in block.parameters() if p.is_floating_point()), torch.zeros(()))
-    return initial_k(scheme, (1,), given, bound, like.dtype).to(like)
+    like = torch.zeros(()) if like is None else like
+    return initial_k(scheme, (count,), given, bound, like.dtype).to(like)
 
 
 def _check(model: nn.Module, scheme: Scheme, init: str | float) -> None:

@@ -104,8 +104,9 @@ def _steps(model: nn.Module) -> tuple[int, int]:
         taken: Counter[str] = Counter()
         if isinstance(module, Stage):
             scheme, taken = module.scheme, steps_by_method(module.scheme, [module.plan])
-        elif (role := getattr(module, "step_role", None)) is not None:  # a block that `convert` made a step
-            scheme, taken = role.scheme, Counter([taken_by(role.scheme, role.taker).name])
+        for role in getattr(module, "step_roles", ()):  # of a block that `convert` made a step
+            scheme = role.scheme
+            taken[taken_by(scheme, role.taker).name] += 1
         if taken:
             total, own = total + taken.total(), own + taken[scheme.name]
     return total, own

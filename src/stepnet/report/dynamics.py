@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from stepnet.analysis import amplification
 from stepnet.analysis.symbols import z, zeta
-from stepnet.conversion.step import ConvertedStep, state_in
+from stepnet.conversion.places import state_in
+from stepnet.conversion.step import ConvertedStep, Role, converted_rows
 from stepnet.errors import UserError
 from stepnet.nets.stage import Coupling, Stage
 from stepnet.nets.trajectories import trajectory
@@ -45,6 +46,7 @@ class NetworkStep:
     ks: tuple[float, ...]  # its coefficient, one for each channel where there are several; none in a starting step
     block: nn.Module
     transition: bool  # f reads the state before the shape changed
+    role: Role | None = None  # of a block that `convert` made a step
 
     @property
     def k(self) -> float | None:
@@ -58,16 +60,17 @@ def network_steps(model: nn.Module) -> list[list[NetworkStep]]:
     for path, module in model.named_modules():
         if isinstance(module, Stage):
             stages.append(list(_stage_steps(path, module)))
-        elif isinstance(module, ConvertedStep):
-            role = module.step_role
-            ks = tuple(k for _, own in module.named_coefficients() for k in own.detach().flatten().tolist())
-            step = NetworkStep(path, taken_by(role.scheme, role.taker), role.dt, ks, module, role.transition)
-            if role.place == 0:
-                stages.append([])
-            stages[-1].append(step)
+    stages += [[_converted_step(*step) for step in row] for row in converted_rows(model)]
     if not stages:
         raise UserError(f"{type(model).__name__} has no scheme: there are no steps to look at")
     return stages
+
+
+def _converted_step(path: str, block: ConvertedStep, role: Role) -> NetworkStep:
+    k = block.k_of(role)
+    ks = () if k is None else tuple(k.detach().flatten().tolist())
+    number = f" (call {block.step_roles.index(role) + 1})" if len(block.step_roles) > 1 else ""
+    return NetworkStep(path + number, taken_by(role.scheme, role.taker), role.dt, ks, block, role.transition, role)
 
 
 def _stage_steps(path: str, stage: Stage) -> Iterator[NetworkStep]:

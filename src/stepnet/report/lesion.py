@@ -11,13 +11,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import combinations, pairwise
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from stepnet.conversion.places import with_state
 from stepnet.conversion.split import Split
-from stepnet.conversion.step import ConvertedStep, with_state
+from stepnet.conversion.step import ConvertedStep, Role
 from stepnet.nets.stage import Coupling
 from stepnet.report.dynamics import NetworkStep, network_steps
 from stepnet.schemes import Difference
@@ -69,8 +71,8 @@ def lesion_study(model: nn.Module, images: Tensor, labels: Tensor, batch_size: i
 @contextmanager
 def without(step: NetworkStep) -> Iterator[None]:
     """Within, the step's `f` is zero."""
-    if isinstance(step.block, ConvertedStep):
-        with _converted_without(step.block):
+    if isinstance(step.block, ConvertedStep) and step.role is not None:
+        with _converted_without(step.block, step.role):
             yield
         return
     block = step.block
@@ -99,18 +101,24 @@ class _NoBranch(Split):
 
 
 @contextmanager
-def _converted_without(step: ConvertedStep) -> Iterator[None]:
-    role = step.step_role
+def _converted_without(step: ConvertedStep, role: Role) -> Iterator[None]:
+    before = step.step_roles
     if role.split is not None:
         fields = (getattr(role.split, field.name) for field in dataclasses.fields(Split))
-        step.step_role = dataclasses.replace(role, split=_NoBranch(*fields))
+        without = dataclasses.replace(role, split=_NoBranch(*fields))
+        step.step_roles = tuple(without if each is role else each for each in before)
     else:
         whole = step._block
-        step.__dict__["_block"] = lambda v, i, args, kwargs: with_state(whole(v, i, args, kwargs), v)
+
+        def block(own: Role, v: Tensor, *rest: Any) -> Any:
+            output = whole(own, v, *rest)
+            return with_state(output, v, own.result) if own is role else output
+
+        step.__dict__["_block"] = block
     try:
         yield
     finally:
-        step.step_role = role
+        step.step_roles = before
         step.__dict__.pop("_block", None)
 
 

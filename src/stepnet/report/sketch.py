@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from stepnet.analysis.notation import plain, plain_equation
 from stepnet.analysis.symbols import subject
-from stepnet.conversion.step import ConvertedStep
+from stepnet.conversion.step import converted_rows
 from stepnet.errors import UserError
 from stepnet.nets.blocks import OwnWeights
 from stepnet.nets.stage import Stage
@@ -262,20 +262,11 @@ def _stages(model: nn.Module) -> Iterator[StageSketch]:
             ks, entry = [_value(k) for k in own], module.plan.entry
             stage = sketch_stage(module.scheme, module.depth, ks, module.dt, shape, entry, after, blocks)
             yield replace(stage, by_channel=any(k.numel() > 1 for k in own))
-    rows: list[list[ConvertedStep]] = []
-    for module in model.modules():
-        if isinstance(module, ConvertedStep):
-            rows += [[]] if module.step_role.place == 0 else []
-            rows[-1].append(module)
-    yield from map(_converted, rows)
-
-
-def _converted(steps: list[ConvertedStep]) -> StageSketch:
-    """A run of blocks that `convert` made steps."""
-    ks = [_value(k) for step in steps for _, k in step.named_coefficients()]
-    role = steps[0].step_role
-    entry: Entry = "projected" if role.transition else "given"
-    return sketch_stage(role.scheme, len(steps), ks, role.dt, shape=role.name, entry=entry)
+    for row in converted_rows(model):
+        ks = [_value(k) for _, block, role in row if (k := block.k_of(role)) is not None]
+        first = row[0][2]
+        start: Entry = "projected" if first.transition else "given"
+        yield sketch_stage(first.scheme, len(row), ks, first.dt, shape=first.name, entry=start)
 
 
 def _channels(stage: nn.Module) -> int:
