@@ -32,11 +32,10 @@ class Block(nn.Module):
 class Looped(nn.Module):
     """Two blocks, called in turn: a recurrent network, seen as a deep one."""
 
-    def __init__(self, turns: int = 3, dropout: float = 0.0) -> None:
+    def __init__(self, turns: int = 3, noise: float = 0.0) -> None:
         super().__init__()
         self.blocks = nn.ModuleList([Block(), Block()])
-        self.dropout = nn.Dropout(dropout)
-        self.turns = turns
+        self.turns, self.noise = turns, noise
         self.reentrant: bool | None = None
 
     @property
@@ -46,7 +45,8 @@ class Looped(nn.Module):
     def forward(self, u: Tensor) -> Tensor:
         for block in self.order:
             u = block(u) if self.reentrant is None else checkpoint(block, u, use_reentrant=self.reentrant)
-            u = self.dropout(u) if self.dropout.p else u
+            if self.training and self.noise:
+                u = u + self.noise * torch.randn_like(u)
         return u
 
 
@@ -138,7 +138,10 @@ def test_one_call_more_or_a_lost_past_is_an_error() -> None:
     converted.turns = 4
     with pytest.raises(stepnet.UserError, match=r"'blocks.0' takes steps 0, 2, 4 of its row, .* the state of step 6"):
         converted(X)
-    converted.turns, converted.reentrant = 3, True
+    net = built(Looped)
+    net.blocks = net.blocks[:1]  # every call could be the first
+    converted = stepnet.convert(net, "lm", X, init=-0.3)
+    converted.reentrant = True
     with pytest.raises(stepnet.UserError, match=r"a state without a past: .* use_reentrant=False"):
         converted(X.clone().requires_grad_()).sum().backward()
     converted.reentrant = False
@@ -146,9 +149,9 @@ def test_one_call_more_or_a_lost_past_is_an_error() -> None:
 
 
 def test_a_state_that_is_altered_between_calls_in_training_is_no_row() -> None:
-    """On the example dropout does nothing; in training each call would seem to be the first."""
+    """In evaluation there is no noise; in training each call would seem to be the first."""
     with pytest.raises(stepnet.UserError, match="called several times, and its state is altered in training"):
-        stepnet.convert(Looped(dropout=0.5).double(), "lm", X)
+        stepnet.convert(Looped(noise=0.5).double(), "lm", X)
 
 
 class Siamese(nn.Module):

@@ -126,6 +126,22 @@ def test_a_shared_preactivation_is_evaluated_once() -> None:
     assert all(torch.equal(state[name], value) for name, value in network.state_dict().items())
 
 
+class TwoSums(nn.Module):
+    """As in a transformer: the term of the last sum is a state inside the block, not a projection of the input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project, self.first, self.second = nn.Linear(4, 8), nn.Linear(4, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.project(x) + self.first(torch.tanh(x))
+        return x + self.second(torch.tanh(x))
+
+
+def test_a_state_inside_a_block_is_no_projected_input() -> None:
+    assert read_split(TwoSums()) is None
+
+
 class Lambda(nn.Module):
     def __init__(self, f):
         super().__init__()
@@ -200,13 +216,26 @@ def test_the_common_cifar_block_is_split(option: str) -> None:
 
 
 class Dropping(CifarBlock):
+    """Does more in training, by a number that may change or by another course of its forward."""
+
+    by_number = True
+
     def forward(self, x: Tensor) -> Tensor:
-        out = F.dropout(F.relu(self.bn1(self.conv1(x))), 0.5, self.training)
+        out = F.relu(self.bn1(self.conv1(x)))
+        if self.by_number:
+            out = F.dropout(out, 0.5, self.training)
+        elif self.training:
+            out = out * torch.bernoulli(torch.ones_like(out) / 2)
         return F.relu(self.bn2(self.conv2(out)) + self.shortcut(x))
 
 
-def test_a_block_that_does_more_in_training_is_taken_whole_and_told() -> None:
-    network, x = lively(CifarResNet(Dropping)), torch.randn(2, 3, 16, 16, dtype=torch.float64)
+class Masking(Dropping):
+    by_number = False
+
+
+@pytest.mark.parametrize("block", [Dropping, Masking])
+def test_a_block_that_does_more_in_training_is_taken_whole_and_told(block: type[nn.Module]) -> None:
+    network, x = lively(CifarResNet(block)), torch.randn(2, 3, 16, 16, dtype=torch.float64)
     told = str(describe(network, "lm", x))
     assert "taken whole: the scheme acts after the relu, and a change of shape hands over no past" in told
     assert describe(network, "lm", x).coefficients == 4

@@ -2,7 +2,7 @@
 
 from stepnet.conversion.foreign import list_foreign as list_foreign
 from stepnet.conversion.foreign import load_foreign as load_foreign
-from stepnet.conversion.residual import Residual as Residual
+from stepnet.conversion.inline import Residual as Residual
 from stepnet.conversion.split import split_block as split_block
 from stepnet.conversion.summary import Conversion as Conversion
 from stepnet.conversion.summary import ConvertedStage as ConvertedStage

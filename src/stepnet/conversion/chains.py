@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from stepnet.conversion.residual import Residual
+from stepnet.conversion.inline import Residual
 from stepnet.conversion.trace import Call
 from stepnet.schemes import Scheme
 from stepnet.schemes.plan import Plan, plan

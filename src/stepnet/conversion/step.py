@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from stepnet.conversion.graft import Graft, graft, ungraft
+from stepnet.conversion.inline import Residual, bound_now, modules_of
 from stepnet.conversion.places import FIRST, Argument, Path, state_in, with_state
-from stepnet.conversion.residual import Residual, bound_now, modules_of
 from stepnet.conversion.split import Split
 from stepnet.conversion.statistics import Statistics, at_evaluation, bring_together, keep_apart
 from stepnet.errors import UserError
@@ -184,7 +184,7 @@ class ConvertedStep(Graft):
     def _terms(self, role: Role, v: Tensor, i: int) -> tuple[Tensor, Tensor]:
         """`(P v, f(v))` of a block that is split."""
         split = cast(Split, role.split)
-        terms: tuple[Tensor, Tensor] = self._recomputed(role, self._evaluation(i, partial(split.terms, self)), v)
+        terms: tuple[Tensor, Tensor] = self._recomputed(role, self._evaluation(role, i, partial(split.terms, self)), v)
         return terms
 
     def _block(self, role: Role, v: Tensor, i: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -208,7 +208,7 @@ class ConvertedStep(Graft):
             placed, named = role.argument.put(args, kwargs, v)
             return self.original.forward(self, *placed, **named)
 
-        output = again(self._evaluation(i, block), v, *args)
+        output = again(self._evaluation(role, i, block), v, *args)
         if not role.overwrites and _rewritten(v, version):
             raise UserError(
                 f"step {role.name!r} overwrote its state, which it did not on the example, and the scheme "
@@ -216,8 +216,8 @@ class ConvertedStep(Graft):
             )
         return output
 
-    def _evaluation(self, i: int, f: Callable[..., Any]) -> Callable[..., Any]:
-        return partial(at_evaluation, i, f) if self.step_role.evaluations > 1 else f
+    def _evaluation(self, role: Role, i: int, f: Callable[..., Any]) -> Callable[..., Any]:
+        return partial(at_evaluation, i, f) if role.evaluations > 1 else f
 
     def _recomputed(self, role: Role, f: Callable[..., Any], *args: Any) -> Any:
         kept = role.memory == "stored" or role.taken_back or is_traced(args[0])

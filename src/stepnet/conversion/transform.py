@@ -15,8 +15,8 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from stepnet.arguments import checked
 from stepnet.conversion.chains import Chain, Selection, candidates, link, select
+from stepnet.conversion.inline import Residual
 from stepnet.conversion.record import forget_conversion, record_of, remember_conversion
-from stepnet.conversion.residual import Residual
 from stepnet.conversion.step import ConvertedStep, Role, become_block, become_step
 from stepnet.conversion.summary import Conversion
 from stepnet.conversion.trace import trace
