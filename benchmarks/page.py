@@ -16,6 +16,11 @@ PEAK = re.compile(r"peak memory, (.+), depth (\d+)")
 OPENING = """\
 # Benchmarks
 
+What a scheme, a conversion or a memory mode costs in time and memory, against the same network without it and against
+other libraries. In short:
+
+SUMMARY
+
 Made by `python benchmarks/page.py` from `results/benchmarks.json`, which the commands below write; `python
 benchmarks/all.py` runs them all. A figure without a unit is a ratio of two variants that took turns: the median, with
 quartiles. The *A/A control* is the baseline against itself, or against a copy of it; a ratio inside its spread is no
@@ -30,8 +35,9 @@ memcnn, momentumnet and torch's checkpointing](figures/memory.svg)
 
 def page() -> str:
     """One table for each benchmark, with the command and the machine."""
-    lines = [OPENING]
-    for title, found in read_sections().items():
+    sections = read_sections()
+    lines = [OPENING.replace("SUMMARY", "\n".join(summary(sections)))]
+    for title, found in sections.items():
         machine = found["machine"]
         threads = f"{machine['threads']} thread{'s' * (machine['threads'] != 1)}"
         load = found.get("load_before", machine["load_average"])
@@ -44,6 +50,29 @@ def page() -> str:
             lines += [f"| {row['what']} | {_shown(row)} | {_spread(row['control'])} | {row['target']} |"]
         lines += [""]
     return "\n".join(lines)
+
+
+def summary(sections: dict[str, Any]) -> list[str]:
+    """Five lines for one who reads no table."""
+    rows = [row for found in sections.values() for row in found["rows"]]
+    medians = {row["what"]: row["value"]["median"] for row in rows}
+
+    def span(start: str, end: str = "") -> str:
+        found = sorted(median for what, median in medians.items() if what.startswith(start) and what.endswith(end))
+        return f"{found[0]:.2f} to {found[-1]:.2f}"
+
+    aimed = [misses(row["value"]["median"], row["target"]) for row in rows if row["target"]]
+    modes = ("stored", "recompute", "reversible (LM)")
+    stored, again, back = (f"{medians[f'peak memory, {mode}, depth 1202']:.0f}" for mode in modes)
+    depth = medians["training step, stochastic depth p_L = 0.5 / plain, resnet56, stepnet"]
+    lm, converted = span("training step, LM / plain", "eager"), span("training step, converted / original")
+    return [
+        f"- A training step of LM takes {lm} times as long as the plain network's.",
+        f"- A converted network of timm takes {converted} times as long as the original.",
+        f"- Stochastic depth takes {depth:.2f} times as long as the plain network: dropped blocks are not computed.",
+        f"- At depth 1202 a step keeps {stored} MiB, {again} if it recomputes, {back} if LM runs backwards.",
+        f"- {len(aimed) - sum(aimed)} of {len(aimed)} targets are met; the tables say which are missed.",
+    ]
 
 
 def read_sections() -> dict[str, Any]:
@@ -65,7 +94,7 @@ def draw(contestants: dict[str, dict[int, float]]) -> None:
     """Peak memory against depth, all contestants in one picture."""
     import matplotlib
 
-    from stepnet.report.figures import Picture, paper_style, rc_styles, write_figure
+    from stepnet.report.figures import Picture, legend_above, paper_style, rc_styles, write_figure
 
     with paper_style(2), matplotlib.rc_context({"svg.hashsalt": "memory"}):
         picture = Picture()
@@ -77,7 +106,7 @@ def draw(contestants: dict[str, dict[int, float]]) -> None:
         axes.minorticks_off()
         axes.set_xlabel("depth")
         axes.set_ylabel("peak, MiB")
-        axes.legend()
+        legend_above(picture, axes.get_legend_handles_labels()[0])
         write_figure(picture, PICTURE)
 
 

@@ -1,6 +1,7 @@
 """Make the second part of docs/results.md from the files beside this one: `python results/page.py`.
 
-The first part, the protocol, is written by hand before the runs; what stands below the line `MEASURED` is made anew.
+The protocol is written by hand before the runs; the summary above it and what stands below the line `MEASURED` are made
+again from the data.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from stepnet.training.paired import PairedDifferences
 
 PAGE = HERE.parent / "docs" / "results.md"
 MEASURED = "<!-- Below this line: made by `python results/page.py`. -->"
+SUMMARY = "<!-- Summary: made by `python results/page.py`. -->", "<!-- End of the summary. -->"
 OPENING = """\
 ## Measured
 
@@ -57,14 +59,38 @@ def section(experiment: Experiment) -> list[str]:
     return lines
 
 
+def summary() -> list[str]:
+    """A line for each experiment that was measured, with its verdicts, and one for the others."""
+    lines, missing = [], []
+    for experiment in EXPERIMENTS.values():
+        runs = [run for file in experiment.files if (HERE / file).exists() for run in _read(file)]
+        plain = experiment.first.runs(runs)
+        told = {
+            other.label: _differences(found, plain, "test_error")
+            for other in experiment.others
+            if (found := other.runs(runs)).keys() & plain.keys()
+        }
+        verdicts = [f"`{label}` {_told(gaps, experiment.effect, len(told))}" for label, gaps in told.items()]
+        if verdicts:
+            lines.append(f"- {experiment.title[0].upper()}{experiment.title[1:]}: {'; '.join(verdicts)}.")
+        else:
+            missing.append(experiment.title)
+    return [*lines, f"- Not measured yet: {'; '.join(missing)}."] if missing else lines
+
+
+def _read(file: str) -> list[dict[str, Any]]:
+    runs: list[dict[str, Any]] = json.loads((HERE / file).read_text())["runs"]
+    return runs
+
+
 def verdict(gaps: PairedDifferences, effect: float | None, comparisons: int = 1) -> str:
     """`holds` if the interval lies below 0; `does not hold` if it excludes the paper's effect, or any gain at all."""
     if len(gaps) < 2:
-        return "cannot be told"
+        return "inconclusive"
     half = gaps.half_width_among(comparisons)
     if gaps.mean + half < 0:
         return "holds"
-    return "does not hold" if gaps.mean - half > (effect or 0) else "cannot be told"
+    return "does not hold" if gaps.mean - half > (effect or 0) else "inconclusive"
 
 
 def _told(gaps: PairedDifferences, effect: float | None, comparisons: int) -> str:
@@ -72,7 +98,7 @@ def _told(gaps: PairedDifferences, effect: float | None, comparisons: int) -> st
     first = verdict(gaps, effect)
     if len(gaps) < 2:
         return f"**{first}**, {gaps}: one pair, which has no interval"
-    if comparisons == 1 or first == "cannot be told":
+    if comparisons == 1 or first == "inconclusive":
         return f"**{first}**, {gaps}"
     still = "and also" if verdict(gaps, effect, comparisons) == first else "but not"
     return (
@@ -116,12 +142,14 @@ def _mean(values: list[float]) -> str:
 
 def page() -> str:
     """The whole page: the protocol as it stands, and what was measured."""
-    protocol = PAGE.read_text().partition(MEASURED)[0].rstrip()
+    opening, _, rest = PAGE.read_text().partition(SUMMARY[0])
+    protocol = rest.partition(SUMMARY[1])[2].partition(MEASURED)[0].strip()
     sections = [line for experiment in EXPERIMENTS.values() for line in section(experiment)]
     for number, title in PROTOCOL_ROW.findall(protocol):
         if number not in EXPERIMENTS:
             sections += ["", f"### {number}: {title}", "", "**Not run.**"]
-    return "\n".join([protocol, "", MEASURED, "", OPENING, *sections]) + "\n"
+    top = [opening.rstrip(), "", SUMMARY[0], "", *summary(), "", SUMMARY[1], ""]
+    return "\n".join([*top, protocol, "", MEASURED, "", OPENING, *sections]) + "\n"
 
 
 if __name__ == "__main__":

@@ -29,8 +29,10 @@ def blocks(page: Path, language: str) -> list[re.Match[str]]:
 def commands(page: Path) -> Iterator[tuple[list[str], str]]:
     """The arguments of each `$ stepnet …` of a page, and the output that is shown of it, if any."""
     for block in blocks(page, "console"):
-        for typed in re.split(r"^\$ ", block[2], flags=re.MULTILINE)[1:]:
+        joined = re.sub(r"\\\n +", "", block[2])  # a command that goes on in the next line
+        for typed in re.split(r"^\$ ", joined, flags=re.MULTILINE)[1:]:
             line, _, shown = typed.partition("\n")
+            shown = re.sub(r"^# .*\n", "", shown, flags=re.MULTILINE)  # says what the next command does
             words = shlex.split(line, comments=True)
             program = next(i for i, word in enumerate(words) if "stepnet" in word)  # after torchrun, perhaps
             yield words[program + 1 :], shown
@@ -87,3 +89,10 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_there_are_pages_to_run() -> None:
     assert {"networks.md", "add_a_data_set.md", "README.md"} <= {page.name for page in PAGES}
     assert sum(bool(typed.values[1].strip()) for typed in TYPED) >= 4
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.stem != "CHANGELOG"], ids=lambda page: page.stem)
+def test_code_is_at_most_80_columns_wide(page: Path) -> None:
+    """A phone, and half a screen beside an editor, show it without scrolling."""
+    lines = (line for block in FENCED.finditer(page.read_text()) for line in block[2].splitlines())
+    assert [line for line in lines if len(line) > 80] == []
