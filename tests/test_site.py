@@ -3,13 +3,17 @@
 import importlib
 import json
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
+
+from stepnet.cli import COMMANDS, main
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -90,6 +94,47 @@ def test_a_notebook_runs_from_top_to_bottom(notebook: Path, tmp_path, monkeypatc
 
 def test_there_are_three_notebooks() -> None:
     assert len(NOTEBOOKS) == 3
+
+
+HOOKS = runpy.run_path(str(ROOT / "scripts" / "site_hooks.py"))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_page_of_a_command_has_every_flag_of_its_help(name: str, capsys) -> None:
+    page = HOOKS["command_page"](name)
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    flags = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", capsys.readouterr().out.partition("─ options ")[2])) - {"--help"}
+    assert flags <= set(re.findall(r"--[a-z][\w-]*", page))
+    assert page.startswith(f"# stepnet {name}\n") and COMMANDS[name].examples[0] in page
+
+
+def test_a_table_has_each_parameter_with_its_type_and_default() -> None:
+    rows = HOOKS["parameter_table"]("stepnet.schemes.initial_value.solve").splitlines()
+    assert [row.split("|")[1].strip() for row in rows[2:]][:5] == ["`f`", "`u0`", "`t_span`", "`steps`", "`scheme`"]
+
+
+def test_formulas_need_nothing_from_outside_and_are_well_formed() -> None:
+    """Every `$` of a page has its partner, and the fonts that KaTeX asks for first are there."""
+    style = (DOCS / "vendor/katex/katex.min.css").read_text()
+    assert "http" not in style and {"Main-Regular", "Math-Italic"} <= {
+        font.stem.removeprefix("KaTeX_") for font in (DOCS / "vendor/katex/fonts").iterdir()
+    }
+    for page in DOCS.glob("*.md"):
+        prose = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        assert all(line.count("$") % 2 == 0 for line in prose.splitlines()), page.name
+
+
+def test_without_a_repository_there_is_no_command_to_clone_it(monkeypatch) -> None:
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="index.md"))
+    monkeypatch.setitem(HOOKS["on_page_markdown"].__globals__, "repository", lambda: None)
+    assert HOOKS["on_page_markdown"](HOOKS["CLONE"], page, None, None) == ""
+    monkeypatch.setitem(HOOKS["on_page_markdown"].__globals__, "repository", lambda: "https://github.com/a/b")
+    assert "git clone https://github.com/a/b" in HOOKS["on_page_markdown"](HOOKS["CLONE"], page, None, None)
+    notebook = SimpleNamespace(file=SimpleNamespace(src_uri="notebooks/x.ipynb"))
+    assert "colab.research.google.com/github/a/b/blob/main/docs/notebooks/x.ipynb" in HOOKS["on_page_content"](
+        "", notebook, None, None
+    )
 
 
 @pytest.mark.slow
