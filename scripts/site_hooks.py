@@ -6,6 +6,7 @@ The address of the repository is one setting, `Repository` among the URLs of pyp
 from __future__ import annotations
 
 import argparse
+import html
 import importlib
 import inspect
 import re
@@ -55,13 +56,13 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     return markdown
 
 
-def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
+def on_page_content(content: str, page: Any, config: Any, files: Any) -> str:
     """A notebook of a repository on GitHub opens in Colab."""
     address = repository()
     if page.file.src_uri.endswith(".ipynb") and address and "github.com/" in address:
         place = f"{address.split('github.com/')[1].rstrip('/')}/blob/main/docs/{page.file.src_uri}"
-        return f'<p><a href="https://colab.research.google.com/github/{place}">Open in Colab</a></p>{html}'
-    return html
+        return f'<p><a href="https://colab.research.google.com/github/{place}">Open in Colab</a></p>{content}'
+    return content
 
 
 def command_page(name: str) -> str:
@@ -96,7 +97,7 @@ def _groups(parser: argparse.ArgumentParser, prefix: str = "") -> Iterator[tuple
 def _flag(action: argparse.Action) -> str:
     metavar = action.metavar if isinstance(action.metavar, str) else ""
     names = ", ".join(action.option_strings)
-    return "`" + _cell(" ".join(filter(None, [names, metavar])) or action.dest).replace("`", "") + "`"
+    return _code(" ".join(filter(None, [names, metavar])) or action.dest)
 
 
 def parameter_table(name: str) -> str:
@@ -111,11 +112,16 @@ def parameter_table(name: str) -> str:
         return ""
     rows = ["| parameter | type | default |", "| --- | --- | --- |"]
     for p in parameters:
-        kind = "" if p.annotation is p.empty else f"`{_cell(str(p.annotation))}`"
-        default = "" if p.default is p.empty else f"`{_cell(_shown(p.default))}`"
+        kind = "" if p.annotation is p.empty else _code(str(p.annotation))
+        default = "" if p.default is p.empty else _code(_shown(p.default))
         star = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
         rows.append(f"| `{star}{p.name}` | {kind} | {default} |")
     return "\n".join(rows)
+
+
+def _code(text: str) -> str:
+    """Code in a cell; between backticks a bar would end it."""
+    return f"<code>{html.escape(' '.join(text.split())).replace('|', '&#124;').replace('*', '&#42;')}</code>"
 
 
 def _shown(value: object) -> str:
