@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable
 from numbers import Integral
 from typing import TypeGuard
 
+from stepnet.escaping import for_terminal
+
 LONGEST = 800  # characters of a message
 SHOWN = 12  # names that a message lists
 MOST = 2**31 - 1  # of anything that is counted
@@ -21,7 +23,7 @@ class UserError(ValueError):
     """
 
     def __init__(self, message: str) -> None:
-        line = message if message.isprintable() else " ".join(message.split())
+        line = message if message.isprintable() else for_terminal(" ".join(message.split()))
         super().__init__(line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}")
 
 

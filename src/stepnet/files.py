@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from stepnet.errors import UserError
+from stepnet.escaping import for_terminal
 
 PARTIAL = ".partial"  # how temporary names end
 LOCK = ".lock"
@@ -57,8 +58,7 @@ def read_file(path: Path, largest: int) -> bytes:
 
 def printable(path: Path | str) -> str:
     """The path for a message: escaped where it is not text, shortened in the middle where it is too long to read."""
-    text = str(path)
-    text = text if text.isprintable() else repr(text)[1:-1]
+    text = for_terminal(path, keep="")
     return text if len(text) <= 200 else f"{text[:90]}…{text[-90:]}"
 
 

@@ -22,6 +22,7 @@ CHECKSUM = "checksum"
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
     """Write the tensors and the header; a disk that is full leaves the file that was there."""
+    _check_name(path)
     own = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     with whole_file(path) as partial:
         try:
@@ -32,6 +33,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
 
 def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
     """The tensors and the header of a file, if it is whole."""
+    _check_name(path)
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
             raise UserError(f"{path} is not a regular file: expected a safetensors file")
@@ -47,6 +49,14 @@ def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
     if CHECKSUM in header and header[CHECKSUM] != str(checksum(tensors)):
         raise UserError(f"{path} is damaged: its tensors do not have the checksum in its header")
     return tensors, header
+
+
+def _check_name(path: Path) -> None:
+    """Refuse a name whose bytes are not text: safetensors opens no such file."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise UserError(f"{path}: safetensors opens no file whose path is not UTF-8; rename it") from None
 
 
 def first_difference(own: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> str | None:

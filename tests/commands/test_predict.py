@@ -72,3 +72,16 @@ def test_a_mistake_is_one_line(tmp_path, model, capsys, monkeypatch, words, said
     assert main(["predict", *(word.format(m=model, t=tmp_path) for word in words)]) == 2
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1
+
+
+def test_names_from_a_file_do_not_command_the_terminal(tmp_path, model, capsys):
+    network = stepnet.load(model)
+    evil = ["\x1b]0;owned\x07", "\x1b[2J\x1b[31mred", "a\rb\u202ec"]
+    stepnet.save(network, tmp_path / "evil.safetensors", classes=evil)
+    picture = tmp_path / "photos" / "\x1b[2J\udcff.png"
+    (tmp_path / "photos" / "0.png").rename(picture)
+    assert main(["predict", str(tmp_path / "evil.safetensors"), str(picture)]) == 0
+    out = capsys.readouterr().out
+    assert out.replace("\n", "").isprintable()
+    for shown in (r"\x1b]0;owned\x07", r"\x1b[2J\x1b[31mred", r"a\rb\u202ec", r"\x1b[2J\udcff.png"):
+        assert shown in out

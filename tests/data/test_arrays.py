@@ -1,5 +1,7 @@
 """Whole files; `test_crafted.py` opens the others."""
 
+import io
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -30,3 +32,17 @@ def test_arrays_are_read_by_name(save: object, tmp_path: Path) -> None:
         read_arrays(tmp_path / "large.npz", "a", 10)
     with pytest.raises(UserError, match="it holds no x"):
         read_arrays(tmp_path / "file.npz", "x", 10)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_member_is_one_line(method: int, tmp_path: Path) -> None:
+    array = io.BytesIO()
+    np.save(array, np.random.default_rng(0).integers(0, 99, 1000))
+    with zipfile.ZipFile(tmp_path / "file.npz", "w", method) as file:
+        file.writestr("a.npy", array.getvalue())
+    content = bytearray((tmp_path / "file.npz").read_bytes())
+    for place in range(60, 600):
+        content[place] ^= 0xFF
+    (tmp_path / "file.npz").write_bytes(content)
+    with pytest.raises(UserError, match=r"file\.npz: "):
+        read_arrays(tmp_path / "file.npz", "a", 10_000)

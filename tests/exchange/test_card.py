@@ -1,9 +1,11 @@
+import re
+
 import yaml
 
 from exchange.greys import GREY
 from stepnet import create_model
 from stepnet.exchange.card import model_card
-from stepnet.exchange.model_description import TrainingRecord, describe_network
+from stepnet.exchange.model_description import ModelDescription, Preprocessing, TrainingRecord, describe_network
 
 RUN = TrainingRecord(
     data="digits", epochs=12, recipe={"lr": 0.1}, seed=4, test_error=2.345, command="stepnet train", revision="abc"
@@ -33,3 +35,27 @@ def test_a_card_claims_nothing_that_is_not_known():
 def test_coefficients_by_channel_are_a_range():
     network = create_model("lm_resnet20", k_per_channel=True)
     assert "over 16 channels" in model_card(describe_network(network), "x")
+
+
+def test_a_strangers_text_stays_text():
+    evil = '<img src=x onerror="alert(1)">\n\n# [click](javascript:alert(1)) ` | ``'
+    training = TrainingRecord(data=evil, epochs=1, command=evil, revision=evil, recipe={evil: evil}, test_error=1.0)
+    how = Preprocessing(channels=1, image_size=8, resize=8, mean=(0.5,), std=(0.5,))
+    card = model_card(
+        ModelDescription(
+            model=evil,
+            built_elsewhere=True,
+            options={"scheme": evil, evil: evil},
+            classes=(evil,),
+            preprocessing=how,
+            training=training,
+            k={evil: 0.5},
+            license=evil,
+            versions={evil: evil},
+        ),
+        evil,
+    )
+    body = card.split("---\n", 2)[2]
+    shown = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", re.sub(r"```python\n.*?\n```", "", body, flags=re.DOTALL))
+    assert "<img" not in shown and "[click]" not in shown.replace(r"\[", "").replace(r"\]", "")
+    assert [line for line in body.splitlines() if line.startswith("# ")] == [body.strip().splitlines()[0]]

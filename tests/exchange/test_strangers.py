@@ -6,6 +6,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 
 import stepnet
@@ -219,8 +220,6 @@ def test_two_names_for_three_classes(tmp_path, capsys):
     weights = network.state_dict()
     options = {"in_channels": 1, "num_classes": 3}
     path = write(tmp_path / "a.safetensors", "tiniest", options, weights, classes=("a", "b"), preprocessing=GREY)
-    from PIL import Image
-
     Image.new("L", (8, 8)).save(tmp_path / "a.png")
     assert main(["predict", str(path), str(tmp_path / "a.png")]) == 2
     assert capsys.readouterr().err == "stepnet: tiniest has 3 outputs and 2 names of classes\n"
@@ -237,3 +236,50 @@ def test_tensors_of_a_strange_type_are_one_line(tmp_path, kind):
     with pytest.raises(UserError, match="weights of another network") as refused:
         stepnet.load(path)
     assert kind in str(refused.value)
+
+
+ODD_NAME = "b\udcff\x1b[2J"  # bytes that are not UTF-8, and a sequence that clears a terminal
+
+
+def test_a_path_that_is_not_text_is_a_path(tmp_path, capsys):
+    """Pictures are read and results written there like anywhere; safetensors cannot, and says so."""
+    folder = tmp_path / ODD_NAME
+    folder.mkdir()
+    network = stepnet.create_model("tiniest", in_channels=1)
+    stepnet.save(network, tmp_path / "m.safetensors", preprocessing=GREY, classes=list("abcdefghij"))
+    Image.new("L", (8, 8)).save(folder / "a.png")
+    model = str(tmp_path / "m.safetensors")
+    for words in (
+        ["predict", model, str(folder)],
+        ["predict", model, str(folder / "a.png"), "--json"],
+        ["inspect", model, "--out", str(folder / "a.svg")],
+    ):
+        assert main(words) == 0, words
+        assert capsys.readouterr().out.replace("\n", "").isprintable()
+    assert main(["export", model, "--safetensors", str(folder / "b.safetensors")]) == 2
+    assert capsys.readouterr().err.endswith("safetensors opens no file whose path is not UTF-8; rename it\n")
+    assert sorted(each.name for each in folder.iterdir()) == ["a.png", "a.svg"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["predict", "NAME", "NAME"],
+        ["evaluate", "NAME"],
+        ["inspect", "NAME"],
+        ["report", "NAME"],
+        ["figure", "k", "NAME"],
+        ["train", "NAME"],
+        ["train", "tiniest", "--out", "NAME"],
+        ["train", "tiniest", "--data", "NAME"],
+        ["train", "tiniest", "--weights", "NAME"],
+        ["train", "tiniest", "--import", "NAME"],
+        ["scheme", "NAME"],
+        ["NAME"],
+    ],
+)
+def test_a_path_that_is_not_text_and_not_there_is_one_line(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([word.replace("NAME", ODD_NAME) for word in words]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and error[:-1].isprintable() and not list(tmp_path.iterdir())

@@ -69,6 +69,12 @@ def test_a_strangers_text_stays_text(write_run) -> None:
     assert "<img src=x" not in page and "<script>alert" not in page
 
 
+def test_a_run_in_a_folder_that_is_not_utf_8_is_shown(write_run, tmp_path) -> None:
+    folder = write_run().rename(tmp_path / "b\udcff")
+    write_report([folder], tmp_path / "c\udcff.html")
+    assert r"b\udcff" in (tmp_path / "c\udcff.html").read_text()
+
+
 def test_what_is_no_run_writes_nothing(write_run, tmp_path) -> None:
     with pytest.raises(UserError, match="is not a run"):
         write_report([write_run(), tmp_path / "missing"], tmp_path / "report.html")
@@ -193,4 +199,28 @@ def test_a_hundred_runs_stay_a_small_page_that_opens(browser, write_run, tmp_pat
     assert (tmp_path / "many.html").stat().st_size < 10e6
     visit = Visit(browser, tmp_path / "many.html")
     assert len(visit.drawn("curves-0")) == 2 * (100 + 5)
+    visit.close()
+
+
+def test_a_strangers_names_make_no_links_and_no_formulas(browser, write_run, tmp_path) -> None:
+    link = '<a href="https://example.com/lm">lm</a>'
+    formula = '=HYPERLINK("https://example.com/lm")'
+    folders = [write_run(link, ks=(0.1, 0.2)), write_run(formula, name="=run")]
+    for line in folders[0].joinpath("metrics.jsonl"), folders[1].joinpath("metrics.jsonl"):
+        line.write_text(line.read_text().replace("stages.0.blocks.1", link.replace('"', "'")))
+    write_report(folders, tmp_path / "evil.html")
+    visit = Visit(browser, tmp_path / "evil.html")
+    assert visit.page.locator("svg a").count() == 0
+    visit.page.hover("#k-0 .plot .scatterlayer .point >> nth=0", force=True)
+    visit.page.wait_for_selector("#k-0 .hoverlayer text")
+    assert visit.page.locator("svg a").count() == 0
+    assert visit.page.locator("#k-0 .legendtext").first.text_content() == link
+    for chart in ("curves-0", "k-0"):
+        with visit.page.expect_download() as download:
+            visit.page.click(f"#{chart} button[data-save=svg]")
+        assert "<a " not in Path(download.value.path()).read_text()
+        with visit.page.expect_download() as download:
+            visit.page.click(f"#{chart} button[data-save=csv]")
+        cells = [cell for row in csv.reader(io.StringIO(Path(download.value.path()).read_text())) for cell in row]
+        assert f"'{formula}" in cells and not [cell for cell in cells if cell.startswith(("=", "@"))]
     visit.close()

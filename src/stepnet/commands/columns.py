@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from stepnet.escaping import echo, for_terminal
+
 RIGHT = ">"  # a heading that begins with this stands over numbers
 GAP = 2  # spaces between columns
 
@@ -20,7 +22,7 @@ def print_table(
     from rich.table import Table
 
     names, numeric = [h.removeprefix(RIGHT) for h in headings], [h.startswith(RIGHT) for h in headings]
-    rows = [list(row) for row in rows]
+    rows = [[for_terminal(cell, keep="") for cell in row] for row in rows]
     console = Console()
     widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
     if console.is_terminal:
@@ -38,10 +40,10 @@ def print_table(
             console.print(f"left out on this narrow terminal: {', '.join(left_out)}", highlight=False)
         return
     if title:
-        print(title)
+        echo(title)
     for row in (names, *rows):
         cells = zip(row, widths, numeric, strict=True)
-        print("  ".join(t.rjust(w) if number else t.ljust(w) for t, w, number in cells).rstrip())
+        echo("  ".join(t.rjust(w) if number else t.ljust(w) for t, w, number in cells).rstrip())
 
 
 def _left_out(widths: dict[str, int], spare: Sequence[str], room: int) -> list[str]:

@@ -18,6 +18,7 @@ from tyro.conf import Positional
 from stepnet.commands.columns import RIGHT, print_table
 from stepnet.commands.train import TrainingFlags, print_coefficients, shown
 from stepnet.errors import UserError
+from stepnet.escaping import echo, for_csv
 from stepnet.files import whole_file
 from stepnet.training.config import read_label
 
@@ -75,14 +76,14 @@ class Compare(TrainingFlags):
 
             write_report([run.folder for row in rows for run in row.runs], self.report)
         if self.json:
-            print(json.dumps(_figures(rows), indent=2))
+            echo(json.dumps(_figures(rows), indent=2))
             return
         _print_rows(rows, f"test error in % on {self.data}, seeds: {self.seeds}, epochs: {base.recipe.epochs}")
         for row in rows:
             print_coefficients(row.runs[0].epochs[-1]["k"], f"{row.label}, seed {base.seed}: ")
         for path in (self.csv, self.report):
             if path is not None:
-                print(f"wrote {path}")
+                echo(f"wrote {path}")
 
 
 def _print_rows(rows: Sequence[NetworkRuns], title: str) -> None:
@@ -104,17 +105,17 @@ def _print_rows(rows: Sequence[NetworkRuns], title: str) -> None:
     ]
     headings = ["model", *(RIGHT + heading for heading in ("param.", "mult-adds", "s/epoch", *columns))]
     print_table(headings, lines, title, ("best epoch", "top-5"))
-    print("The best epoch is chosen on the test set: compare by the last one.")
+    echo("The best epoch is chosen on the test set: compare by the last one.")
     for row in rows:
         if row.cost and 2 * row.cost.own_steps < row.cost.steps:
-            print(f"{row.label}: its scheme takes {row.cost.own_steps} of {row.cost.steps} steps, its start the others")
+            echo(f"{row.label}: its scheme takes {row.cost.own_steps} of {row.cost.steps} steps, its start the others")
     for row in rows[1:]:
         gaps = row.difference(rows[0])
         lower, higher = gaps.signs
-        print(f"{row.label} minus {rows[0].label}: {gaps}")
+        echo(f"{row.label} minus {rows[0].label}: {gaps}")
         if len(gaps) > 1:
-            print(f"  seed by seed {' '.join(f'{gap:+.2f}' for gap in gaps.by_seed.values())}")
-            print(f"  lower with {lower}, higher with {higher}; by the 95 % interval {_verdict(gaps)}")
+            echo(f"  seed by seed {' '.join(f'{gap:+.2f}' for gap in gaps.by_seed.values())}")
+            echo(f"  lower with {lower}, higher with {higher}; by the 95 % interval {_verdict(gaps)}")
 
 
 def _verdict(gaps: PairedDifferences) -> str:
@@ -151,7 +152,8 @@ def _write_csv(rows: Sequence[NetworkRuns], path: Path) -> None:
         for row in rows:
             for run in row.runs:
                 figures = [value if math.isfinite(value := of(run)) else "" for of in FIGURES.values()]
-                table.writerow([row.label, run.config.seed, *figures, *_cost(row).values(), run.folder])
+                cells = [row.label, run.config.seed, *figures, *_cost(row).values(), str(run.folder)]
+                table.writerow(map(for_csv, cells))
 
 
 def _cost(row: NetworkRuns) -> dict[str, int | None]:

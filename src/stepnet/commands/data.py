@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from tyro.conf import OmitSubcommandPrefixes, Positional, subcommand
 
 from stepnet.commands.columns import RIGHT, print_table
+from stepnet.escaping import echo
 
 
 @dataclass
@@ -51,7 +52,7 @@ class List:
         numbers = [RIGHT + heading for heading in ("training", "test", "classes", "image")]
         print_table(["data", *numbers], rows, f"data sets in {root}")
         for reason in missing:
-            print(reason)
+            echo(reason)
 
 
 @dataclass

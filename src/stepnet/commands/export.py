@@ -9,6 +9,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from stepnet.errors import UserError
+from stepnet.escaping import echo
 
 
 @dataclass
@@ -35,7 +36,7 @@ class Export:
         network = load(self.model, model=self.name)
         if self.safetensors is not None:
             save(network, self.safetensors)
-            print(f"wrote {self.safetensors}")
+            echo(f"wrote {self.safetensors}")
         for path, export in ((self.onnx, export_onnx), (self.pt2, export_pt2)):
             if path is not None:
-                print(f"wrote {path}: outputs differ by at most {export(network, path):.1e} of torch's largest")
+                echo(f"wrote {path}: outputs differ by at most {export(network, path):.1e} of torch's largest")

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
+from stepnet.escaping import echo
+
 
 @dataclass
 class DrawFigure:
@@ -51,4 +53,4 @@ class DrawFigure:
             else:
                 picture = draw(self.name, self.subjects, self.labels or None)
             write_figure(picture, out)
-        print(f"wrote {out}")
+        echo(f"wrote {out}")

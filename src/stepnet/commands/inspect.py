@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional, arg
 
 from stepnet.errors import UserError
+from stepnet.escaping import echo
 
 if TYPE_CHECKING:
     from torch import nn
@@ -43,14 +44,14 @@ class Inspect:
 
         title, model = self._open()
         network = sketch(model, title)
-        print(network)
+        echo(network)
         for line in unstable_steps(model):
-            print(line)
+            echo(line)
         if self.out is not None:
             from stepnet.report.schematic import draw_network
 
             draw_network(network, self.out)
-            print(f"\nwrote {self.out}")
+            echo(f"\nwrote {self.out}")
         from stepnet.report.specimens import is_trained
 
         if is_trained(self.model):
@@ -67,17 +68,17 @@ class Inspect:
         try:
             shown = specimen(self.model, IMAGES, self.data_root)
         except UserError as error:
-            print(f"\nno test images, so nothing about their states: {error}")
+            echo(f"\nno test images, so nothing about their states: {error}")
             if self.figures is not None:
                 raise
             return
         found = spectra(shown.network, shown.images[:1])
         right = [heading if heading in ("step", "") else RIGHT + heading for heading in HEADINGS]
-        print()
+        echo()
         print_table(right, step_rows(shown, found), f"each step on {len(shown.images)} test images")
         if self.figures is not None:
             for path in write_pictures(shown, found, self.figures):
-                print(f"wrote {path}")
+                echo(f"wrote {path}")
 
     def _open(self) -> tuple[str, nn.Module]:
         from stepnet.conversion import describe
@@ -89,5 +90,5 @@ class Inspect:
         trained = is_trained(self.model)
         title, network = open_network(self.model, self.scheme)
         if is_foreign(self.model) and not trained:
-            print(f"{describe(network)}\n")
+            echo(f"{describe(network)}\n")
         return f"{title} ({self.model})" if trained else title, network

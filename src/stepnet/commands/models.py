@@ -11,6 +11,7 @@ from tyro.conf import Positional, arg
 
 from stepnet.commands.columns import RIGHT, print_table
 from stepnet.errors import UserError, unknown
+from stepnet.escaping import echo
 
 if TYPE_CHECKING:
     from stepnet.report.catalogue import Listing
@@ -36,7 +37,7 @@ class Models:
             raise UserError(f"no model matches {self.pattern!r}: try 'stepnet models' or a pattern such as 'lm_*'")
         listings = [known[name] if name in known else counted(name) for name in names]
         if self.json:
-            print(json.dumps([asdict(each) for each in listings], indent=2))
+            echo(json.dumps([asdict(each) for each in listings], indent=2))
             return
         rows = [
             [

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg
 
 from stepnet.errors import UserError
+from stepnet.escaping import echo
 
 
 @dataclass
@@ -39,16 +40,16 @@ class ShowNoise:
             if self.plot or self.json or {self.p, self.p_end, self.damping} != {None}:
                 raise UserError("a flag needs a noise: stepnet noise stochastic_depth --p 0.2")
             for name in list_noises():
-                print(f"{name:<18}{get_noise(name).about}")
+                echo(f"{name:<18}{get_noise(name).about}")
             return
         found = analyse_noise(self.name, self.samples, self.damping, **self._parameters())
         if self.plot is not None:  # first: where there can be no picture, nothing else is printed
             from stepnet.report.noise_plots import draw_noises
 
             draw_noises(found.numbers, self.plot, self.samples)
-        print(json.dumps(found.as_dict(), indent=2) if self.json else found)
+        echo(json.dumps(found.as_dict(), indent=2) if self.json else found)
         if self.plot is not None:
-            print(f"\nwrote {self.plot}")
+            echo(f"\nwrote {self.plot}")
 
     def _parameters(self) -> dict[str, float | Callable[..., Any]]:
         if self.p is not None and self.p_end is not None:

@@ -11,6 +11,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from stepnet.errors import UserError, check_count
+from stepnet.escaping import echo
 
 
 @dataclass
@@ -41,16 +42,16 @@ class Predict:
             except UnreadableImage as error:
                 if len(paths) == 1:
                     raise
-                print(f"stepnet: {error}", file=sys.stderr)
+                echo(f"stepnet: {error}", file=sys.stderr)
                 unreadable += 1
                 continue
             found.append({"image": str(path), "classes": [each._asdict() for each in likely]})
             if not self.json:
-                print(path)
+                echo(path)
                 for each in likely:
-                    print(f"  {100 * each.probability:5.1f} %  {each.name}")
+                    echo(f"  {100 * each.probability:5.1f} %  {each.name}")
         if self.json:
-            print(json.dumps(found, indent=2))
+            echo(json.dumps(found, indent=2))
         if unreadable:
             raise UserError(f"{unreadable} of {len(paths)} pictures could not be read")
 

@@ -8,6 +8,8 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from stepnet.escaping import echo
+
 
 @dataclass
 class Report:
@@ -27,4 +29,4 @@ class Report:
         if not self.runs:
             raise UserError("no runs: name their folders, as in stepnet report runs/compare/*")
         write_report(self.runs, self.out, self.labels or None)
-        print(f"wrote {self.out} ({self.out.stat().st_size / 1e6:.1f} MB)")
+        echo(f"wrote {self.out} ({self.out.stat().st_size / 1e6:.1f} MB)")

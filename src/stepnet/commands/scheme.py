@@ -11,6 +11,7 @@ from tyro.conf import Positional, arg
 
 from stepnet.commands.columns import print_table
 from stepnet.errors import UserError
+from stepnet.escaping import echo
 
 if TYPE_CHECKING:
     from stepnet.analysis import SchemeAnalysis
@@ -50,9 +51,9 @@ class ShowScheme:
             from stepnet.report.scheme_plots import draw_scheme
 
             draw_scheme(get_scheme(self.name) if self.k is None else found.scheme, self.plot)
-        print(found.latex if self.latex else json.dumps(found.as_dict(), indent=2) if self.json else found)
+        echo(found.latex if self.latex else json.dumps(found.as_dict(), indent=2) if self.json else found)
         if self.plot is not None:
-            print(f"\nwrote {self.plot}")
+            echo(f"\nwrote {self.plot}")
 
 
 def print_all() -> None:
@@ -70,4 +71,4 @@ def print_all() -> None:
         for each in found
     ]
     print_table(["scheme", "order", "evaluations", "equation", "network"], rows)
-    print("\nevaluations: of f in one step\n`stepnet scheme NAME` shows one scheme, `stepnet noise` lists the noises")
+    echo("\nevaluations: of f in one step\n`stepnet scheme NAME` shows one scheme, `stepnet noise` lists the noises")

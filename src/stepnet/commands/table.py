@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from tyro.conf import Positional
 
 from stepnet.commands.columns import RIGHT, print_table
+from stepnet.escaping import echo
 
 if TYPE_CHECKING:
     from stepnet.report.counts import ParameterCount
@@ -59,7 +60,7 @@ def print_schemes(as_json: bool) -> None:
     headings = ["network", "equation", "scheme", RIGHT + "order", "the paper says"]
     if as_json:
         names = [heading.removeprefix(RIGHT).replace(" ", "_") for heading in headings]
-        print(json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=2))
+        echo(json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=2))
     else:
         print_table(headings, rows, TITLES["schemes"])
 
@@ -76,7 +77,7 @@ def print_errors(rows: tuple[PaperRow, ...], table: Table) -> None:
             {"counted": own.parameters, "counted_classes": own.classes, "measured": measured(row, measurements) or None}
             for row, own in zip(rows, counts, strict=True)
         ]
-        print(json.dumps([asdict(row) | own for row, own in zip(rows, ours, strict=True)], indent=2))
+        echo(json.dumps([asdict(row) | own for row, own in zip(rows, ours, strict=True)], indent=2))
         return
     cells = {
         "network": [row.model for row in rows],
@@ -96,7 +97,7 @@ def print_errors(rows: tuple[PaperRow, ...], table: Table) -> None:
     spare = ("source", "layers", "network", "training")
     print_table(list(columns), zip(*columns.values(), strict=True), TITLES[table.name], spare)
     for note in _notes(rows, counts, measurements, table.results):
-        print(note)
+        echo(note)
 
 
 def _error(row: PaperRow) -> str:

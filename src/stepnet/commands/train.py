@@ -18,6 +18,7 @@ from tyro.conf import OmitArgPrefixes, Positional
 
 from stepnet.data.lookup import lasting_name
 from stepnet.errors import UserError, first_line
+from stepnet.escaping import echo
 from stepnet.training.config import TrainConfig, default_folder, lasting_place, read_kwargs, read_label
 from stepnet.training.recipes import Recipe, default_recipe, get_recipe
 
@@ -136,12 +137,12 @@ class Train(TrainingFlags):
             return
         last = run.finished()[-1]
         best = min(run.metrics(), key=lambda line: float(line["test_error"]))
-        print(
+        echo(
             f"{run.folder}: test error {last['test_error']:.2f}% after the last epoch, "
             f"{best['test_error']:.2f}% at best (epoch {best['epoch'] + 1})"
         )
         if "test_top5_error" in last:
-            print(f"top-5 error {last['test_top5_error']:.2f}% after the last epoch")
+            echo(f"top-5 error {last['test_top5_error']:.2f}% after the last epoch")
         print_coefficients(last["k"])
 
 
@@ -173,11 +174,11 @@ class Evaluate:
         import_modules_of(self.run, self.imports)
         found = evaluate(self.run, self.which, self.data_root, self.data, val_share=self.val_share)
         if self.json:
-            print(json.dumps({"run": str(self.run), "which": self.which, **found._asdict()}, indent=2))
+            echo(json.dumps({"run": str(self.run), "which": self.which, **found._asdict()}, indent=2))
         else:
             which = f"{self.which}, " if Path(self.run).is_dir() else ""
             top5 = "" if found.top5_error is None else f", top-5 error {found.top5_error:.2f}%"
-            print(
+            echo(
                 f"{self.run} ({which}after {found.epochs} epochs): "
                 f"test error {found.error:.2f}%{top5}, loss {found.loss:.4f}, {found.images:,} images"
             )
@@ -200,7 +201,7 @@ def shown(display: Display) -> Iterator[Display]:
         yield display
     except Interrupted as stop:
         display.close()
-        print(f"stepnet: {stop}", file=sys.stderr)
+        echo(f"stepnet: {stop}", file=sys.stderr)
         raise SystemExit(stop.exit_code) from None
     except (RuntimeError, MemoryError) as error:
         if not isinstance(error, MemoryError) and not any(sign in str(error) for sign in OUT_OF_MEMORY):
@@ -218,6 +219,6 @@ def print_coefficients(ks: Mapping[str, float | list[float]], title: str = "") -
         return
     values = [k if isinstance(k, float) else fmean(k) for k in ks.values()]
     means = "" if all(isinstance(k, float) for k in ks.values()) else ", means over channels"
-    print(f"{title}k_n by layer{means}:")
+    echo(f"{title}k_n by layer{means}:")
     for start in range(0, len(values), 8):
-        print("  " + " ".join(f"{k:+.3f}" for k in values[start : start + 8]))
+        echo("  " + " ".join(f"{k:+.3f}" for k in values[start : start + 8]))

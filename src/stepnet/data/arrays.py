@@ -5,6 +5,7 @@ No object is ever unpickled. A file that holds no arrays raises a `UserError` of
 
 from __future__ import annotations
 
+import lzma
 import math
 import zipfile
 import zlib
@@ -22,7 +23,7 @@ from stepnet.files import open_file, printable
 HEADER = 2**16  # bytes; numpy's own headers have 118
 # What damaged content makes the readers of zip, deflate and numpy's header raise.
 DAMAGE = (OSError, EOFError, ValueError, KeyError, SyntaxError, RecursionError, MemoryError, NotImplementedError)
-DAMAGE_OF_ZIP = (*DAMAGE, zipfile.BadZipFile, zlib.error, RuntimeError)
+DAMAGE_OF_ZIP = (*DAMAGE, zipfile.BadZipFile, zlib.error, lzma.LZMAError, RuntimeError)
 
 
 def map_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:

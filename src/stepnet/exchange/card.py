@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from stepnet.escaping import for_markdown, markdown_code
 from stepnet.exchange.model_description import ModelDescription, Preprocessing, TrainingRecord
 from stepnet.nets import list_models, model_entry
 
@@ -14,14 +15,15 @@ from stepnet.nets import list_models, model_entry
 def model_card(description: ModelDescription, where: str) -> str:
     """Markdown with the header that the Hugging Face Hub reads; `where` is what `stepnet.load` takes."""
     parts = [
-        f"# {title(description)}",
+        f"# {for_markdown(title(description))}",
         _what(description),
         _use(where, description),
         *([] if description.training is None else [_training(description.training)]),
         *([] if not description.k else [_coefficients(description)]),
         *([] if description.preprocessing is None else [_input(description.preprocessing, description.classes)]),
-        f"## License\n\n{description.license or 'Not stated by who made this model.'}",
-        "## Versions\n\n" + ", ".join(f"{name} {number}" for name, number in description.versions.items()),
+        f"## License\n\n{for_markdown(description.license or 'Not stated by who made this model.')}",
+        "## Versions\n\n"
+        + for_markdown(", ".join(f"{name} {number}" for name, number in description.versions.items())),
     ]
     return f"---\n{yaml.safe_dump(header(description), sort_keys=False)}---\n\n" + "\n\n".join(parts) + "\n"
 
@@ -55,13 +57,15 @@ def _what(description: ModelDescription) -> str:
     entry = model_entry(description.model) if description.model in list_models() else None
     family = f"a network of the family {entry.family}" if entry else "a network"
     scheme = description.scheme or (entry.scheme if entry else None)
-    march = f" whose blocks are marched by the scheme `{scheme}` (`stepnet scheme {scheme}` tells what it is)"
+    known, command = markdown_code(scheme), markdown_code(f"stepnet scheme {scheme}")
+    march = f" whose blocks are marched by the scheme {known} ({command} tells what it is)"
     options = {key: value for key, value in description.options.items() if key != "scheme"}
-    return f"`{description.model}`, {family}{march if scheme else ''}. Options: `{json.dumps(options)}`."
+    model, said = markdown_code(description.model), markdown_code(json.dumps(options))
+    return f"{model}, {family}{march if scheme else ''}. Options: {said}."
 
 
 def _use(where: str, description: ModelDescription) -> str:
-    lines = ["import stepnet", "", f'network = stepnet.load("{where}")']
+    lines = ["import stepnet", "", f"network = stepnet.load({json.dumps(where)})"]
     if description.preprocessing is not None:
         lines.append('logits = network(network.preprocess("photo.jpg"))')
     return "```python\n" + "\n".join(lines) + "\n```"
@@ -72,18 +76,18 @@ def _training(training: TrainingRecord) -> str:
     if training.top5_error is not None:
         error += f" (top-5: {training.top5_error:.2f} %)"
     lines = [
-        f"- data: {training.data}",
+        f"- data: {for_markdown(training.data)}",
         f"- error: {error}, after the last of {training.epochs} epochs",
         f"- seed: {training.seed}",
-        *([f"- command: `{training.command}`"] if training.command else []),
-        *([f"- revision of stepnet: {training.revision}"] if training.revision else []),
-        *([f"- recipe: `{json.dumps(training.recipe)}`"] if training.recipe else []),
+        *([f"- command: {markdown_code(training.command)}"] if training.command else []),
+        *([f"- revision of stepnet: {for_markdown(training.revision)}"] if training.revision else []),
+        *([f"- recipe: {markdown_code(json.dumps(training.recipe))}"] if training.recipe else []),
     ]
     return "## Training\n\n" + "\n".join(lines)
 
 
 def _coefficients(description: ModelDescription) -> str:
-    rows = [f"| {layer} | {_shown(k)} |" for layer, k in description.k.items()]
+    rows = [f"| {for_markdown(layer)} | {_shown(k)} |" for layer, k in description.k.items()]
     return "## Learned coefficients k_n\n\n| layer | k |\n| --- | --- |\n" + "\n".join(rows)
 
 
@@ -94,7 +98,7 @@ def _shown(k: float | list[float]) -> str:
 
 
 def _input(how: Preprocessing, classes: tuple[str, ...]) -> str:
-    shown = ", ".join(classes[:20]) + (f" and {len(classes) - 20} more" if len(classes) > 20 else "")
+    shown = for_markdown(", ".join(classes[:20])) + (f" and {len(classes) - 20} more" if len(classes) > 20 else "")
     colours = "grey" if how.channels == 1 else "in colour"
     return (
         f"## Input and output\n\nImages of {how.image_size} x {how.image_size} pixels, {colours}: the shorter side "

@@ -14,6 +14,8 @@
 
   const colour = (n) => COLOURS[dark.matches ? "dark" : "light"][n % 6];
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  // Names come from run folders of strangers: plotly would make links and line breaks of the tags in them.
+  const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll("%{", "%&#123;");
   const cell = (value) => (value === null || value === undefined ? "" : value);
 
   function layout(x, y, more) {
@@ -46,7 +48,7 @@
           for (const [name, words, dash] of [[`test_${measure}`, "test", "solid"], [measure, "training", "dot"]]) {
             if (runs.length > 1) {
               for (const run of runs) traces.push({
-                ...common, x: numbers(run[name].length), y: run[name], name: `${label}, seed ${run.seed}, ${words}`,
+                ...common, x: numbers(run[name].length), y: run[name], name: `${plain(label)}, seed ${run.seed}, ${words}`,
                 line: { color: colour(network), width: 1, dash }, opacity: 0.4, showlegend: false, hoverinfo: "skip",
                 hovertemplate: undefined,
               });
@@ -54,7 +56,7 @@
             const mean = meanOf(runs.map((run) => run[name]));
             traces.push({
               ...common, mode: mean.length < 2 ? "markers" : "lines", x: numbers(mean.length), y: mean,
-              name: `${label}, ${words}`, showlegend: words === "test" && section.networks.length <= MOST_NAMES,
+              name: `${plain(label)}, ${words}`, showlegend: words === "test" && section.networks.length <= MOST_NAMES,
               line: { color: colour(network), width: 2.5, dash },
               marker: { color: colour(network), size: 8, symbol: words === "test" ? "circle" : "circle-open" },
             });
@@ -87,12 +89,11 @@
           const first = !seen.has(label);
           seen.add(label);
           return {
-            x: numbers(found.layers.length), y: found.values[stop], customdata: found.layers, mode: "lines+markers",
-            name: label, legendgroup: label, showlegend: first && section.networks.length <= MOST_NAMES,
+            x: numbers(found.layers.length), y: found.values[stop], customdata: found.layers.map(plain), mode: "lines+markers",
+            name: plain(label), legendgroup: label, showlegend: first && section.networks.length <= MOST_NAMES,
             line: { color: colour(run.network), width: 1.5 },
             marker: { color: colour(run.network), size: 7, symbol: SYMBOLS[run.network % SYMBOLS.length] },
-            hovertemplate: `layer %{x} (%{customdata})<br>k = %{y:.4f}<extra>${label}, seed ${run.seed}</extra>`
-              .replace(/<(?!br>|\/?extra>)/g, "&lt;"),
+            hovertemplate: `layer %{x} (%{customdata})<br>k = %{y:.4f}<extra>${plain(label)}, seed ${run.seed}</extra>`,
           };
         });
         // one scale for all epochs, so that the slider shows movement and not a moving axis
@@ -139,7 +140,7 @@
         section.ours.forEach((point) => {
           const network = section.networks.indexOf(point.label);
           traces.push({
-            x: [point[cost]], y: [point.error], name: point.label, mode: "markers",
+            x: [point[cost]], y: [point.error], name: plain(point.label), mode: "markers",
             error_y: { type: "data", array: [point.deviation], visible: point.deviation !== null, color: colour(network) },
             marker: { color: colour(network), size: 12, symbol: SYMBOLS[network % SYMBOLS.length] },
             showlegend: section.networks.length <= MOST_NAMES,
@@ -187,8 +188,11 @@
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   }
 
-  const quoted = (value) => (/[",\n]/.test(value) ? `"${String(value).replaceAll('"', '""')}"` : String(value));
-  const csv = (rows) => rows.map((row) => row.map((value) => quoted(cell(value))).join(",")).join("\n") + "\n";
+  // A spreadsheet takes text that begins like this for a formula; the apostrophe keeps it text.
+  const unformulated = (value) => (typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : value);
+  const quoted = (value) => (/[",\r\n]/.test(value) ? `"${String(value).replaceAll('"', '""')}"` : String(value));
+  const csv = (rows) =>
+    rows.map((row) => row.map((value) => quoted(unformulated(cell(value)))).join(",")).join("\n") + "\n";
 
   function fillTable(details, rows) {
     const box = document.createElement("div");

@@ -29,7 +29,7 @@ def write_report(folders: Iterable[Path], path: Path, labels: Sequence[str] | No
     """Write the report of these runs to `path`."""
     page = report_page(read_histories(folders), labels)
     with whole_file(path) as partial:
-        partial.write_text(page, encoding="utf-8")
+        partial.write_text(page, encoding="utf-8", errors="backslashreplace")  # a path may be none
 
 
 def report_page(histories: Sequence[RunHistory], labels: Sequence[str] | None = None) -> str:

@@ -99,6 +99,9 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        for name in ("data", "out", "data_root", "weights"):  # a run writes them down
+            if any("\ud800" <= c <= "\udfff" for c in getattr(self, name) or ""):
+                raise UserError(f"{name} = {getattr(self, name)!r}: expected a path of UTF-8; rename it")
         if self.pretrained and self.weights is not None:
             raise UserError(f"pretrained, and weights = {self.weights!r}: give only one")
         for name in FIXED_OPTIONS.keys() & self.model_kwargs.keys():

@@ -12,6 +12,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from stepnet.escaping import for_terminal
 from stepnet.nets.bounds import outermost
 from stepnet.schemes import Scheme
 from stepnet.training import checkpoint
@@ -128,6 +129,7 @@ class Display(Watcher):
     def _print(self, text: str) -> None:
         if self.quiet:
             return
+        text = for_terminal(text)
         self.spoke_at = time.monotonic()
         if self.bar is not None:
             self.bar.console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,5 +53,5 @@ def import_modules_of(path: str, named: Sequence[str] = ()) -> None:
 
 
 def _note(run: Run) -> Path:
-    name = hashlib.sha256(str(run.folder.resolve()).encode()).hexdigest()[:32]
+    name = hashlib.sha256(os.fsencode(run.folder.resolve())).hexdigest()[:32]
     return data_root() / "imports" / name

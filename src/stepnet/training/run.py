@@ -24,6 +24,7 @@ from msgspec import Meta
 
 import stepnet
 from stepnet.errors import UserError
+from stepnet.escaping import for_terminal
 from stepnet.exchange.model_files import LAST, MODEL
 from stepnet.files import LOCK, hold, read_file, sweep, whole_file
 from stepnet.schema import LARGEST, read_as, read_yaml
@@ -201,7 +202,7 @@ class Run:
 def environment() -> Environment:
     """What a reader needs to know of the machine and the code, and the exact command."""
     return {
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": for_terminal(shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])),
         "processes": int(os.environ.get("WORLD_SIZE", 1)),
         "stepnet": stepnet.__version__,
         "revision": git_revision(),
