@@ -51,8 +51,8 @@ def test_the_slider_of_a_long_run_keeps_both_ends(write_run) -> None:
 
 
 def test_a_shorter_run_stays_at_its_last_epoch(write_run) -> None:
-    _, found = section(write_run(seed=0), write_run(seed=1, errors=(50.0,), epochs=3))
-    assert found["k"]["runs"][1]["values"] == [[0.1, -0.2, -0.9]] * 3
+    _, found = section(write_run(seed=0), write_run(seed=1, errors=(50.0, 40.0), epochs=3))
+    assert found["k"]["runs"][1]["values"] == [[0.1, -0.2, -0.9], *[[0.2, -0.4, -1.8]] * 2]
 
 
 def test_compression_has_ours_and_the_papers_points(write_run) -> None:
