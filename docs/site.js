@@ -11,3 +11,4 @@ document$.subscribe(() => {
     });
   }
 });
+document.querySelector(".md-search")?.setAttribute("aria-label", "Search"); // a dialog needs a name
