@@ -29,9 +29,9 @@ torch.set_num_threads(1)
 @pytest.fixture
 def registries(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test registers is gone after it."""
-    from stepnet.analysis.noise_laws import NOISES
     from stepnet.data.datasets import DATA_SETS
     from stepnet.nets.model_registry import MODELS
+    from stepnet.schemes.noises import NOISES
     from stepnet.schemes.scheme_registry import SCHEMES
     from stepnet.training.recipes import RECIPES
 

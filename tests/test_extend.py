@@ -1,4 +1,4 @@
-"""A new scheme and a new data set are one file each, with no other change: trained, resumed, drawn, analysed."""
+"""A new scheme, data set or noise is one file, with no other change: trained, resumed, drawn, analysed."""
 
 import importlib.util
 from pathlib import Path
@@ -47,6 +47,34 @@ def halves(count, seed):
 @register_data("halves_of_mine")
 def load(root):
     return Data("halves_of_mine", train=halves(800, seed=0), test=halves(200, seed=1))
+'''
+
+
+NOISE = '''
+"""A coin is tossed for every number of every f, and nothing else."""
+import numpy as np
+import sympy
+
+from stepnet import register_noise
+from stepnet.schemes.noises import Noise
+
+
+@register_noise("coins_of_mine")
+class Coins(Noise):
+    about, additive = "1/10 is added to f or taken from it, equally often", True
+    mean, deviation = sympy.S.Zero, sympy.Rational(1, 10)
+
+    def weights(self, eta):
+        return 1, eta
+
+    def moment(self, m):
+        return sympy.Integer(1 - m % 2)
+
+    def quantile(self, u, time=0.0):
+        return np.where(u < 0.5, -1.0, 1.0)
+
+    def quadrature(self, n, time=0.0):
+        return np.array([-1.0, 1.0]), np.array([0.5, 0.5])
 '''
 
 
@@ -105,3 +133,16 @@ def test_a_new_data_set(tmp_path, capsys) -> None:
     assert main(["inspect", str(run.folder), "--out", str(tmp_path / "drawn.svg")]) == 0
     assert main(["data", "list"]) == 0
     assert "halves_of_mine" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("registries")
+def test_a_new_noise(tmp_path, capsys) -> None:
+    import_file(tmp_path, NOISE)
+    run = train_and_resume(tmp_path, model="tiniest", model_kwargs={"noise": "coins_of_mine"}, recipe={"epochs": 2})
+    added = stepnet.load(run.folder).draw(0, 0, range(2))[0].like(torch.zeros(2, 4, 3, 3))
+    torch.testing.assert_close(added.abs(), torch.full((2, 4, 3, 3), 0.1))
+    assert abs(added.mean()) < 0.05
+    assert str(stepnet.analysis.stochastic_equation("coins_of_mine")) == "dX = f dt + 1/10 dB"
+    assert stepnet.analysis.weak_order("coins_of_mine", moment=2).slope == pytest.approx(1, abs=0.01)
+    assert main(["noise", "coins_of_mine", "--samples", "2000"]) == 0
+    assert "(appendix B)\n              holds" in capsys.readouterr().out

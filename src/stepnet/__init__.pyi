@@ -26,6 +26,7 @@ from .schemes import get_scheme as get_scheme
 from .schemes import list_schemes as list_schemes
 from .schemes import register_scheme as register_scheme
 from .schemes import solve as solve
+from .schemes.noises import register_noise as register_noise
 from .training import train as train
 
 __version__: str

@@ -6,15 +6,15 @@ import sympy
 from sympy import Rational, sqrt
 
 from stepnet.analysis.condition import Smallness, increment_moment, one_step_error, weak_condition
-from stepnet.analysis.noise_laws import get_noise, list_noises, p
 from stepnet.analysis.sde import stochastic_equation
 from stepnet.analysis.symbols import dt
+from stepnet.schemes.noises import get_noise, p
 
 f, f1, f2 = sympy.symbols("f f1 f2")
 NUMBERS = {"stochastic_depth": {"p": 0.2}, "shake_shake": {}, "rademacher": {"sigma": 0.5}, "gaussian": {"sigma": 0.5}}
 
 
-@pytest.mark.parametrize("name", ["shake_shake", "rademacher", "gaussian"])
+@pytest.mark.parametrize("name", ["shake_shake", "rademacher", "gaussian", "additive"])
 def test_symmetric_noises_satisfy_the_condition(name):
     condition = weak_condition(name)
     assert condition.holds
@@ -37,7 +37,7 @@ def test_stochastic_depth_at_a_number():
     assert increment_moment(get_noise("stochastic_depth", p=0.2), 3) == Rational(3, 2) * dt ** Rational(3, 2)
 
 
-@pytest.mark.parametrize("name", list_noises())
+@pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize("moment", [1, 2, 3])
 def test_the_error_of_one_step_is_what_the_exact_means_leave(name, moment):
     """With numbers: the mean over the points of the quadrature, against `exp(growth dt)` of the equation."""
@@ -54,6 +54,15 @@ def test_the_error_of_one_step_is_what_the_exact_means_leave(name, moment):
     leading = float(error.value.subs(dict(zip(rates, values, strict=True))).subs(dt, h))
     assert found - wanted == pytest.approx(leading, rel=0.1)
     assert error.order == (Rational(3, 2) if (name, moment) == ("stochastic_depth", 3) else 2)
+
+
+def test_the_error_of_one_step_of_an_additive_noise():
+    """From X = 1: `E (1 + a dt + sigma dW)^2` against `e^(2 a dt) + sigma^2 (e^(2 a dt) - 1)/(2 a)`."""
+    a, sigma = sympy.symbols("a sigma", positive=True)
+    wanted = sympy.exp(2 * a * dt) + sigma**2 * (sympy.exp(2 * a * dt) - 1) / (2 * a)
+    left = sympy.series((1 + a * dt) ** 2 + sigma**2 * dt - wanted, dt, 0, 3).removeO()
+    error = one_step_error("additive", 2)
+    assert error.order == 2 and sympy.expand(error.value.subs(sympy.Symbol("a"), a) - left) == 0
 
 
 def test_third_moments_of_stochastic_depth_lose_half_an_order_for_every_rate():

@@ -3,9 +3,9 @@
 import sympy
 from sympy import sqrt
 
-from stepnet.analysis.noise_laws import falling, get_noise, p, t
 from stepnet.analysis.sde import X, Y, damped_step, stochastic_equation, xi
 from stepnet.analysis.symbols import dt
+from stepnet.schemes.noises import falling, get_noise, p, t
 
 f, f1, f2 = sympy.symbols("f f1 f2")
 
@@ -38,3 +38,10 @@ def test_p_may_depend_on_time():
     assert sympy.simplify(equation.diffusion**2 - (1 - t / 5) * t / 5 * f**2) == 0
     assert str(stochastic_equation("stochastic_depth", p=lambda t: 1 - t / 5)) == str(equation)
     assert str(equation).startswith("dX = (1 - t/5) f dt + ")
+
+
+def test_an_additive_noise_has_a_constant_diffusion():
+    equation = stochastic_equation("additive", sigma=sympy.Rational(1, 3))
+    assert (equation.drift, equation.diffusion) == (f, sympy.Rational(1, 3))
+    assert str(stochastic_equation("additive")) == "dX = f dt + sigma dB"
+    assert str(stochastic_equation("additive", damping=0.5)) == "dX = Y dt, dY = (f - 1/2 Y) dt + sigma dB"

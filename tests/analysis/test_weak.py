@@ -8,7 +8,6 @@ import pytest
 import sympy
 
 from stepnet import UserError
-from stepnet.analysis.noise_laws import falling, get_noise
 from stepnet.analysis.sde import damped_step, xi
 from stepnet.analysis.weak import (
     Problem,
@@ -19,6 +18,7 @@ from stepnet.analysis.weak import (
     weak_error,
     weak_order,
 )
+from stepnet.schemes.noises import falling, get_noise
 
 WEAK = [
     ("stochastic_depth", {"p": 0.5}),
@@ -230,3 +230,28 @@ def test_a_p_of_t_must_be_a_probability_and_f_linear():
         falling(1.5)
     with pytest.raises(UserError, match="with a function f of your own"):
         weak_error(FALLING, 8, problem=Problem(f=(np.sin,)), samples=2000)
+
+
+ADDITIVE = get_noise("additive", sigma=0.5)
+
+
+def test_an_additive_noise_is_the_ornstein_uhlenbeck_process():
+    """`dX = a X dt + sigma dB`: its first two moments, and those of Euler's steps, in closed form."""
+    a, variance, steps, dt = -0.4, 0.25, 8, 1 / 8
+    assert exact_moment(ADDITIVE, 1, Problem()) == pytest.approx(math.exp(a), rel=1e-12)
+    wanted = math.exp(2 * a) + variance * (math.exp(2 * a) - 1) / (2 * a)
+    assert exact_moment(ADDITIVE, 2, Problem()) == pytest.approx(wanted, rel=1e-12)
+    mean, square = 1.0, 1.0
+    for _ in range(steps):
+        mean, square = (1 + a * dt) * mean, (1 + a * dt) ** 2 * square + dt * variance
+    assert scheme_moment(ADDITIVE, steps, 1, Problem()) == pytest.approx(mean, rel=1e-12)
+    assert scheme_moment(ADDITIVE, steps, 2, Problem()) == pytest.approx(square, rel=1e-12)
+    found, deviation = sampled_moment(ADDITIVE, steps, 2, Problem(), 20_000)
+    assert abs(found - square) < 4 * deviation
+
+
+@pytest.mark.parametrize("problem", [Problem(), Problem(scheme="heun"), Problem(damping=0.7)], ids=str)
+def test_the_weak_order_of_an_additive_noise(problem):
+    """Euler's and LM's is 1; Heun's method with the same noise in both evaluations keeps its 2 (Platen's scheme)."""
+    orders = [weak_order(ADDITIVE, m, problem, (64, 128, 256)).slope for m in (1, 2)]
+    assert orders == pytest.approx([2, 2] if problem.scheme == "heun" else [1, 1], abs=0.05)

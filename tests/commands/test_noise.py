@@ -56,6 +56,7 @@ def test_alone_it_lists_the_noises(capsys):
         "shake_shake",
         "rademacher",
         "gaussian",
+        "additive",
     ]
 
 

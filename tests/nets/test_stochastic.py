@@ -12,8 +12,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from stepnet import UserError, create_model
 from stepnet.nets import Stage
+from stepnet.nets.resnet import cifar_resnet
 from stepnet.nets.stochastic import StochasticDepth
 from stepnet.schemes import get_scheme, list_schemes
+from stepnet.schemes.noises import falling
 
 SCHEMES = [name for name in list_schemes() if name not in ("coupled", "backward_euler")]  # these make no such network
 
@@ -262,3 +264,97 @@ def test_two_processes_do_what_one_does_and_none_waits(tmp_path):
     first, second = (torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2))
     assert torch.equal(first, second)
     torch.testing.assert_close(first, train(images, targets, 4, lambda net: net), rtol=1e-10, atol=1e-12)
+
+
+def noisy(scheme="euler", memory="stored", **options):
+    torch.manual_seed(0)
+    made = cifar_resnet(14, pre_activation=True, scheme=scheme, noise={"name": "additive", "sigma": 0.3}, **options)
+    made.set_memory(memory)
+    return made.double()
+
+
+@pytest.mark.parametrize("scheme", ["euler", "lm", "heun"])
+@pytest.mark.parametrize("dt", [1, 0.25])
+def test_additive_noise_is_added_to_each_f(scheme, dt):
+    """The states, marched by hand: `dt (f(X) + sigma xi / sqrt(dt))` for `dt f(X)`, the same in every evaluation."""
+    model = noisy(scheme, dt=dt)
+    x = torch.randn(2, 3, 8, 8, dtype=torch.float64)
+    drawn = model.draw(3, 5, range(2))
+    with torch.no_grad():
+        found = model.train().trajectory(x, noise=drawn)[0]
+        stage, f = model.stages[0], list(model.stages[0].blocks)
+        xis = [own.like(found[0]) / (0.3 / math.sqrt(dt)) for own in drawn[:2]]
+        assert 0.8 < torch.stack(xis).std() < 1.2 and abs(torch.stack(xis).mean()) < 0.2
+
+        def rhs(n, u, i=0):
+            return f[n](u, i) + 0.3 * xis[n] / math.sqrt(dt)
+
+        u = [found[0]]
+        for n in range(2):
+            first = rhs(n, u[n])
+            if scheme == "heun":
+                u.append(u[n] + dt * (first + rhs(n, u[n] + dt * first, 1)) / 2)
+            else:
+                k = stage.k[0] if scheme == "lm" and n else 0
+                u.append(u[n] + (k * (u[n - 1] - u[n]) if n else 0) + dt * first)
+    for mine, theirs in zip(u, found, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-6)
+
+
+def test_additive_noise_is_a_function_of_seed_step_and_place():
+    model, f = noisy(), torch.zeros(4, 16, 8, 8)
+    whole = model.draw(1, 2, range(4))[3].like(f)
+    assert torch.equal(whole[1:3], model.draw(1, 2, range(1, 3))[3].like(f[:2]))  # what another process draws
+    others = [model.draw(*key, range(4))[n].like(f) for *key, n in ((1, 3, 3), (2, 2, 3), (1, 2, 4))]
+    assert all(not torch.equal(whole, other) for other in others) and not torch.equal(whole[0], whole[1])
+
+
+def test_evaluation_has_no_additive_noise_and_training_draws_its_own():
+    model, plain = noisy(), cifar_resnet(14, pre_activation=True).double()
+    plain.load_state_dict(model.state_dict())
+    x = torch.randn(2, 3, 8, 8, dtype=torch.float64)
+    assert torch.equal(model.eval()(x), plain.eval()(x))
+    model.train()
+    assert not torch.equal(model(x), model(x))
+    model.drawn = 0
+    assert torch.equal(model(x), model(x, noise=model.draw(0, 0, range(2))))
+
+
+@pytest.mark.parametrize("memory", ["recompute", "reversible"])
+def test_additive_noise_is_added_again_in_a_backward_pass(memory):
+    x = torch.randn(2, 3, 8, 8, dtype=torch.float64)
+    gradients = []
+    for mode in ("stored", memory):
+        model = noisy("lm", mode, k=-0.5).train()
+        outputs = [model(x, noise=model.draw(0, step, range(2))) for step in (0, 1)]  # two passes, then both backward
+        sum(output.square().sum() for output in outputs).backward()
+        gradients.append([p.grad for p in model.parameters()])
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_a_registered_noise_gates_every_image():
+    """`eta ~ N(1, sigma^2)`, one for each block and image, from the law's own quantiles; its mean at evaluation."""
+    model = cifar_resnet(8, noise={"name": "gaussian", "sigma": 0.5}, dt=0.25)
+    drawn = torch.stack([gate for step in range(200) for gate in model.draw(0, step, range(4))])
+    assert drawn.shape[1:] == (4, 1, 1, 1)
+    assert abs(drawn.mean() - 1) < 0.1 and abs(drawn.std() - 0.5 / 0.25**0.5) < 0.1
+    assert model.stochastic.means == [1.0] * 3
+    falls = cifar_resnet(8, noise={"name": "stochastic_depth", "p": falling(0.4)})
+    assert falls.stochastic.means == pytest.approx(StochasticDepth(0.4, 3).probabilities)
+    assert {float(g) for gate in falls.draw(0, 0, range(50)) for g in gate.flatten()} == {0.0, 1.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"noise": "shake_shake"}, "noise 'shake_shake' weighs 2 branches"),
+        ({"noise": "gaussian"}, "sigma is a symbol: sampling needs a number"),
+        ({"noise": {"sigma": 0.1}}, "expected the name of a noise"),
+        ({"noise": "gausian"}, "did you mean 'gaussian'"),
+        ({"noise": {"name": "additive", "sigma": 0.1}, "stochastic_depth": 0.5}, "give one of them"),
+    ],
+)
+def test_noises_that_cannot_be(options, message):
+    with pytest.raises(UserError, match=message):
+        create_model("resnet20", **options)

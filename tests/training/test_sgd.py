@@ -35,6 +35,13 @@ RECIPES = {
         "running_cost": "kinetic",
         "kinetic": 0.01,
     },
+    "running cost and weight decay": {
+        "milestones": (),
+        "momentum": 0.5,
+        "weight_decay": 0.05,
+        "running_cost": "both",
+        "kinetic": 0.02,
+    },
     "no decay of vectors": {
         "milestones": (),
         "momentum": 0.0,
@@ -118,7 +125,7 @@ class PlainTraining:
         target[torch.arange(len(x)), labels] += 1 - recipe["label_smoothing"]
         losses = -(target * (logits - logits.logsumexp(1, keepdim=True))).sum(1)
         objective = losses.mean()
-        if recipe["running_cost"] == "kinetic":
+        if recipe["running_cost"] in ("kinetic", "both"):
             objective = objective + recipe["kinetic"] * cost
         gradients = torch.autograd.grad(objective, list(self.w.values()))
         with torch.no_grad():
@@ -129,7 +136,7 @@ class PlainTraining:
     def descend(self, name, w, gradient, lr):
         """Sutskever's momentum in torch's form, weight decay as a part of the gradient."""
         recipe, is_k = self.recipe, name.endswith(".k")
-        decays = recipe["running_cost"] == "weight_decay" and (recipe["decay_vectors"] or (w.ndim > 1 and not is_k))
+        decays = recipe["running_cost"] != "kinetic" and (recipe["decay_vectors"] or (w.ndim > 1 and not is_k))
         slope = gradient + (recipe["weight_decay"] * w if decays else 0)
         momentum = recipe["momentum"]
         self.velocity[name] = momentum * self.velocity[name] + slope if name in self.velocity else slope

@@ -14,9 +14,6 @@ from stepnet.analysis.linear_flow import LinearFlow as LinearFlow
 from stepnet.analysis.linear_flow import march_and_modified as march_and_modified
 from stepnet.analysis.noise_analysis import NoiseAnalysis as NoiseAnalysis
 from stepnet.analysis.noise_analysis import analyse_noise as analyse_noise
-from stepnet.analysis.noise_laws import falling as falling
-from stepnet.analysis.noise_laws import get_noise as get_noise
-from stepnet.analysis.noise_laws import list_noises as list_noises
 from stepnet.analysis.scheme_analysis import SchemeAnalysis as SchemeAnalysis
 from stepnet.analysis.scheme_analysis import amplification as amplification
 from stepnet.analysis.scheme_analysis import analyse as analyse
@@ -42,3 +39,7 @@ from stepnet.analysis.weak import WeakError as WeakError
 from stepnet.analysis.weak import WeakOrder as WeakOrder
 from stepnet.analysis.weak import weak_error as weak_error
 from stepnet.analysis.weak import weak_order as weak_order
+from stepnet.schemes.noises import falling as falling
+from stepnet.schemes.noises import get_noise as get_noise
+from stepnet.schemes.noises import list_noises as list_noises
+from stepnet.schemes.noises import register_noise as register_noise

@@ -13,22 +13,22 @@ from dataclasses import dataclass
 
 import sympy
 
-from stepnet.analysis.noise_laws import Noise, Parameter, get_noise, t
 from stepnet.analysis.notation import plain
 from stepnet.analysis.sde import (
-    Function,
     X,
     Y,
     damped_step,
     right_hand_sides,
     stochastic_equation,
     stochastic_step,
+    with_constant,
     xi,
 )
 from stepnet.analysis.symbols import dt, exact
 from stepnet.arguments import checked
 from stepnet.errors import check_count
 from stepnet.schemes.arithmetic import Coefficient
+from stepnet.schemes.noises import Noise, Parameter, get_noise, t
 
 REQUIRED = 2  # the power of dt that the condition asks of each term
 
@@ -107,7 +107,7 @@ def one_step_error(
     noise = get_noise(noise, **parameters)
     check_count("moment", moment)
     a, b = sympy.symbols("a b")
-    fs: tuple[Function, ...] = (lambda x: a * x, lambda x: b * x)
+    fs = with_constant(noise, (lambda x: a * x, lambda x: b * x))
     rates = dict(zip(right_hand_sides(noise), (a, b), strict=False))
     state, drift, diffusion = stochastic_equation(noise, damping).linear(rates)
     if damping is None:

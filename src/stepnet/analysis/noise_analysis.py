@@ -8,13 +8,13 @@ from functools import cached_property
 import sympy
 
 from stepnet.analysis.condition import REQUIRED, Term, WeakCondition, increment_moment, one_step_error, weak_condition
-from stepnet.analysis.noise_laws import Noise, Parameter, get_noise, t
 from stepnet.analysis.notation import plain
 from stepnet.analysis.sde import StochasticEquation, damped_step, stochastic_equation
 from stepnet.analysis.symbols import dt
 from stepnet.analysis.weak import LARGE_STEPS, SMALL_STEPS, Problem, weak_error, weak_order
 from stepnet.arguments import checked
 from stepnet.errors import UserError
+from stepnet.schemes.noises import Noise, Parameter, get_noise, t
 
 SAMPLES = 100_000
 MOMENTS = (1, 2, 3)

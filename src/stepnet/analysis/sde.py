@@ -4,18 +4,19 @@ A random eta in front of `f` is a step of the weak Euler scheme,
 
     X_{n+1} = X_n + E(eta) f(X_n) dt + s f(X_n) dW_n,    dW = sqrt(dt) xi,    xi = (eta - E eta) / s,    s^2 = Var eta,
 
-and its equation is `dX = E(eta) f dt + s f dB`. In front of the f of `lm` (section 3.2) it makes the pair
-`dX = Y dt, dY = (E(eta) f - g Y) dt + s f dB`. All are read off the scheme's own `advance`, gated.
+and its equation is `dX = E(eta) f dt + s f dB`; added to `f` it gives `dX = f dt + s dB`. In front of the f of `lm`
+(section 3.2) it makes the pair `dX = Y dt, dY = (E(eta) f - g Y) dt + s f dB`. All are read off the scheme's own
+`advance`, gated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import sympy
 
-from stepnet.analysis.noise_laws import Noise, Parameter, Time, get_noise, number
 from stepnet.analysis.notation import plain
 from stepnet.analysis.symbols import dt, exact
 from stepnet.arguments import checked
@@ -23,6 +24,7 @@ from stepnet.schemes import LM, Euler, Point, Scheme, advance, combine
 from stepnet.schemes.arithmetic import Coefficient, State
 from stepnet.schemes.core import RightHandSide
 from stepnet.schemes.gates import stochastic_gate
+from stepnet.schemes.noises import Noise, Parameter, Time, get_noise, number
 
 Function = Callable[[State], State]
 xi = sympy.Symbol("xi", real=True)  # (eta - mean) / deviation
@@ -46,15 +48,18 @@ def stochastic_step(
 def gated(
     noise: Noise, fs: tuple[Function, ...], xi: State, dt: Coefficient, time: Time = 0.0
 ) -> tuple[RightHandSide, Coefficient]:
-    """The right-hand side and the gate of one step: shake-shake's gates stand within its right-hand side."""
+    """The right-hand side and the gate of one step: several weights stand within the right-hand side.
+
+    Of an additive noise the last f is the constant 1.
+    """
     mean, deviation = noise.mean, noise.deviation
     if not isinstance(dt, sympy.Expr):
         mean, deviation = number(mean, time), number(deviation, time)
-    eta = mean + deviation * xi
-    if noise.branches == 1:
-        return (lambda u, c, i: fs[0](u)), stochastic_gate(eta, mean, dt)
-    first, second = stochastic_gate(eta, mean, dt), stochastic_gate(1 - eta, 1 - mean, dt)
-    return (lambda u, c, i: combine((first, fs[0](u)), (second, fs[1](u)))), 1
+    pairs = zip(noise.weights(mean + deviation * xi), noise.weights(mean), strict=True)
+    gates = [stochastic_gate(weight, usual, dt) for weight, usual in pairs]
+    if len(gates) == 1:
+        return (lambda u, c, i: fs[0](u)), gates[0]
+    return (lambda u, c, i: combine(*((gate, f(u)) for gate, f in zip(gates, fs, strict=False)))), 1
 
 
 def damped_step(
@@ -108,8 +113,17 @@ class StochasticEquation:
 
 
 def right_hand_sides(noise: Noise) -> tuple[sympy.Symbol, ...]:
-    """The symbols of f, or of f1 and f2."""
-    return (sympy.Symbol("f"),) if noise.branches == 1 else sympy.symbols("f1 f2")
+    """The symbols of f, or of f1 and f2, …"""
+    return (sympy.Symbol("f"),) if noise.branches == 1 else sympy.symbols(f"f1:{noise.branches + 1}")
+
+
+def with_constant(noise: Noise, fs: Sequence[Function], one: State = 1) -> tuple[Function, ...]:
+    """The functions that a noise weighs; where it is additive, what it is added to counts as a constant f."""
+    return (*fs[: noise.branches], *([partial(_constant, one)] if noise.additive else []))
+
+
+def _constant(value: State, u: State) -> State:
+    return value
 
 
 @checked
@@ -121,7 +135,7 @@ def stochastic_equation(
     With a damping g, the step is that of `lm` (section 3.2), and the equation that of the pair X, Y = X'.
     """
     noise = get_noise(noise, **parameters)
-    fs = tuple((lambda u, f=f: f) for f in right_hand_sides(noise))
+    fs = with_constant(noise, [partial(_constant, f) for f in right_hand_sides(noise)])
     if damping is None:
         change = sympy.expand(stochastic_step(noise, fs, X, xi, dt) - X)
     else:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import copy
-import math
-from fractions import Fraction
 
-import numpy as np
 import sympy
 
-from stepnet.arguments import checked, shown
-from stepnet.errors import UserError
+from stepnet.arguments import checked
 from stepnet.schemes import LinearMultistep, Scheme, get_scheme
-from stepnet.schemes.arithmetic import Coefficient, is_tensor
+from stepnet.schemes.arithmetic import Coefficient
+from stepnet.schemes.arithmetic import exact as exact
 from stepnet.schemes.plan import dt as dt
 from stepnet.schemes.plan import k as k  # the trainable coefficient, when none is given
 
@@ -32,29 +29,6 @@ def subject(scheme: str | Scheme, **parameters: Coefficient) -> Scheme:
     method = method.converted(exact) if isinstance(method, LinearMultistep) else copy.copy(method)
     method.k = None if method.k is None else exact(method.k)
     return method
-
-
-def exact(c: Coefficient) -> Coefficient:
-    """A coefficient without rounding: a float becomes the rational that was meant, a symbol stays what it is.
-
-    Text is refused: sympy would evaluate it as code.
-    """
-    if isinstance(c, int | Fraction):
-        return c
-    if isinstance(c, sympy.Rational):
-        return Fraction(int(c.p), int(c.q))
-    if isinstance(c, sympy.Expr) and not c.is_Float:
-        return c
-    if (is_tensor(c) or isinstance(c, np.ndarray)) and math.prod(c.shape) != 1:
-        raise UserError(f"a coefficient of shape {tuple(c.shape)}: analysis takes one k at a time")
-    try:
-        value = float("nan" if isinstance(c, str | bytes) else c)
-    except (TypeError, ValueError, OverflowError):
-        value = math.nan
-    if not math.isfinite(value):
-        raise UserError(f"coefficient {shown(c)}: expected a finite number or a symbol of sympy")
-    simple = Fraction(value).limit_denominator(10_000)
-    return simple if abs(simple - Fraction(value)) <= abs(value) * 2**-52 else Fraction(repr(value))
 
 
 @checked

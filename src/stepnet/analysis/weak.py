@@ -5,8 +5,8 @@
 For a linear f everything is exact. The state Z (X itself, or the pair X, Y) follows `dZ = A Z dt + B Z dB`, so the
 tensor power of its m-th moments follows a linear equation, whose generator is `sum_i A_i + sum_{i<j} B_i B_j`; and the
 scheme multiplies Z by a random matrix M, so its moments are multiplied by `E M⊗…⊗M`, a finite sum over the points of
-the noise's quadrature. Monte Carlo stands beside that with a confidence interval; for a nonlinear f it is compared
-with torchsde.
+the noise's quadrature. An additive noise makes both affine: the constant 1 is then a part of Z. Monte Carlo stands
+beside that with a confidence interval; for a nonlinear f it is compared with torchsde.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from functools import partial
 import numpy as np
 import sympy
 
-from stepnet.analysis.noise_laws import Array, Noise, Parameter, Time, get_noise, number, t
 from stepnet.analysis.sde import (
     Function,
     damped_step,
     right_hand_sides,
     stochastic_equation,
     stochastic_step,
+    with_constant,
 )
 from stepnet.arguments import checked, shown
 from stepnet.errors import UserError, check_count, is_real
 from stepnet.extras import import_extra
 from stepnet.schemes import Scheme, get_scheme
 from stepnet.schemes.arithmetic import State
+from stepnet.schemes.noises import Array, Noise, Parameter, Time, get_noise, number, t
 
 # Powers of the summed noise that serve as control variates. A fourth would leave to rare sums most of the variance that
 # remains, and an interval that knows only the sums that were drawn would be too narrow. So would one of fewer paths.
@@ -151,8 +152,8 @@ def weak_order(
 
 def exact_moment(noise: Noise, moment: int, problem: Problem) -> float:
     """`E X(T)^m` of the linear stochastic equation: by the exponential of its moments' generator, or along p(t)."""
-    equation, start = linear_equation(noise, problem), _power(_start(problem), moment)
-    size = len(_start(problem))
+    equation, start = linear_equation(noise, problem), _power(_start(noise, problem), moment)
+    size = len(_start(noise, problem))
 
     def generator(time: float) -> Array:
         drift, diffusion = equation(time)
@@ -185,7 +186,7 @@ def scheme_moment(noise: Noise, steps: int, moment: int, problem: Problem) -> fl
 
     M comes from one step on the unit vectors, for all times at once where p depends on time.
     """
-    step, unit, dt = stepper(noise, problem), np.eye(len(_start(problem))), problem.time / steps
+    step, unit, dt = stepper(noise, problem), np.eye(len(_start(noise, problem))), problem.time / steps
     times: Array = dt * np.arange(steps, dtype=np.float64) if noise.depends_on_time else np.zeros(1)
     points, weights = noise.quadrature(moment * get_scheme(problem.scheme).stages + 1, times)
     transfer = np.zeros(1)
@@ -196,7 +197,7 @@ def scheme_moment(noise: Noise, steps: int, moment: int, problem: Problem) -> fl
             product = np.einsum("ijn,kln->ikjln", power, matrices)
             power = product.reshape(len(power) * len(unit), -1, product.shape[-1])
         transfer = transfer + weight * power
-    moments = _power(_start(problem), moment)
+    moments = _power(_start(noise, problem), moment)
     if not noise.depends_on_time:
         return float((np.linalg.matrix_power(transfer[..., 0], steps) @ moments)[0])
     for matrix in np.moveaxis(transfer, -1, 0):
@@ -214,7 +215,7 @@ def sampled_moment(
     fitted to themselves, the few rare sums that were drawn would look better known than they are.
     """
     generator, step = np.random.default_rng(seed), stepper(noise, problem)
-    state = np.repeat(_start(problem)[:, None], samples, axis=1)
+    state = np.repeat(_start(noise, problem)[:, None], samples, axis=1)
     total = np.zeros(samples)
     for n in range(steps):
         time = n * problem.time / steps
@@ -243,7 +244,8 @@ def torchsde_moment(
 
     def weighted(part: sympy.Expr) -> Function:
         terms = [(number(sympy.diff(part, name)), f) for name, f in zip(names, problem.functions, strict=False)]
-        return lambda x: sum(weight * f(x) for weight, f in terms)
+        constant = float(number(part.subs(dict.fromkeys(names, 0))))
+        return lambda x: sum(weight * f(x) for weight, f in terms) + torch.full_like(x, constant)
 
     drift, diffusion = weighted(equation.drift), weighted(equation.diffusion)
 
@@ -268,26 +270,35 @@ def torchsde_moment(
 
 
 def linear_equation(noise: Noise, problem: Problem) -> Callable[[float], Sequence[Array]]:
-    """A and B in `dZ = A Z dt + B Z dB` at a time, for Z = X, or X and Y."""
+    """A and B in `dZ = A Z dt + B Z dB` at a time, for Z = X, or X and Y, and the constant 1 of an additive noise."""
     rates = dict(zip(right_hand_sides(noise), problem.rates, strict=False))
     state, *rows = stochastic_equation(noise, problem.damping).linear(rates)
+    if noise.additive:
+        one, zero = sympy.Symbol("one"), dict.fromkeys(state, 0)
+        rows = [[*(part + (one - 1) * part.subs(zero) for part in row), sympy.S.Zero] for row in rows]
+        state = [*state, one]
     matrices = [sympy.Matrix(part).jacobian(state) for part in rows]
-    constant = [np.array([number(a) for a in matrix], dtype=float).reshape(matrix.shape) for matrix in matrices]
+    fixed = [np.array([number(a) for a in matrix], dtype=float).reshape(matrix.shape) for matrix in matrices]
     if not noise.depends_on_time:
-        return lambda time: constant
+        return lambda time: fixed
     at = sympy.lambdify(t, matrices, "numpy")
     return lambda time: [np.asarray(matrix, dtype=float) for matrix in at(time)]
 
 
 def stepper(noise: Noise, problem: Problem) -> Callable[[Array, Array, float, Time], Array]:
-    """`step(Z, xi, dt, time)` for the rows of Z: X, or X and Y. It goes through the scheme's own `advance`."""
-    damping, fs = problem.damping, problem.functions
-    if damping is not None:
-        return lambda state, xi, dt, time: np.stack(
-            np.broadcast_arrays(*damped_step(noise, fs, (state[0], state[1]), xi, dt, damping, time))
-        )
-    scheme = get_scheme(problem.scheme)
-    return lambda state, xi, dt, time: np.stack([stochastic_step(noise, fs, state[0], xi, dt, scheme, time)])
+    """`step(Z, xi, dt, time)` for the rows of Z. It goes through the scheme's own `advance`."""
+    damping, scheme = problem.damping, get_scheme(problem.scheme)
+
+    def step(state: Array, xi: Array, dt: float, time: Time) -> Array:
+        constant = [state[-1]] if noise.additive else []
+        fs = with_constant(noise, problem.functions, *constant)
+        if damping is None:
+            new: Sequence[Array] = [stochastic_step(noise, fs, state[0], xi, dt, scheme, time)]
+        else:
+            new = damped_step(noise, fs, (state[0], state[1]), xi, dt, damping, time)
+        return np.stack(np.broadcast_arrays(*new, *constant))
+
+    return step
 
 
 def _sum_moments(noise: Noise, n: int, highest: int, duration: float) -> list[float]:
@@ -301,9 +312,9 @@ def _sum_moments(noise: Noise, n: int, highest: int, duration: float) -> list[fl
     return [float(c) * math.factorial(m) / n ** (m / 2) for m, c in enumerate(power)]
 
 
-def _start(problem: Problem) -> Array:
-    """X(0), and Y(0) = 0 where there is a Y."""
-    return np.array([problem.start] if problem.damping is None else [problem.start, 0.0])
+def _start(noise: Noise, problem: Problem) -> Array:
+    """Z(0): X(0), Y(0) = 0 where there is a Y, and 1 where the noise is additive."""
+    return np.array([problem.start, *([] if problem.damping is None else [0.0]), *([1.0] if noise.additive else [])])
 
 
 def _power(matrix: Array, m: int) -> Array:

@@ -25,6 +25,7 @@ class ResidualOptions(SteppedOptions, total=False):
     """Those of `ResidualNetwork`."""
 
     stochastic_depth: float | Mapping[str, Any] | None
+    noise: str | Mapping[str, Any] | None
 
 
 class RevNetOptions(SteppedOptions, total=False):
@@ -39,6 +40,7 @@ class ModelOptions(SteppedOptions, total=False):
     scheme: str | Scheme
     # residual networks
     stochastic_depth: float | Mapping[str, Any] | None
+    noise: str | Mapping[str, Any] | None
     pre_activation: bool
     shortcut: Shortcut
     group_width: int

@@ -28,7 +28,7 @@ from stepnet.nets.stage import (
     check_makes_network,
     entry_by,
 )
-from stepnet.nets.stochastic import StochasticDepth
+from stepnet.nets.stochastic import AddedNoise, BlockNoise, StochasticDepth, add_noise
 from stepnet.nets.trajectories import trajectory
 from stepnet.nets.weights import is_coefficient
 from stepnet.schemes import Scheme, get_scheme
@@ -246,8 +246,9 @@ class ResidualNetwork(OwnDraws, Network):
     """A scheme marching the blocks of a backbone, stage by stage.
 
     `stochastic_depth` is the survival probability `p_L` of the last block, or the options of `StochasticDepth`:
-    `{"survival": 0.8, "scaling": "inverse", "mode": "drop_path"}`. `k_bound` keeps trainable coefficients in an
-    interval: "stable" for the scheme's own.
+    `{"survival": 0.8, "scaling": "inverse", "mode": "drop_path"}`. `noise` puts a registered noise into every block
+    instead: `{"name": "additive", "sigma": 0.001}`. `k_bound` keeps trainable coefficients in an interval: "stable" for
+    the scheme's own.
     """
 
     def __init__(
@@ -261,6 +262,7 @@ class ResidualNetwork(OwnDraws, Network):
         k_per_channel: bool = False,
         k_bound: BoundOption = None,
         stochastic_depth: float | Mapping[str, Any] | None = None,
+        noise: str | Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(num_classes, in_channels)
         self.scheme = get_scheme(scheme)
@@ -280,15 +282,34 @@ class ResidualNetwork(OwnDraws, Network):
         self.feature_info = backbone.feature_info()
         self.reset_classifier(num_classes)
         initialise(self)
-        self.stochastic: StochasticDepth | None = None
+        self.stochastic: StochasticDepth | BlockNoise | None = None
+        if stochastic_depth is not None and noise is not None:
+            raise UserError(f"noise = {noise!r} with stochastic_depth = {stochastic_depth!r}: give one of them")
         if stochastic_depth is not None:
             self.stochastic = StochasticDepth.of(stochastic_depth, self.depth, dt)
-            self.seed = self.stochastic.seed
+        elif noise is not None:
+            self.stochastic = BlockNoise.of(noise, self.depth, dt)
+        self.seed = 0 if self.stochastic is None else self.stochastic.seed
+        self.adds_noise = isinstance(self.stochastic, BlockNoise) and self.stochastic.noise.additive
+        if self.adds_noise:
+            self._give([None] * self.depth)
+            for block in self.blocks:
+                block.register_forward_hook(add_noise)
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        """The block of each step, in order of depth."""
+        return [block for stage in self.stages for block in cast(Stage, stage).steps]
 
     @property
     def depth(self) -> int:
         """How many steps it takes: one gate for each."""
-        return sum(stage.depth for stage in self.stages if isinstance(stage, Stage))
+        return len(self.blocks)
+
+    def _give(self, added: Sequence[AddedNoise | None]) -> None:
+        """Hand the blocks what they add to their f in the next pass."""
+        for block, own in zip(self.blocks, added, strict=True):
+            vars(block)["given"] = own  # what `replay` gives again when a block is evaluated once more
 
     @property
     def compile_by_block(self) -> bool:
@@ -302,8 +323,8 @@ class ResidualNetwork(OwnDraws, Network):
     def forward_features(self, x: Tensor, noise: Draw = None, *, cost: KineticCost | None = None) -> Tensor:
         """The last feature map.
 
-        `noise` is what `draw` gives: gates that multiply the steps' increments. Without it a network with stochastic
-        depth takes their means in evaluation, and the next draw of its own in training.
+        `noise` is what `draw` gives: gates that multiply the steps' increments, or what the blocks add to their f.
+        Without it a noisy network takes the gates' means in evaluation, and the next draw of its own in training.
         """
         self.check_input(x)
         cost = untraced(cost)
@@ -312,6 +333,15 @@ class ResidualNetwork(OwnDraws, Network):
             gates = self.next_draw(x) if self.training else self.stochastic.means
         if gates is not None and len(gates) != self.depth:
             raise UserError(f"{len(gates)} gates: the network has {self.depth} blocks, and takes one gate for each")
+        if self.adds_noise and gates is not None:
+            self._give(gates)
+            features = self._march(x, None, cost)
+            self._give([None] * self.depth)
+            return features
+        return self._march(x, gates, cost)
+
+    def _march(self, x: Tensor, gates: Gates | None, cost: KineticCost | None) -> Tensor:
+        """Stem, stages and last norm."""
         unused: list[nn.Parameter] = []
         u, past = self.stem(x), None
         first = 0

@@ -174,6 +174,8 @@ class ShakeShake(ResidualNetwork):
     """A residual network whose blocks shake."""
 
     def __init__(self, backbone: ShakeBackbone, scheme: str = "euler", **options: Any) -> None:
+        if options.get("noise") is not None:
+            raise UserError(f"noise = {options['noise']!r}: a Shake-Shake network has its own; leave it out")
         super().__init__(backbone, scheme, dt=backbone.shake.dt, **options)
         self.shake = backbone.shake
         self.norm = nn.ReLU()  # every branch ends in a norm

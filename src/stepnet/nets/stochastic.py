@@ -1,25 +1,34 @@
-"""Stochastic depth (Huang et al. 2016) for every scheme of the library, LM included (paper, section 3).
+"""Noise in the blocks of a residual network, for every scheme of the library, LM included (paper, section 3).
+
+Stochastic depth (Huang et al. 2016):
 
     X_{n+1} = carry + gate_n increment,    P(eta_n = 1) = p_n,    p_l = 1 - l/L (1 - p_L)
 
 The gate multiplies the step's whole increment, so a Runge–Kutta step is gated once, and a multistep method remembers
 0 for an f that was dropped. Evaluation takes the gates' means. Gates are a function of (seed, step, block), drawn
 before the forward pass: resumed runs and all ranks of a distributed one draw the same.
+
+`BlockNoise` puts any registered noise with one f into every block, by its law: gates for each image, or numbers that
+are added to f.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 
 from stepnet.errors import UserError, check_count, check_known, check_probability
 from stepnet.nets.stage import check_step_size
 from stepnet.randomness import Stream, random_words, uniform, uniforms_by_place
 from stepnet.schemes.gates import stochastic_gate
+
+if TYPE_CHECKING:
+    from stepnet.schemes.noises import Noise
 
 Mode = Literal["batch", "drop_path"]
 Scaling = Literal["mean", "inverse"]
@@ -87,3 +96,95 @@ class StochasticDepth:
             gate = stochastic_gate(eta, p, self.dt)
             gates.append(gate if self.scaling == "mean" else gate / p)
         return gates
+
+
+@dataclass
+class AddedNoise:
+    """What is added to the f of one block: for each image other numbers, drawn when the shape of f is known."""
+
+    noise: Noise
+    time: float
+    scale: float
+    key: tuple[int, ...]
+    places: range  # of the images in the global batch
+
+    @_disable_dynamo
+    def like(self, f: Tensor) -> Tensor:
+        """The numbers for an f of this shape, its first dimension the images."""
+        shape = f.shape[1:]
+        if self.noise.normal:  # ten times as fast as quantiles
+            xi = torch.stack([self._normal(shape, place) for place in self.places])
+        else:
+            uniforms = uniforms_by_place(shape.numel(), self.places, *self.key)
+            xi = torch.from_numpy(self.noise.quantile(uniforms, self.time)).float().reshape(-1, *shape)
+        return self.scale * xi.to(f)
+
+    def _normal(self, shape: torch.Size, place: int) -> Tensor:
+        (word,) = random_words(1, place, *self.key)
+        return torch.randn(shape, generator=torch.Generator().manual_seed(int(word >> 1)))
+
+
+def add_noise(block: nn.Module, args: object, f: Tensor) -> Tensor:
+    """The forward hook of a block whose network gives it noise to add."""
+    added: AddedNoise | None = vars(block)["given"]
+    return f if added is None else f + added.like(f)
+
+
+@dataclass
+class BlockNoise:
+    """A registered noise in each of `depth` blocks; the time of its law is that of the block, from 0 to 1.
+
+    A noise in front of f draws one eta for each block and image. A noise that is added draws one for each number of f.
+    """
+
+    noise: Noise
+    depth: int
+    dt: float = 1
+    seed: int = 0
+
+    @classmethod
+    def of(cls, given: str | Mapping[str, Any], depth: int, dt: float) -> BlockNoise:
+        """From what a network is given: the name of a noise, or a mapping with `name`, its parameters and `seed`."""
+        from stepnet.schemes.noises import get_noise, number
+
+        options: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {"name": given}
+        name, seed = options.pop("name", None), options.pop("seed", 0)
+        if not isinstance(name, str):
+            raise UserError(f"noise = {given!r}: expected the name of a noise, or {{'name': …}} with its parameters")
+        check_count("seed of the noise", seed, least=0)
+        noise = get_noise(name, **options)
+        if noise.branches != 1:
+            raise UserError(
+                f"noise {name!r} weighs {noise.branches} branches, and a block has one f: take a shakeshake"
+            )
+        number(noise.mean), number(noise.deviation)  # or a line that says which parameter is missing
+        return cls(noise, depth, dt, seed)
+
+    @property
+    def means(self) -> list[float] | None:
+        """The gates of evaluation; None where the noise is added."""
+        from stepnet.schemes.noises import number
+
+        if self.noise.additive:
+            return None
+        return [float(number(self.noise.mean, time)) for time in self._times]
+
+    @property
+    def _times(self) -> list[float]:
+        return [block / self.depth for block in range(1, self.depth + 1)]
+
+    def draw(self, seed: int, step: int, places: range) -> list[Any]:
+        """The gates of a training step, or what is added to the f of each block."""
+        from stepnet.schemes.noises import number
+
+        uniforms = None if self.noise.additive else uniforms_by_place(self.depth, places, seed, step, Stream.GATES)
+        drawn: list[Any] = []
+        for n, time in enumerate(self._times):
+            mean, deviation = (float(number(part, time)) for part in (self.noise.mean, self.noise.deviation))
+            if uniforms is None:
+                scale, key = float(stochastic_gate(deviation, 0.0, self.dt)), (seed, step, n, Stream.GATES)
+                drawn.append(AddedNoise(self.noise, time, scale, key, places))
+            else:
+                eta = mean + deviation * torch.from_numpy(self.noise.quantile(uniforms[:, n], time)).float()
+                drawn.append(stochastic_gate(eta, mean, self.dt).reshape(-1, 1, 1, 1))
+        return drawn

@@ -8,6 +8,7 @@ and stay plain arithmetic themselves.
 from __future__ import annotations
 
 import cmath
+import math
 import sys
 from collections.abc import Sequence
 from fractions import Fraction
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 
+from stepnet.arguments import shown
 from stepnet.errors import UserError
 
 if TYPE_CHECKING:
@@ -136,6 +138,29 @@ def is_finite(value: Coefficient) -> bool:
     if hasattr(value, "free_symbols"):
         return value.is_finite is not False
     return isinstance(value, Complex) and cmath.isfinite(value)
+
+
+def exact(c: Coefficient) -> Coefficient:
+    """A coefficient without rounding: a float becomes the rational that was meant, a symbol stays what it is.
+
+    Text is refused: sympy would evaluate it as code.
+    """
+    if isinstance(c, int | Fraction):
+        return c
+    if getattr(c, "is_Rational", False):
+        return Fraction(int(c.p), int(c.q))
+    if hasattr(c, "free_symbols") and not c.is_Float:
+        return c
+    if (is_tensor(c) or isinstance(c, np.ndarray)) and math.prod(c.shape) != 1:
+        raise UserError(f"a coefficient of shape {tuple(c.shape)}: analysis takes one k at a time")
+    try:
+        value = float("nan" if isinstance(c, str | bytes) else c)
+    except (TypeError, ValueError, OverflowError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise UserError(f"coefficient {shown(c)}: expected a finite number or a symbol of sympy")
+    simple = Fraction(value).limit_denominator(10_000)
+    return simple if abs(simple - Fraction(value)) <= abs(value) * 2**-52 else Fraction(repr(value))
 
 
 def _combine_difference(terms: list[tuple[Coefficient, State]]) -> State:

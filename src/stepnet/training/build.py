@@ -40,8 +40,7 @@ def build_network(config: TrainConfig, data: Data) -> nn.Module:
 
 def build_optimizer(recipe: Recipe, network: nn.Module) -> torch.optim.SGD:
     """SGD with momentum; norms, biases and k are spared from weight decay where the recipe says so."""
-    # The running cost R is weight decay or the kinetic cost, one of them.
-    decay = recipe.weight_decay if recipe.running_cost == "weight_decay" else 0.0
+    decay = 0.0 if recipe.running_cost == "kinetic" else recipe.weight_decay
     spared = set() if recipe.decay_vectors else vectors(network)
     head = classifier_names(network)
     members: dict[tuple[float, float], list[nn.Parameter]] = {}  # by weight decay and learning rate

@@ -59,10 +59,10 @@ class Job:
         start = self._start()
         self.is_given = network is not None
         self.net = self._placed(network or build_network(start, self.data))
-        if self.recipe.running_cost == "kinetic" and not takes_cost(self.net):
+        if self.recipe.running_cost != "weight_decay" and not takes_cost(self.net):
             raise UserError(
-                f"running_cost = 'kinetic': {config.model} has no stages whose f(X_n) could be summed; "
-                "take 'weight_decay'"
+                f"running_cost = {self.recipe.running_cost!r}: {config.model} has no stages whose f(X_n) could be "
+                "summed; take 'weight_decay'"
             )
         self.optimizer = build_optimizer(self.recipe, self.net)
         rank, count = self.processes.rank, self.processes.count
@@ -113,7 +113,7 @@ class Job:
         height, width, channels = self.data.train.shape
         images = torch.zeros(count, channels, height, width, device=self.processes.device)
         options = drawn_options(network, self.config.seed, 0, range(count))
-        options |= {"cost": KineticCost()} if self.recipe.running_cost == "kinetic" else {}
+        options |= {} if self.recipe.running_cost == "weight_decay" else {"cost": KineticCost()}
         with self.accelerator.autocast():
             logits: Tensor = model(images.contiguous(memory_format=torch.channels_last), **options)
         return logits

@@ -112,7 +112,7 @@ def fit(job: Job, watcher: Watcher, stop: StopRequest) -> None:
             noise = drawn_options(job.net, config.seed, serial, batches.places(step, len(images)))
             word = random_words(1, config.seed, serial, job.processes.rank, Stream.NOISE)
             torch.manual_seed(int(word[0]))  # for dropout and the like in networks that are not ours
-            cost = KineticCost() if recipe.running_cost == "kinetic" else None
+            cost = None if recipe.running_cost == "weight_decay" else KineticCost()
             logits = job.model(images, **noise, **({} if cost is None else {"cost": cost}))
             smoothing = recipe.label_smoothing
             loss = F.cross_entropy(at_least_float32(logits), labels, reduction="sum", label_smoothing=smoothing)

@@ -49,8 +49,8 @@ class Recipe:
     stochastic_mode: Literal["batch", "drop_path"] = flag(
         "batch: one gate for each block; drop_path: one for each block and image", "batch"
     )
-    running_cost: Literal["weight_decay", "kinetic"] = flag(
-        "what is added to the loss (section 3): weight decay, or the kinetic cost in its place", "weight_decay"
+    running_cost: Literal["weight_decay", "kinetic", "both"] = flag(
+        "what is added to the loss (section 3): weight decay, the kinetic cost in its place, or both", "weight_decay"
     )
     kinetic: NotNegative = flag("weight of the kinetic running cost sum |f(X_n)|^2 dt", 1e-4)
 

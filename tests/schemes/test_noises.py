@@ -7,14 +7,21 @@ from sympy import Rational
 from sympy import stats as law
 
 from stepnet import UserError
-from stepnet.analysis.noise_laws import get_noise, list_noises, p, sigma
+from stepnet.schemes.noises import Gaussian, get_noise, list_noises, p, register_noise, sigma
 
-NUMBERS = {"stochastic_depth": {"p": 0.2}, "shake_shake": {}, "rademacher": {"sigma": 0.5}, "gaussian": {"sigma": 0.5}}
+NUMBERS = {
+    "stochastic_depth": {"p": 0.2},
+    "shake_shake": {},
+    "rademacher": {"sigma": 0.5},
+    "gaussian": {"sigma": 0.5},
+    "additive": {"sigma": 0.5},
+}
 LAWS = {
     "stochastic_depth": law.Bernoulli("eta", p),
     "shake_shake": law.Uniform("eta", 0, 1),
     "rademacher": law.FiniteRV("eta", {1 - sigma: Rational(1, 2), 1 + sigma: Rational(1, 2)}),
     "gaussian": law.Normal("eta", 1, sigma),
+    "additive": law.Normal("eta", 0, sigma),
 }
 
 
@@ -67,3 +74,25 @@ def test_a_symbol_cannot_be_sampled():
 def test_a_parameter_for_a_noise_that_has_its_own_is_refused():
     with pytest.raises(UserError, match="stochastic_depth is built already and does not take p"):
         get_noise(get_noise("stochastic_depth", p=0.2), p=0.5)
+
+
+@pytest.mark.usefixtures("registries")
+def test_a_noise_is_registered_once_and_by_its_class():
+    @register_noise("arcsine")
+    class Arcsine(Gaussian):
+        normal = False
+
+    assert list_noises()[-1] == "arcsine" and isinstance(get_noise("arcsine", sigma=0.5), Arcsine)
+    assert get_noise("arcsine", sigma=0.5).heading == "arcsine, sigma = 0.5"
+    with pytest.raises(UserError, match="noise 'arcsine' is registered already"):
+        register_noise("arcsine")(Arcsine)
+    with pytest.raises(UserError, match=r"register_noise\('mine'\) on .*: expected a subclass of Noise"):
+        register_noise("mine")(3)
+
+
+def test_how_eta_enters():
+    eta = sympy.Symbol("eta")
+    weights = {name: get_noise(name).weights(eta) for name in list_noises()}
+    assert weights.pop("shake_shake") == (eta, 1 - eta) and weights.pop("additive") == (1, eta)
+    assert set(weights.values()) == {(eta,)}
+    assert [get_noise(name).branches for name in ("gaussian", "shake_shake", "additive")] == [1, 2, 1]

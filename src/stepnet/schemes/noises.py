@@ -1,22 +1,23 @@
-"""The noises of stochastic training: what stands in front of `f` is a random eta (paper, section 3.1).
+"""The noises of stochastic training: a random eta in every step (paper, section 3.1), by name.
 
-Every noise states its law once; moments, condition and equation follow by symbols (`sde`, `condition`).
+Every noise states its law and how eta enters the right-hand side once. Moments, condition, equation and weak orders
+follow by symbols (`stepnet.analysis`); a network draws eta from the same law (`stepnet.nets.stochastic`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import sympy
 from numpy.typing import NDArray
 
-from stepnet.analysis.symbols import exact
 from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.registry import Registry, build, refuse_options
+from stepnet.schemes.arithmetic import Coefficient, exact
 
 Array = NDArray[np.float64]
 Time: TypeAlias = float | Array
@@ -27,15 +28,29 @@ sigma = sympy.Symbol("sigma", positive=True)
 
 
 class Noise(ABC):
-    """A law of eta, told by that of `xi = (eta - mean) / deviation`, which has mean 0 and variance 1."""
+    """A law of eta, given by that of `xi = (eta - mean) / deviation`, which has mean 0 and variance 1.
 
-    name: ClassVar[str]
-    about: ClassVar[str]
-    branches: ClassVar[int] = 1  # 2: the right-hand side is eta f1 + (1 - eta) f2
+    A subclass says how eta enters by `weights`: eta f, eta f1 + (1 - eta) f2, f + eta. What it defines is enough to be
+    analysed and, with one f, to be trained.
+    """
+
+    name: ClassVar[str]  # its registered name
+    about: ClassVar[str] = ""
+    additive: ClassVar[bool] = False  # the last weight is that of 1, and not of an f
+    normal: ClassVar[bool] = False  # xi is standard normal: any generator of normal numbers draws it
     examples: ClassVar[tuple[dict[str, float], ...]] = ()  # numbers to measure with, where the parameter is a symbol
     mean: sympy.Expr
     deviation: sympy.Expr
     value: str = ""  # of its parameter, "p = 0.2"
+
+    def weights(self, eta: Coefficient) -> tuple[Coefficient, ...]:
+        """The weight of each right-hand side; where `additive`, the last is added as it is."""
+        return (eta,)
+
+    @property
+    def branches(self) -> int:
+        """How many right-hand sides f there are."""
+        return len(self.weights(self.mean)) - self.additive
 
     @property
     def heading(self) -> str:
@@ -111,11 +126,13 @@ class Uniform(Noise):
 
     name: ClassVar[str] = "shake_shake"
     about: ClassVar[str] = "eta is uniform on (0, 1), and weighs two branches (Gastaldi 2017)"
-    branches: ClassVar[int] = 2
 
     def __init__(self) -> None:
         self.mean = sympy.Rational(1, 2)
         self.deviation = 1 / sympy.sqrt(12)
+
+    def weights(self, eta: Coefficient) -> tuple[Coefficient, ...]:
+        return eta, 1 - eta
 
     def moment(self, m: int) -> sympy.Expr:
         return sympy.sqrt(3) ** m / (m + 1) if m % 2 == 0 else sympy.S.Zero
@@ -160,6 +177,7 @@ class Gaussian(_Multiplicative):
 
     name: ClassVar[str] = "gaussian"
     about: ClassVar[str] = "eta is normal with mean 1 and deviation sigma"
+    normal: ClassVar[bool] = True
 
     def moment(self, m: int) -> sympy.Expr:
         return sympy.factorial2(m - 1) if m % 2 == 0 else sympy.S.Zero
@@ -174,9 +192,43 @@ class Gaussian(_Multiplicative):
         return points, weights / weights.sum()
 
 
+class Additive(Gaussian):
+    """`f + eta` with `eta ~ N(0, sigma^2)`: `X_{n+1} = X_n + dt f(X_n) + sqrt(dt) sigma xi`, with another xi for each
+    number of a state. It stands in the authors' code, and in a row of table 4 that the paper does not print.
+    """
+
+    name: ClassVar[str] = "additive"
+    about: ClassVar[str] = "eta is normal with mean 0 and deviation sigma, and is added to f (the authors' code)"
+    additive: ClassVar[bool] = True
+
+    def __init__(self, sigma: Parameter = sigma) -> None:
+        super().__init__(sigma)
+        self.mean = sympy.S.Zero
+
+    def weights(self, eta: Coefficient) -> tuple[Coefficient, ...]:
+        return 1, eta
+
+
 NOISES: Registry[type[Noise]] = Registry("noise")
-for _noise in (Bernoulli, Uniform, Rademacher, Gaussian):
-    NOISES.add(_noise.name, _noise)
+NoiseClass = TypeVar("NoiseClass", bound=type[Noise])
+
+
+@checked
+def register_noise(name: str) -> Callable[[NoiseClass], NoiseClass]:
+    """Class decorator: make a noise known under `name`, for analysis, training and the command line at once."""
+
+    def register(noise: NoiseClass) -> NoiseClass:
+        if not (isinstance(noise, type) and issubclass(noise, Noise)):
+            raise UserError(f"register_noise({name!r}) on {noise!r}: expected a subclass of Noise")
+        NOISES.add(name, noise)
+        noise.name = name
+        return noise
+
+    return register
+
+
+for _noise in (Bernoulli, Uniform, Rademacher, Gaussian, Additive):
+    register_noise(_noise.name)(_noise)
 
 
 def list_noises() -> list[str]:
