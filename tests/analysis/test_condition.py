@@ -8,7 +8,7 @@ from sympy import Rational, sqrt
 from stepnet.analysis.condition import Smallness, increment_moment, one_step_error, weak_condition
 from stepnet.analysis.sde import stochastic_equation
 from stepnet.analysis.symbols import dt
-from stepnet.schemes.noises import get_noise, p
+from stepnet.schemes.noises import falling, get_noise, p, t
 
 f, f1, f2 = sympy.symbols("f f1 f2")
 NUMBERS = {"stochastic_depth": {"p": 0.2}, "shake_shake": {}, "rademacher": {"sigma": 0.5}, "gaussian": {"sigma": 0.5}}
@@ -29,6 +29,16 @@ def test_stochastic_depth_needs_p_near_one_half():
     assert sympy.simplify(condition.terms[2].coefficient - (1 - 2 * p) / sqrt(p * (1 - p))) == 0
     assert condition.assumptions == (Smallness(1 - 2 * p, Rational(1, 2)),)
     assert str(condition) == "fails: E dW^3 is of order 3/2; holds if 1 - 2 p = O(sqrt(dt))"
+
+
+@pytest.mark.parametrize(("survival", "nearest"), [(0.8, 0.6), (0.5, 0.0)])
+def test_the_papers_survival_probabilities_are_not_near_one_half(survival, nearest):
+    """`p(t) = 1 - (1 - p_L) t`: |1 - 2p| falls from 1 to that, for any number of blocks; E dW^3 is O(dt^3/2)."""
+    law = falling(survival)
+    away = [abs(1 - 2 * float(law.subs(t, time))) for time in (0, 0.5, 1)]
+    assert away[0] == 1 and away == sorted(away, reverse=True) and away[-1] == pytest.approx(nearest)
+    condition = weak_condition("stochastic_depth", p=law)
+    assert not condition.holds and condition.terms[2].order == Rational(3, 2)
 
 
 def test_stochastic_depth_at_a_number():

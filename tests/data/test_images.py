@@ -62,6 +62,14 @@ def test_grey_palette_cmyk_and_16_bits_become_colours(tmp_path: Path) -> None:
         assert np.abs(seen - ramp[..., np.newaxis]).max() < 12, name
 
 
+def test_a_random_view_does_not_depend_on_a_resize_before_it() -> None:
+    """The paper's random length in [256, 480] of the shorter side drops out: the view is the same part of the image."""
+    for word in range(20):
+        look = random_view(word)
+        part, twice = look(375, 500), look(2 * 375, 2 * 500)
+        assert twice[:4] == pytest.approx([2 * edge for edge in part[:4]]) and twice[4:] == part[4:]
+
+
 def test_random_views_are_distributed_as_torchvisions() -> None:
     from torchvision.transforms.v2 import RandomResizedCrop
 

@@ -70,6 +70,17 @@ def test_survival_falls_linearly_to_p_L():
     assert StochasticDepth(0.0, 3).draw(0, 0)[-1] == 0.0
 
 
+def test_the_released_code_drops_by_another_rule():
+    """`i/(n-1) (1 - p_L)` for i = 0 … n-1, and what survives divided by its probability: docs/errata.md."""
+    n, last = 5, 0.5
+    released = [1 - i / (n - 1) * (1 - last) for i in range(n)]
+    ours = StochasticDepth(last, n, scaling="inverse")
+    assert released[0] == 1 > ours.probabilities[0] and released[-1] == ours.probabilities[-1] == last
+    drawn = [ours.draw(0, step) for step in range(40)]
+    for gates, p in zip(zip(*drawn, strict=True), ours.probabilities, strict=True):
+        assert set(gates) == {0.0, 1 / p}
+
+
 def test_gates_are_a_function_of_seed_and_step():
     law = StochasticDepth(0.5, 27)
     assert law.draw(1, 5) == StochasticDepth(0.5, 27).draw(1, 5)

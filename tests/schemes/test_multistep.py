@@ -2,7 +2,7 @@
 
 import math
 from fractions import Fraction
-from itertools import repeat
+from itertools import pairwise, repeat
 
 import numpy as np
 import pytest
@@ -57,6 +57,15 @@ def test_lm_at_minus_beta_is_the_heavy_ball():
 def test_without_a_k_lm_takes_the_mean_of_its_initial_law():
     """U[-0.1, 0] in the paper."""
     assert get_scheme("lm").k == Fraction(-1, 20) and get_scheme("lm").initial_k == (-0.1, 0.0)
+
+
+def test_the_released_law_of_k_per_channel_is_outside_the_stable_interval():
+    """`MResNetC` weighs u_n by `1 - k ~ U[-0.1, 0]`: with f = 0 two unequal states grow apart like `(-k)^n`."""
+    ks = np.linspace(1.001, 1.1, 5)
+    assert not any(get_scheme("lm").zero_stable_at(k) for k in ks)
+    still = list(march(get_scheme("lm", k=1.1), repeat(lambda u, c, i: 0 * u, 60), U0, past=[Point(OLDER)]))
+    steps = torch.stack([b - a for a, b in pairwise(still)])
+    torch.testing.assert_close(steps[1:] / steps[:-1], torch.full_like(steps[1:], -1.1))
 
 
 @pytest.mark.parametrize("scheme", ["lm", "lm+heun", "lm+fractal3"])

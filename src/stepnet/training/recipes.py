@@ -100,7 +100,8 @@ for _name, _recipe in {
     "cifar10": _paper,
     "cifar100": _long,
     "resnext_cifar": _long.override({"weight_decay": 5e-4}),
-    # The paper gives batch, momentum and decay for ImageNet but no schedule: He et al.'s 90 epochs, steps at 30, 60.
+    # The paper gives batch, momentum and decay for ImageNet but no schedule: the 90 epochs of fb.resnet.torch, steps at
+    # 30 and 60. (He et al. divided the rate when the error stood still, in 120 epochs.)
     "imagenet": _paper.override({"epochs": 90, "milestones": (30, 60), "batch_size": 256}),
     "stochastic_depth": _huang,  # p_L = 0.5: Huang et al. at every depth, the paper for 110 layers
     "stochastic_depth_56": _huang.override({"stochastic_depth": 0.8}),
