@@ -26,6 +26,19 @@ def test_the_quick_set_is_printed_and_written(
     assert json.loads(out.read_text())["stepnet bench"]["rows"][0]["target"] == "≤ 1.05"
 
 
+def test_named_networks_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = []
+
+    def side_by_side(names: list[str], repeats: int) -> list[Row]:
+        asked.append((names, repeats))
+        return [Row("b / a", Spread.exact(1.25))]
+
+    monkeypatch.setattr(rows, "side_by_side", side_by_side)
+    assert main(["bench", "a", "b", "--repeats", "4", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["value"]["median"] == 1.25
+    assert asked == [(["a", "b"], 4)]
+
+
 def test_where_the_time_goes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(shares, "time_shares", lambda name: [Row(f"{name}: convolution", Spread.exact(70.0), "%")])
     assert main(["bench", "--profile", "resnet20"]) == 0
@@ -34,7 +47,11 @@ def test_where_the_time_goes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["--repeats", "0"], "--repeats 0: expected 1 or more"), (["--profile", "resnet21"], "did you mean")],
+    [
+        (["--repeats", "0"], "--repeats 0: expected 1 or more"),
+        (["--profile", "resnet21"], "did you mean"),
+        (["resnet20"], "name two or more networks"),
+    ],
 )
 def test_mistakes(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", *arguments]) == 2

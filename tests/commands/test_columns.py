@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from stepnet.commands.columns import RIGHT, print_table
+from stepnet.commands.columns import RIGHT, latex_table, print_table
 
 HEADINGS = ["name", "family", RIGHT + "parameters"]
 ROWS = [["lm_resnet20", "lm_resnet", "269,728"], ["resnet1202", "resnet", "19,421,274"]]
@@ -40,3 +40,19 @@ def test_a_narrow_terminal_is_spared_columns_and_told_which(
     assert first.split() == [word for word in ROWS[0] if shown or word != "lm_resnet"]
     assert len(rest) == (1 if shown else 3)  # the note takes two lines of 33 characters
     assert shown or " ".join(rest[1:]).endswith("terminal: family")
+
+
+def test_a_table_for_a_paper() -> None:
+    rows = [["lm_resnet20", "8.33 ± 0.12"], ["50% & more", "1"]]
+    assert (
+        latex_table(["model", ">error"], rows, "on digits")
+        == r"""% on digits
+\begin{tabular}{lr}
+  \toprule
+  model & error \\
+  \midrule
+  lm\_resnet20 & 8.33 $\pm$ 0.12 \\
+  50\% \& more & 1 \\
+  \bottomrule
+\end{tabular}"""
+    )

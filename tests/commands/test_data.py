@@ -1,8 +1,10 @@
+import json
 from pathlib import Path
 
 import pytest
 import tyro
 
+from stepnet.cli import main
 from stepnet.commands.data import DataSets
 from stepnet.data import fetch
 
@@ -32,3 +34,10 @@ def test_what_cannot_be_fetched_is_refused(capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit) as stopped:
         run("fetch", "mnist")
     assert stopped.value.code == 2
+
+
+def test_the_list_as_json(tmp_path, capsys) -> None:
+    assert main(["data", "list", "--json", "--root", str(tmp_path)]) == 0
+    told = {row["data"]: row for row in json.loads(capsys.readouterr().out)}
+    assert told["digits"] == {"data": "digits", "training": 1497, "test": 300, "classes": 10, "image": [8, 8, 1]}
+    assert "stepnet data fetch cifar10" in told["cifar10"]["missing"]

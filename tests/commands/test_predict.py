@@ -25,6 +25,11 @@ def model(tmp_path):
     return str(tmp_path / "m.safetensors")
 
 
+def test_without_pictures_it_says_so(model, capsys):
+    assert main(["predict", model]) == 2
+    assert capsys.readouterr().err.startswith("stepnet: no images: name pictures")
+
+
 def test_files_folders_and_lists(tmp_path, model, capsys, monkeypatch):
     photos = sorted(map(str, (tmp_path / "photos").iterdir()))
     assert main(["predict", model, *photos]) == 0

@@ -110,3 +110,9 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, capsys, tmp_p
     told, error = capsys.readouterr()
     assert told == "" and message in error and error.count("\n") == 1 and error.startswith("stepnet: ")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_all_schemes_as_json(capsys) -> None:
+    assert main(["scheme", "--json"]) == 0
+    told = {row["scheme"]: row for row in json.loads(capsys.readouterr().out)}
+    assert told["rk4"]["order"] == told["rk4"]["evaluations"] == 4 and told["euler"]["network"].startswith("ResNet")

@@ -55,3 +55,12 @@ def test_measured_errors_stand_beside_the_papers(capsys, tmp_path) -> None:
     rows = lines(capsys, "stochastic", "--results", str(tmp_path))
     assert [row.split()[:2] for row in rows if "5.01" in row] == [["LM-ResNet", "56,"]]
     assert "5.14" in next(row for row in rows if "5.01" in row)
+
+
+@pytest.mark.parametrize("name", ["schemes", "cifar"])
+def test_a_table_for_a_paper(name, capsys) -> None:
+    assert main(["table", name, "--latex"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith(r"\begin{tabular}") and lines[-1] == r"\end{tabular}"
+    columns = len(lines[1].split("{")[2]) - 1
+    assert {line.replace(r"\&", "").count("&") for line in lines if line.endswith(r"\\")} == {columns - 1}

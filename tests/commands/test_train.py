@@ -190,3 +190,9 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, ar
 def test_a_wrong_flag_exits_with_2(capsys):
     assert main(["train", "tiny", "--epoch", "3"]) == 2
     assert capsys.readouterr().err == "stepnet: train takes no '--epoch': did you mean '--epochs'?\n"
+
+
+def test_a_name_of_another_library_is_suggested(capsys) -> None:
+    pytest.importorskip("timm")
+    assert main(["train", "resnet18"]) == 2
+    assert "unknown model 'resnet18': did you mean timm/resnet18" in capsys.readouterr().err

@@ -28,7 +28,7 @@ def test_onnx_gives_the_same_outputs_and_says_what_it_is(tmp_path, network):
     assert main(["export", str(tmp_path / "m.safetensors"), "--onnx", str(path)]) == 0
     session = runtime.InferenceSession(path)
     x = torch.randn(5, 1, 8, 8)  # any number of images
-    (found,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    (found,) = session.run(["logits"], {"images": x.numpy()})
     with torch.no_grad():
         np.testing.assert_allclose(found, network(x).numpy(), rtol=1e-4, atol=1e-5)
     written = session.get_modelmeta().custom_metadata_map[DESCRIPTION]

@@ -48,3 +48,13 @@ def test_converted_networks_of_timm() -> None:
     step, forward = rows.converted_over_original(["timm/resnet18"], 1, size=2, pixels=32)
     assert step.what.startswith("training step") and forward.what.startswith("forward")
     assert step.value.median == forward.value.median == 1.5
+
+
+@pytest.mark.usefixtures("timed")
+def test_networks_side_by_side_are_timed_against_the_first() -> None:
+    found = list(rows.side_by_side(["preact_resnet20", "lm_resnet20", "preact_resnet20:heun"], repeats=3))
+    assert [(row.what, row.value.median) for row in found] == [
+        ("training step, lm_resnet20 / preact_resnet20", 1.5),
+        ("training step, preact_resnet20:heun / preact_resnet20", 1.0),
+    ]
+    assert all(row.control is not None and row.control.median == 1.0 for row in found)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import arg
+from tyro.conf import Positional, arg
 
 from stepnet.errors import UserError
+from stepnet.escaping import echo
 
 
 @dataclass
@@ -19,16 +21,22 @@ class Bench:
     tells what this machine resolves. The scripts in benchmarks/ measure more, also against other libraries.
     """
 
+    models: Annotated[Positional[list[str]], arg(metavar="[MODEL MODEL ...]")] = field(default_factory=list)
+    """Time these networks instead: a training step of each against the first one's."""
     profile: Annotated[str | None, arg(metavar="MODEL")] = None
     """Show instead where the time of a training step of this network goes."""
     repeats: int = 11
     """Repetitions of each variant."""
     threads: int = 1
     """Threads of the process. With more than one the clock is wall time, and other processes disturb it."""
+    json: bool = False
+    """Print what was measured as JSON instead."""
     out: Annotated[Path | None, arg(metavar="FILE")] = None
     """Write what was measured, with versions and machine, to this JSON file."""
 
     def __call__(self) -> None:
+        if len(self.models) == 1:
+            raise UserError(f"bench {self.models[0]}: name two or more networks to time, or use --profile MODEL")
         for name, value in (("repeats", self.repeats), ("threads", self.threads)):
             if value < 1:
                 raise UserError(f"--{name} {value}: expected 1 or more")
@@ -42,13 +50,20 @@ class Bench:
             from stepnet.timing.shares import time_shares
 
             title, measured = f"a training step of {self.profile}", time_shares(self.profile)
+        elif self.models:
+            from stepnet.timing.rows import side_by_side
+
+            title, measured = f"a training step, against {self.models[0]}", side_by_side(self.models, self.repeats)
         else:
             from stepnet.timing.rows import quick
 
             title, measured = "stepnet bench", quick(self.repeats)
         with Console(stderr=True).status("measuring"):
             rows = list(measured)
-        print_rows(rows, title)
+        if self.json:
+            echo(json.dumps([asdict(row) for row in rows], indent=2))
+        else:
+            print_rows(rows, title)
         if self.out is not None:
-            command = "stepnet bench" + ("" if self.profile is None else f" --profile {self.profile}")
+            command = " ".join(["stepnet bench", *self.models, *(["--profile", self.profile] if self.profile else [])])
             write_rows(self.out, command, rows, command)

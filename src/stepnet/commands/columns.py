@@ -10,6 +10,23 @@ RIGHT = ">"  # a heading that begins with this stands over numbers
 GAP = 2  # spaces between columns
 
 
+LATEX = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}"})
+
+
+def latex_table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> str:
+    """The same table for a paper, with the rules of LaTeX's package booktabs."""
+    columns = "".join("r" if heading.startswith(RIGHT) else "l" for heading in headings)
+
+    def line(cells: Iterable[str]) -> str:
+        escaped = (cell.strip().translate(LATEX).replace("±", r"$\pm$") for cell in cells)
+        return "  " + " & ".join(escaped) + r" \\"
+
+    body = [line(row) for row in rows]
+    head = [rf"\begin{{tabular}}{{{columns}}}", r"  \toprule", line(h.removeprefix(RIGHT) for h in headings)]
+    caption = [f"% {title}"] if title else []
+    return "\n".join([*caption, *head, r"  \midrule", *body, r"  \bottomrule", r"\end{tabular}"])
+
+
 def print_table(
     headings: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", spare: Sequence[str] = ()
 ) -> None:

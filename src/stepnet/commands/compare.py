@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 from tyro.conf import Positional
 
-from stepnet.commands.columns import RIGHT, print_table
+from stepnet.commands.columns import RIGHT, latex_table, print_table
 from stepnet.commands.train import TrainingFlags, print_coefficients, shown
 from stepnet.errors import UserError
 from stepnet.escaping import echo, for_csv
@@ -52,6 +52,8 @@ class Compare(TrainingFlags):
     """Also write the page of `stepnet report` to this file."""
     json: bool = False
     """Print the exact figures as JSON instead; progress goes to standard error."""
+    latex: bool = False
+    """Print the table for a paper instead, with the rules of booktabs; progress goes to standard error."""
     csv: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Write one row for each run to this file."""
 
@@ -64,7 +66,7 @@ class Compare(TrainingFlags):
         if self.seeds < 1:
             raise UserError(f"seeds = {self.seeds}: expected 1 or more")
         base = self.run_config(read_label(self.models[0]).model, self.out)
-        display = Display("", sys.stderr if self.json else None)
+        display = Display("", sys.stderr if self.json or self.latex else None)
         with shown(display):
             rows = compare(self.models, base, self.seeds, self.out, display.titled)
         if display.quiet:
@@ -78,7 +80,11 @@ class Compare(TrainingFlags):
         if self.json:
             echo(json.dumps(_figures(rows), indent=2))
             return
-        _print_rows(rows, f"test error in % on {self.data}, seeds: {self.seeds}, epochs: {base.recipe.epochs}")
+        title = f"test error in % on {self.data}, seeds: {self.seeds}, epochs: {base.recipe.epochs}"
+        if self.latex:
+            echo(latex_table(*_table(rows), title))
+            return
+        _print_rows(rows, title)
         for row in rows:
             print_coefficients(row.runs[0].epochs[-1]["k"], f"{row.label}, seed {base.seed}: ")
         for path in (self.csv, self.report):
@@ -86,7 +92,8 @@ class Compare(TrainingFlags):
                 echo(f"wrote {path}")
 
 
-def _print_rows(rows: Sequence[NetworkRuns], title: str) -> None:
+def _table(rows: Sequence[NetworkRuns]) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells: a row for each network."""
     from stepnet.report.catalogue import short_count
     from stepnet.training.histories import mean_and_deviation
 
@@ -104,7 +111,11 @@ def _print_rows(rows: Sequence[NetworkRuns], title: str) -> None:
         for row in rows
     ]
     headings = ["model", *(RIGHT + heading for heading in ("param.", "mult-adds", "s/epoch", *columns))]
-    print_table(headings, lines, title, ("best epoch", "top-5"))
+    return headings, lines
+
+
+def _print_rows(rows: Sequence[NetworkRuns], title: str) -> None:
+    print_table(*_table(rows), title, ("best epoch", "top-5"))
     echo("The best epoch is chosen on the test set: compare by the last one.")
     for row in rows:
         if row.cost and 2 * row.cost.own_steps < row.cost.steps:

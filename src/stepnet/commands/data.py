@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from tyro.conf import OmitSubcommandPrefixes, Positional, subcommand
 
@@ -34,6 +35,8 @@ class List:
 
     root: Path | None = None
     """Folder of all data sets; by default $STEPNET_DATA or ~/.cache/stepnet."""
+    json: bool = False
+    """Print the figures as JSON instead."""
 
     def __call__(self) -> None:
         from stepnet.data import data_root, get_data, list_data
@@ -41,14 +44,21 @@ class List:
 
         root = data_root(self.root)
         rows, missing = [], []
+        figures: list[dict[str, Any]] = []
         for name in list_data():
             try:
                 data = get_data(name, root)
             except UserError as error:
                 missing.append(str(error))
+                figures.append({"data": name, "missing": str(error)})
             else:
                 counts = (len(data.train), len(data.test), data.num_classes)
                 rows.append([name, *map("{:,}".format, counts), "x".join(map(str, data.train.shape))])
+                named = dict(zip(("training", "test", "classes"), counts, strict=True))
+                figures.append({"data": name, **named, "image": list(data.train.shape)})
+        if self.json:
+            echo(json.dumps(figures, indent=2))
+            return
         numbers = [RIGHT + heading for heading in ("training", "test", "classes", "image")]
         print_table(["data", *numbers], rows, f"data sets in {root}")
         for reason in missing:

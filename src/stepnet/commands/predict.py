@@ -33,6 +33,8 @@ class Predict:
         from stepnet.exchange.prediction import predict
 
         check_count("top", self.top)
+        if not self.images:
+            raise UserError("no images: name pictures, a folder of pictures, or - to read paths from standard input")
         network = load(self.model)
         paths = [path for named in self.images for path in _pictures(named)]
         found, unreadable = [], 0

@@ -34,9 +34,9 @@ class ShowScheme:
 
     def __call__(self) -> None:
         if self.name is None:
-            if self.k is not None or self.plot or self.latex or self.json:
-                raise UserError("--k, --plot, --latex and --json need a scheme: stepnet scheme lm --k -0.5")
-            print_all()
+            if self.k is not None or self.plot or self.latex:
+                raise UserError("--k, --plot and --latex need a scheme: stepnet scheme lm --k -0.5")
+            print_all(self.json)
             return
         from stepnet.analysis import analyse, list_noises
         from stepnet.schemes import get_scheme
@@ -56,7 +56,7 @@ class ShowScheme:
             echo(f"\nwrote {self.plot}")
 
 
-def print_all() -> None:
+def print_all(as_json: bool = False) -> None:
     """One line for each scheme; the orders are found by analysis, not read off the class."""
     from stepnet.analysis import analyse
     from stepnet.schemes import list_schemes
@@ -66,6 +66,19 @@ def print_all() -> None:
         return each.equation.partitioned, each.scheme.steps, each.scheme.stages, not each.scheme.network
 
     found = sorted(map(analyse, list_schemes()), key=place)
+    if as_json:
+        facts = [
+            {
+                "scheme": each.scheme.name,
+                "order": each.order,
+                "evaluations": each.scheme.stages,
+                "equation": str(each.equation_line),
+                "network": each.scheme.network or None,
+            }
+            for each in found
+        ]
+        echo(json.dumps(facts, indent=2))
+        return
     rows = [
         (each.scheme.name, str(each.order), str(each.scheme.stages), each.equation_line, each.scheme.network)
         for each in found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tyro.conf import Positional
 
-from stepnet.commands.columns import RIGHT, print_table
+from stepnet.commands.columns import RIGHT, latex_table, print_table
 from stepnet.escaping import echo
 
 if TYPE_CHECKING:
@@ -35,17 +35,19 @@ class Table:
     """Folder of the measured errors; stepnet evaluate --record writes them."""
     json: bool = False
     """Print the rows as JSON instead."""
+    latex: bool = False
+    """Print the table for a paper instead, with the rules of booktabs."""
 
     def __call__(self) -> None:
         from stepnet.report.paper import CIFAR, IMAGENET, STOCHASTIC
 
         if self.name == "schemes":
-            print_schemes(self.json)
+            print_schemes(self.json, self.latex)
         else:
             print_errors({"cifar": CIFAR, "imagenet": IMAGENET, "stochastic": STOCHASTIC}[self.name], self)
 
 
-def print_schemes(as_json: bool) -> None:
+def print_schemes(as_json: bool, as_latex: bool = False) -> None:
     """Table 1 from the registry of schemes: those that are some network's."""
     from stepnet.analysis import analyse
     from stepnet.report.paper import SCHEMES
@@ -61,6 +63,8 @@ def print_schemes(as_json: bool) -> None:
     if as_json:
         names = [heading.removeprefix(RIGHT).replace(" ", "_") for heading in headings]
         echo(json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=2))
+    elif as_latex:
+        echo(latex_table(headings, rows, TITLES["schemes"]))
     else:
         print_table(headings, rows, TITLES["schemes"])
 
@@ -93,6 +97,9 @@ def print_errors(rows: tuple[PaperRow, ...], table: Table) -> None:
         "source": [row.source for row in rows],
     }
     columns = {heading: column for heading, column in cells.items() if column}
+    if table.latex:
+        echo(latex_table(list(columns), zip(*columns.values(), strict=True), TITLES[table.name]))
+        return
     # The name of our network tells the paper's network and its layers, and the recipe its training.
     spare = ("source", "layers", "network", "training")
     print_table(list(columns), zip(*columns.values(), strict=True), TITLES[table.name], spare)

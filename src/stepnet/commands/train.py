@@ -23,6 +23,7 @@ from stepnet.training.config import TrainConfig, default_folder, lasting_place, 
 from stepnet.training.recipes import Recipe, default_recipe, get_recipe
 
 if TYPE_CHECKING:
+    from stepnet.training.class_errors import ClassErrors
     from stepnet.training.display import Display
 
 
@@ -40,6 +41,8 @@ def _flags_of(config: type[TrainConfig | Recipe], optional: bool) -> Any:
 
 Overrides: Any = _flags_of(Recipe, optional=True)
 Overrides.__doc__ = "What you do not set here keeps the value of the recipe."
+
+MATRIX = 20  # classes: a confusion matrix of more is left to --json
 
 # How torch's allocators, CUDA and oneDNN say that there is no memory.
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "could not create a memory object")
@@ -83,10 +86,13 @@ class TrainingFlags(_flags_of(TrainConfig, optional=False)):  # type: ignore[mis
 
     def run_config(self, model: str, out: Path | None = None) -> TrainConfig:
         """The whole config of one run."""
+        from stepnet.conversion.foreign import check_own_name
+        from stepnet.nets import list_models
         from stepnet.training.imports import import_modules
 
         import_modules(self.imports)
         label = read_label(model).under(self.scheme)
+        check_own_name(label.model, list_models())
         changes = {k: v for k, v in dataclasses.asdict(self.overrides).items() if v is not None}
         usual = get_recipe(self.recipe or default_recipe(label.model, self.data))
         recipe = (usual if self.given is None or self.recipe else self.given.recipe).override(changes)
@@ -162,6 +168,8 @@ class Evaluate:
     """Folder of all data sets; by default $STEPNET_DATA or ~/.cache/stepnet."""
     record: Path | None = None
     """Write the figures of a finished run into this file, for `stepnet table`: results/NAME.json."""
+    classes: bool = False
+    """Also print the error of each class, the confusion matrix, and the images that are most wrong."""
     json: bool = False
     """Print the exact figures as JSON instead."""
     imports: Annotated[list[str], tyro.conf.arg(name="import", metavar="MODULE")] = field(default_factory=list)
@@ -172,9 +180,17 @@ class Evaluate:
         from stepnet.training.imports import import_modules_of
 
         import_modules_of(self.run, self.imports)
-        found = evaluate(self.run, self.which, self.data_root, self.data, val_share=self.val_share)
+        by_class = None
+        if self.classes:
+            from stepnet.training.class_errors import class_errors
+
+            by_class = class_errors(self.run, self.which, self.data_root, self.data, self.val_share)
+            found = by_class.result
+        else:
+            found = evaluate(self.run, self.which, self.data_root, self.data, val_share=self.val_share)
         if self.json:
-            echo(json.dumps({"run": str(self.run), "which": self.which, **found._asdict()}, indent=2))
+            figures = {**found._asdict(), **(by_class.as_dict() if by_class else {})}
+            echo(json.dumps({"run": str(self.run), "which": self.which, **figures}, indent=2))
         else:
             which = f"{self.which}, " if Path(self.run).is_dir() else ""
             top5 = "" if found.top5_error is None else f", top-5 error {found.top5_error:.2f}%"
@@ -182,6 +198,8 @@ class Evaluate:
                 f"{self.run} ({which}after {found.epochs} epochs): "
                 f"test error {found.error:.2f}%{top5}, loss {found.loss:.4f}, {found.images:,} images"
             )
+            if by_class:
+                print_class_errors(by_class)
         if self.record is not None:
             from stepnet.report.results import record
 
@@ -190,6 +208,24 @@ class Evaluate:
             if self.which != "last" or found.epochs < wanted:
                 raise UserError(f"--record: {self.run} is at {found.epochs} of {wanted} epochs; record the last one")
             record(run, found, self.record)
+
+
+def print_class_errors(found: ClassErrors) -> None:
+    """A row for each class, with its commonest confusions; the whole matrix of a few classes; the surest mistakes."""
+    from stepnet.commands.columns import RIGHT, print_table
+
+    rows = []
+    for name, error, counts in zip(found.classes, found.errors, found.confusion.tolist(), strict=True):
+        others = sorted(((n, c) for c, n in enumerate(counts) if n and found.classes[c] != name), reverse=True)
+        taken_for = ", ".join(f"{found.classes[c]} {n}" for n, c in others[:3])
+        rows.append([name, str(sum(counts)), f"{error:.2f}", taken_for])
+    print_table(["class", RIGHT + "images", RIGHT + "error %", "taken for"], rows)
+    if len(found.classes) <= MATRIX:
+        cells = [[name, *map(str, row)] for name, row in zip(found.classes, found.confusion.tolist(), strict=True)]
+        print_table(["is, taken for:", *(RIGHT + name for name in found.classes)], cells, "\nconfusion matrix")
+    if found.mistakes:
+        wrong = [[m.image, m.label, m.prediction, f"{100 * m.probability:.1f}"] for m in found.mistakes]
+        print_table(["image", "is", "taken for", RIGHT + "probability %"], wrong, "\nmost wrong")
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
+from importlib.util import find_spec
 from typing import Any
 
 from torch import nn
@@ -33,6 +35,16 @@ _GEOMETRY = ("kernel_size", "stride", "padding", "dilation", "padding_mode")
 def is_foreign(name: str) -> bool:
     """Whether a model's name is that of another library's network."""
     return name.partition("/")[0] in LIBRARIES and "/" in name
+
+
+def check_own_name(name: str, known: Container[str]) -> None:
+    """Refuse a name that is none of ours but one of another library: say how that library's is written."""
+    if name in known or is_foreign(name):
+        return
+    libraries = [library for library in LIBRARIES if find_spec(library) and name in list_foreign(library)]
+    if libraries:
+        hint = " or ".join(f"{library}/{name}" for library in libraries)
+        raise UserError(f"unknown model {name!r}: did you mean {hint}?")
 
 
 def load_foreign(

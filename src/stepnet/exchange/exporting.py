@@ -34,12 +34,22 @@ def export_pt2(network: nn.Module, path: Path, image: Tensor | None = None) -> f
 
 
 def export_onnx(network: nn.Module, path: Path, image: Tensor | None = None) -> float:
-    """Write ONNX, with the description among its metadata, and run it in onnxruntime before it gets its name."""
+    """Write ONNX, from `images` to `logits`, and run it in onnxruntime before it gets its name.
+
+    The description is among its metadata.
+    """
     onnxruntime = import_extra("onnxruntime")
     import_extra("onnxscript")
     example = _example(network, image)
     with _quiet():
-        made = torch.onnx.export(_program(network, example), (example,), dynamo=True, verbose=False)
+        made = torch.onnx.export(
+            _program(network, example),
+            (example,),
+            input_names=["images"],
+            output_names=["logits"],
+            dynamo=True,
+            verbose=False,
+        )
     assert made is not None
     made.model.metadata_props[DESCRIPTION] = encode(description_of(network))
     with whole_file(path) as partial:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from typing import Any
 
 import torch
 from torch import nn
 
 from stepnet.conversion import convert, load_foreign
+from stepnet.conversion.foreign import is_foreign
 from stepnet.errors import UserError
 from stepnet.nets import create_model
 from stepnet.nets.profile import saved_bytes
 from stepnet.timing.harness import Row, Spread, compare
 from stepnet.timing.steps import Step, batch, forward_pass, gradient, peak_bytes, training_step
+from stepnet.training.config import model_options, read_label
 
 MIB = 2**20
 
@@ -27,6 +30,16 @@ def quick(repeats: int) -> Iterator[Row]:
         yield from converted_over_original(["timm/resnet18"], repeats, size=4, pixels=96)
     yield from stochastic_over_plain(repeats, "resnet20")
     yield from reversible_over_stored(["revnet38"], repeats)
+
+
+def side_by_side(names: Sequence[str], repeats: int, size: int = 32, pixels: int = 32) -> Iterator[Row]:
+    """A training step of each network against one of the first, on the same batch; NAME:SCHEME and timm/NAME too."""
+    networks = [_named(name) for name in (*names, names[0])]
+    images, labels = batch(size, max(_pixels(network, pixels) for network in networks))
+    steps = [training_step(network, images, labels) for network in networks]
+    ratios, control = compare(dict(zip(names[1:], steps[1:-1], strict=True)), steps[0], repeats, control=steps[-1])
+    for name, ratio in ratios.items():
+        yield Row(f"training step, {name} / {names[0]}", ratio, control=control)
 
 
 def lm_over_plain(depths: Sequence[int], repeats: int, size: int = 32, compiled: bool = False) -> Iterator[Row]:
@@ -95,6 +108,18 @@ def _compared(what: str, steps: Sequence[Step], repeats: int, target: str) -> Ro
     """The first over the second; a third is a copy of the second, its A/A control."""
     ratios, control = compare({what: steps[0]}, steps[1], repeats, control=steps[2] if len(steps) > 2 else None)
     return Row(what, ratios[what], control=control, target=target)
+
+
+def _named(name: str) -> nn.Module:
+    """The network of a label, new."""
+    torch.manual_seed(0)
+    label = read_label(name)
+    if is_foreign(label.model):
+        network = load_foreign(label.model, num_classes=10, **label.kwargs)
+        return convert(network, label.scheme, batch(2)[0]) if label.scheme else network
+    options: dict[str, Any] = {"num_classes": 10} | ({} if label.scheme is None else {"scheme": label.scheme})
+    network: nn.Module = create_model(label.model, **options | model_options(label.kwargs))
+    return network
 
 
 def _model(name: str, scheme: str) -> nn.Module:

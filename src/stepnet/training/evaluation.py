@@ -44,7 +44,7 @@ def evaluate(
     `data` names another one; of a folder without val/, `val_share` is tested on. Its images are prepared as the
     network's description says.
     """
-    network = model if isinstance(model, nn.Module) else load(_chosen(model, which))
+    network = model if isinstance(model, nn.Module) else load(chosen(model, which))
     description = description_of(network)
     tests = data if isinstance(data, Data) else data_of(description, data, data_root, val_share)
     how = description.preprocessing
@@ -61,7 +61,7 @@ def evaluate(
     return EvaluationResult(found["test_loss"], found["test_error"], int(sums[2]), epochs, found.get("test_top5_error"))
 
 
-def _chosen(model: Run | str | os.PathLike[str], which: Literal["best", "last"]) -> Path | str:
+def chosen(model: Run | str | os.PathLike[str], which: Literal["best", "last"]) -> Path | str:
     """The file of a run's best epoch, or whatever was named."""
     where = model.folder if isinstance(model, Run) else model
     if Path(where).is_dir() and which == "best":

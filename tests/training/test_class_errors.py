@@ -1,0 +1,53 @@
+"""Where a network errs, against a count by hand."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from stepnet.cli import main
+from stepnet.data import get_data
+from stepnet.training import evaluate
+from stepnet.training.class_errors import class_errors
+
+
+class Brightness(nn.Module):
+    """Tells a digit by its mean brightness alone: often wrong, and never in doubt."""
+
+    def forward(self, images):
+        guess = (3 * images.mean(dim=(1, 2, 3))).round().long() % 10
+        return 9.0 * nn.functional.one_hot(guess, 10).float() + 0.01 * images.mean(dim=(1, 2, 3))[
+            :, None
+        ] * torch.arange(10)
+
+
+def test_the_matrix_counts_each_image_once() -> None:
+    network, digits = Brightness(), get_data("digits")
+    found = class_errors(network, data=digits, mistakes=3)
+    images, labels = digits.test.images, digits.test.labels
+    with torch.no_grad():
+        outputs = network(digits.normalise(images))
+    guesses = outputs.argmax(dim=1).numpy()
+    wanted = [[int(((labels == a) & (guesses == b)).sum()) for b in range(10)] for a in range(10)]
+    assert found.confusion.tolist() == wanted
+    assert found.result == evaluate(network, data=digits)
+    by_hand = [100 * float((guesses[labels == a] != a).mean()) for a in range(10)]
+    assert found.errors == pytest.approx(by_hand)
+    sure = outputs.softmax(dim=1).max(dim=1).values.numpy() * (guesses != labels)
+    assert [m.probability for m in found.mistakes] == pytest.approx(np.sort(sure)[::-1][:3].tolist())
+    first = int(found.mistakes[0].image)
+    assert (found.mistakes[0].label, found.mistakes[0].prediction) == (str(labels[first]), str(guesses[first]))
+
+
+def test_the_command_prints_it_and_json_has_it_all(capsys) -> None:
+    assert main(["evaluate", "lm_resnet20.digits", "--classes"]) == 0
+    printed = capsys.readouterr().out
+    assert "test error 3.33%" in printed and "confusion matrix" in printed and "most wrong" in printed
+    assert main(["evaluate", "lm_resnet20.digits", "--classes", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    matrix = np.array(told["confusion"])
+    assert matrix.sum() == told["images"] == 300
+    assert 100 * (1 - np.trace(matrix) / 300) == pytest.approx(told["error"])
+    assert told["class_errors"]["3"] == pytest.approx(100 * 4 / 31) and len(told["mistakes"]) == 5
