@@ -115,8 +115,8 @@ def _named(name: str) -> nn.Module:
     torch.manual_seed(0)
     label = read_label(name)
     if is_foreign(label.model):
-        network = load_foreign(label.model, num_classes=10, **label.kwargs)
-        return convert(network, label.scheme, batch(2)[0]) if label.scheme else network
+        foreign = load_foreign(label.model, num_classes=10, **label.kwargs)
+        return convert(foreign, label.scheme, batch(2)[0]) if label.scheme else foreign
     options: dict[str, Any] = {"num_classes": 10} | ({} if label.scheme is None else {"scheme": label.scheme})
     network: nn.Module = create_model(label.model, **options | model_options(label.kwargs))
     return network
