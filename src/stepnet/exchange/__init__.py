@@ -2,7 +2,6 @@
 
 model_description  what a file says of its model       rebuild      from a description to a network
 model_files        `load` and `save`                   preprocess   from a picture to the network's input
-legacy             runs made before checkpoints described themselves
 """
 
 from stepnet.exchange.model_description import ModelDescription as ModelDescription

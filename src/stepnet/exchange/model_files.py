@@ -14,7 +14,6 @@ from torch import nn
 
 from stepnet.arguments import checked
 from stepnet.errors import UserError
-from stepnet.exchange.legacy import describe_old_run
 from stepnet.exchange.model_description import ModelDescription, Preprocessing, decode, describe_network, encode
 from stepnet.exchange.preprocess import preprocess
 from stepnet.exchange.rebuild import fill, fitted_options, rebuild
@@ -111,8 +110,6 @@ def read_model(where: Location, model: str | nn.Module | None = None, options: d
         return Opened(weights, ModelDescription(model=model, options=fitted_options(model, weights) | (options or {})))
     if DESCRIPTION in header:
         return Opened(weights, decode(header[DESCRIPTION], path))
-    if (path.parent / "config.yaml").exists():
-        return Opened(weights, describe_old_run(path, weights, header))
     if model is not None:
         return Opened(weights, describe_network(model))
     raise UserError(
