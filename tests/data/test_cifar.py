@@ -1,3 +1,4 @@
+import hashlib
 import io
 import pickle
 import zipfile
@@ -11,6 +12,7 @@ import pytest
 from stepnet.data import ImageSet, cifar
 from stepnet.data.cifar import CIFAR10, CIFAR100, Cifar, encode_records
 from stepnet.errors import UserError
+from stepnet.extras import import_extra
 from stepnet.files import LOCK
 
 RNG = np.random.default_rng(0)
@@ -44,7 +46,15 @@ def write_pickles(kind: Cifar, root: Path, images: np.ndarray, labels: np.ndarra
     for name, some_images, some_labels in files(kind, images, labels):
         rows = some_images.transpose(0, 3, 1, 2).reshape(-1, 3072)
         content = {b"data": rows, kind.label_key: some_labels.tolist(), b"batch_label": b"one of many"}
-        (root / kind.pickle_folder / name).write_bytes(pickle.dumps(content, protocol=2))
+        pickled = pickle.dumps(content, protocol=3)
+        (root / kind.pickle_folder / name).write_bytes(pickled)
+        cifar.PUBLISHED_PICKLES.add(hashlib.md5(pickled).hexdigest())
+
+
+@pytest.fixture(autouse=True)
+def published(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `write_pickles` writes counts as published, for one test."""
+    monkeypatch.setattr(cifar, "PUBLISHED_PICKLES", set(cifar.PUBLISHED_PICKLES))
 
 
 def write_npz(kind: Cifar, root: Path, images: np.ndarray, labels: np.ndarray) -> None:
@@ -157,15 +167,26 @@ def test_a_label_that_is_no_class_is_refused(kind: Cifar, write: Callable[..., N
         cifar.load(kind, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "content", [[1, 2], {b"data": b"xx", b"labels": [1]}, {b"labels": [1]}, {b"data": 1, b"labels": "a"}]
-)
-def test_a_pickle_of_something_else_is_refused(content: object, tmp_path: Path) -> None:
-    kind = SMALL[0]
+def test_no_pickle_but_the_published_ones_is_opened(tmp_path: Path) -> None:
+    kind, marker = SMALL[0], tmp_path / "it-ran"
     write_pickles(kind, tmp_path, *example(kind))
-    (tmp_path / kind.pickle_folder / "data_batch_1").write_bytes(pickle.dumps(content, 2))
-    with pytest.raises(UserError, match="data_batch_1 is "):
+    path = tmp_path / kind.pickle_folder / "data_batch_1"
+    for content in (pickle.dumps(Marks(marker)), path.read_bytes()[:-1], b""):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="data_batch_1 is not the published file, and a pickle may hold any code"):
+            cifar.load(kind, tmp_path)
+    content = pickle.dumps({b"data": Marks(marker), b"labels": [1]})
+    path.write_bytes(content)
+    cifar.PUBLISHED_PICKLES.add(hashlib.md5(content).hexdigest())
+    with pytest.raises(UserError, match=r"a pickle asks for .*: nothing in it was run"):
         cifar.load(kind, tmp_path)
+    assert not marker.exists()
+
+
+def test_the_published_pickles_are_those_of_torchvision() -> None:
+    theirs = import_extra("torchvision.datasets")
+    listed = [*theirs.CIFAR10.train_list, *theirs.CIFAR10.test_list, *theirs.CIFAR100.train_list]
+    assert {md5 for _, md5 in [*listed, *theirs.CIFAR100.test_list]} == cifar.PUBLISHED_PICKLES
 
 
 def test_broken_npz_files_are_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ augment     crops and flips of a whole batch of uint8 images
 normalise   uint8 images to the float tensors that a network reads
 batches     which image stands where: a function of (seed, epoch, position), for any number of ranks
 fetch       `stepnet data fetch`; built on download and sheets
-arrays      numpy's files, and pickles of arrays: read, and nothing in them is run
+arrays      numpy's files: read, and nothing in them is run
 """
 
 from stepnet.data import cifar, digits, imagenet  # noqa: F401  (each registers its data sets)
