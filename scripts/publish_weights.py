@@ -19,7 +19,8 @@ from tyro.conf import Positional
 
 import stepnet
 from stepnet.exchange.card import model_card
-from stepnet.exchange.model_files import attach, description_of
+from stepnet.exchange.model_description import description_of
+from stepnet.exchange.model_files import attach
 from stepnet.files import whole_file
 from stepnet.nets.pretrained import WEIGHTS
 from stepnet.training import Run, evaluate

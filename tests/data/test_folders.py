@@ -118,3 +118,20 @@ def test_the_common_size_is_the_median_of_the_shorter_sides(tmp_path: Path) -> N
         path.write_bytes(b"no image")
     with pytest.raises(UserError, match="no image that can be read"):
         common_side(paths)
+
+
+def test_imagenet_is_a_folder_with_the_customary_constants(tmp_path: Path) -> None:
+    write_photos(tmp_path / "imagenet")
+    data = get_data("imagenet", tmp_path)
+    assert isinstance(data.train, Photos)
+    assert data.train.classes == ("n01", "n02")
+    assert (data.num_classes, data.in_channels, data.image_size) == (2, 3, 224)
+    assert data.mean == (0.485, 0.456, 0.406) and data.std == (0.229, 0.224, 0.225)
+
+
+def test_missing_folders_of_imagenet_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="expected a folder of images for each class"):
+        get_data("imagenet", tmp_path)
+    (tmp_path / "imagenet" / "train").mkdir(parents=True)
+    with pytest.raises(UserError, match="holds no images"):
+        get_data("imagenet", tmp_path)

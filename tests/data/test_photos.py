@@ -1,4 +1,5 @@
 import logging
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from data.photographs import write_photos
 from stepnet.data import Batches
 from stepnet.data.folders import find_images, photos
 from stepnet.data.normalise import Normalisation
-from stepnet.data.photos import Photos
+from stepnet.data.photos import Photos, cache_key, decode_once
 from stepnet.errors import UserError
 
 PLAIN = Normalisation((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
@@ -102,3 +103,61 @@ def test_the_statistics_are_those_of_the_evaluation_views(source: Photos) -> Non
     found = source.statistics()
     assert np.allclose(found.mean, images.double().mean((0, 2, 3)), atol=1e-6)
     assert np.allclose(found.std, images.double().std((0, 2, 3), correction=0), atol=1e-6)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Photos:
+    write_photos(tmp_path / "photos")
+    found = find_images(tmp_path / "photos")
+    return photos(found.train, found.classes, 32)
+
+
+def test_images_are_resized_cut_and_kept(small: Photos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = decode_once(small, tmp_path / "cache")
+    assert images.images.shape == (6, 32, 32, 3) and images.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    with Image.open(small.paths[0]) as file:  # 300 x 400: the shorter side becomes 32
+        resized = np.asarray(file.convert("RGB").resize((32, 42), Image.Resampling.BILINEAR))
+    assert np.array_equal(images.images[0], resized[5:37])
+    monkeypatch.setattr(Photos, "decode_all", lambda *_, **__: pytest.fail("decoded again"))
+    again = decode_once(small, tmp_path / "cache")
+    assert np.array_equal(again.images, images.images)
+
+
+def test_another_file_time_or_size_is_decoded_anew(small: Photos) -> None:
+    first = cache_key(small)
+    assert first == cache_key(small)
+    os.utime(small.paths[0], (1, 1))
+    later = cache_key(small)
+    larger = cache_key(Photos(small.paths, small.labels, small.classes, 48))
+    fewer = cache_key(Photos(small.paths[1:], small.labels[1:], small.classes, 32))
+    assert len({first, later, larger, fewer}) == 4
+
+
+def test_what_cannot_be_decoded_is_left_out_and_told(
+    small: Photos, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    small.paths[1].unlink()
+    small.paths[1].symlink_to("nowhere")
+    with caplog.at_level(logging.WARNING):
+        images = decode_once(small, tmp_path / "cache")
+    assert images.labels.tolist() == [0, 0, 1, 1, 1] and len(images) == 5
+    assert str(small.paths[1]) in caplog.messages[0]
+    for path in small.paths:
+        path.write_bytes(b"no image")
+    with pytest.raises(UserError, match="none of 6 images can be decoded"):
+        decode_once(small, tmp_path / "other")
+    assert [path for path in (tmp_path / "other").iterdir() if path.is_dir()] == []
+
+
+def test_without_a_place_to_write_they_stay_in_memory(small: Photos, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    images = decode_once(small, tmp_path / "file" / "cache")
+    assert len(images) == 6
+
+
+@pytest.mark.parametrize("name", ["images.npy", "kept.json"])
+def test_a_damaged_copy_says_what_to_delete(name: str, small: Photos, tmp_path: Path) -> None:
+    decode_once(small, tmp_path / "cache")
+    (tmp_path / "cache" / cache_key(small) / name).write_bytes(b"[")
+    with pytest.raises(UserError, match=rf"delete {tmp_path / 'cache'}/\w+, and it is made again"):
+        decode_once(small, tmp_path / "cache")

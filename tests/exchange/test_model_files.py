@@ -12,8 +12,8 @@ from torch import nn
 import stepnet
 from exchange.greys import GREY
 from stepnet import UserError
-from stepnet.exchange.model_description import TrainingRecord, describe_network
-from stepnet.exchange.model_files import description_of, write_model
+from stepnet.exchange.model_description import TrainingRecord, describe_network, description_of
+from stepnet.exchange.model_files import write_model
 from training.tiny import tiny_config
 
 X = torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))

@@ -1,22 +1,21 @@
 """Images and labels, and the batches a network is trained on.
 
-lookup      get_data: from a name, a folder or a torch Dataset to a data set
-datasets    what a data set is, and the registry: list_data, register_data
-digits      8x8 digits inside the package: no download
-cifar       CIFAR-10 and CIFAR-100 in any layout that people have on disk
-imagenet    its class folders
-folders     which images a folder holds, and of which class
-photos      image files, decoded in threads when they are asked for; decoded: once, into one array
-images      one image file as the pixels of a view
-given       the items of a torch Dataset
-augment     crops and flips of a whole batch of uint8 images
-normalise   uint8 images to the float tensors that a network reads
-batches     which image stands where: a function of (seed, epoch, position), for any number of ranks
-fetch       `stepnet data fetch`; built on download and sheets
-arrays      numpy's files: read, and nothing in them is run
+lookup          get_data: from a name, a folder or a torch Dataset to a data set
+datasets        what a data set is, and the registry: list_data, register_data
+digits          8x8 digits inside the package: no download
+cifar           CIFAR-10 and CIFAR-100 in any layout that people have on disk
+folders         which images a folder holds, and of which class; ImageNet
+photos          image files, decoded in threads when they are asked for, or once, into one array
+images          one image file as the pixels of a view
+torch_datasets  the items of a torch Dataset
+augment         crops and flips of a whole batch of uint8 images
+normalise       uint8 images to the float tensors that a network reads
+batches         which image stands where: a function of (seed, epoch, position), for any number of ranks
+fetch           `stepnet data fetch`; built on download
+arrays          numpy's files: read, and nothing in them is run
 """
 
-from stepnet.data import cifar, digits, imagenet  # noqa: F401  (each registers its data sets)
+from stepnet.data import cifar, digits, folders  # noqa: F401  (each registers its data sets)
 from stepnet.data.augment import Augmentation as Augmentation
 from stepnet.data.batches import Batches as Batches
 from stepnet.data.batches import evaluation_batches as evaluation_batches

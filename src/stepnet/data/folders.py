@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from stepnet.data.augment import Augmentation
-from stepnet.data.datasets import MOST_CLASSES, Data
-from stepnet.data.decoded import decode_once, fingerprint
+from stepnet.data.datasets import MOST_CLASSES, Data, register_data
 from stepnet.data.images import SUFFIXES, UnreadableImage, image_size
-from stepnet.data.photos import Photos
+from stepnet.data.normalise import Normalisation
+from stepnet.data.photos import Photos, cache_key, decode_once
 from stepnet.errors import UserError
 from stepnet.files import printable, read_file, reason
 
@@ -35,6 +35,8 @@ SMALL = 96  # pixels
 DECODED_SIDE = 128  # up to this size images are decoded once, if all of them fit into …
 DECODED_BYTES = 2**32
 SAMPLE = 64  # images whose size is looked at
+
+IMAGENET_CONSTANTS = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # what published weights expect
 
 LabelledPaths = list[tuple[Path, str]]  # each image with its class
 
@@ -58,11 +60,19 @@ def folder_data(folder: Path, cache: Path, side: int | None = None, val_share: f
     train, test = (photos(part, found.classes, side) for part in (found.train, found.validation))
     name = folder.resolve().name
     fits = (len(train) + len(test)) * side * side * 3 <= DECODED_BYTES
-    kept = cache / f"{fingerprint(train.sample())}-statistics.json"
+    kept = cache / f"{cache_key(train.sample())}-statistics.json"
     if side > DECODED_SIDE or not fits:
         return Data(name, train, test, kept=kept)
     augmentation = Augmentation(pad=max(1, side // 8), flip=True)  # CIFAR's 4 pixels of 32
     return Data(name, decode_once(train, cache, augmentation), decode_once(test, cache), kept=kept)
+
+
+@register_data("imagenet")
+def imagenet(root: Path) -> Data:
+    """The class folders in `root/imagenet/train` and `root/imagenet/val`, in images of 224 x 224 pixels."""
+    found = find_images(root / "imagenet")
+    train, test = (photos(part, found.classes, DEFAULT_SIDE) for part in (found.train, found.validation))
+    return Data("imagenet", train, test, IMAGENET_CONSTANTS)
 
 
 def find_images(folder: Path, val_share: float | None = None) -> Found:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from stepnet.arguments import checked
 from stepnet.data.datasets import DATA_SETS, Data, data_root
 from stepnet.data.folders import folder_data
-from stepnet.data.given import Indexable, given_data
+from stepnet.data.torch_datasets import Indexable, data_of_datasets
 from stepnet.errors import UserError, check_count, unknown
 from stepnet.files import is_folder, printable
 
@@ -41,7 +41,7 @@ def get_data(
     if not isinstance(data, str | os.PathLike):
         if image_size is not None:
             raise UserError(f"image_size = {image_size} is for folders: resize in the data set's own transform")
-        return data if isinstance(data, Data) else given_data(data, val_share)
+        return data if isinstance(data, Data) else data_of_datasets(data, val_share)
     name = os.fspath(data)
     if name in DATA_SETS:
         if (image_size, val_share) != (None, None):

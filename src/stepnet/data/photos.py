@@ -1,4 +1,4 @@
-"""Image files that are decoded whenever they are asked for, ahead of time, in threads.
+"""Image files that are decoded whenever they are asked for, ahead of time, in threads; small ones once, into an array.
 
 Threads, not processes: Pillow decodes and resizes outside of Python's lock, nothing is copied from one process to
 another, and a signal to the process group finds no workers to kill.
@@ -6,6 +6,8 @@ another, and a signal to the process group finds no workers to kill.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import os
 from collections import deque
@@ -17,14 +19,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stepnet.data.augment import Pixels
-from stepnet.data.datasets import Batch, Request
+from stepnet.data.arrays import map_array
+from stepnet.data.augment import Augmentation, Pixels
+from stepnet.data.datasets import Batch, ImageSet, Request
 from stepnet.data.images import MARGIN, Look, centre_view, random_view, read_view
 from stepnet.data.normalise import Normalisation, sample_of, statistics
 from stepnet.errors import UserError
+from stepnet.files import alone, whole_folder
 
 BATCH = 256
 AHEAD = 2  # batches that are decoded while one is used
+CACHE_VERSION = 1  # of the arrays that are kept; another one is another name
 
 log = logging.getLogger(__name__)
 
@@ -122,3 +127,46 @@ class Photos:
                 self.unreadable.add(self.paths[index])
                 log.warning("%s: left out; %d so far", problem, len(self.unreadable))
         return request, images, np.asarray([problem is None for problem in problems], np.bool_)
+
+
+def decode_once(photos: Photos, cache: Path, augmentation: Augmentation | None = None) -> ImageSet:
+    """The images with the shorter side at `photos.side` pixels and the middle cut out, those that can be decoded.
+
+    They are kept in `cache` under a name that stands for the files' names, sizes and times; where it cannot be
+    written, in memory.
+    """
+    folder = cache / cache_key(photos)
+    augmentation = augmentation or Augmentation()
+    try:
+        with alone(folder):
+            if not folder.is_dir():
+                images, kept = photos.decode_all(margin=1.0)
+                with whole_folder(folder) as partial:
+                    np.save(partial / "images.npy", images)
+                    (partial / "kept.json").write_text(json.dumps(kept.tolist()))
+    except OSError:
+        images, kept = photos.decode_all(margin=1.0)
+        return ImageSet(images, photos.labels[kept], photos.classes, augmentation)
+    return _mapped(photos, folder, augmentation)
+
+
+def cache_key(photos: Photos) -> str:
+    """A name for these files at this size: another file, another length or another time gives another name."""
+    digest = hashlib.sha256(f"{CACHE_VERSION} {photos.side}".encode())
+    for path in photos.paths:
+        try:
+            status = path.stat()
+            state = f"{status.st_size} {status.st_mtime_ns}"
+        except OSError:  # a link to nothing: it will be reported when it is decoded
+            state = "gone"
+        digest.update(os.fsencode(path) + f"\0{state}\n".encode())
+    return digest.hexdigest()[:24]
+
+
+def _mapped(photos: Photos, folder: Path, augmentation: Augmentation) -> ImageSet:
+    try:
+        kept = np.asarray(json.loads((folder / "kept.json").read_text()), np.intp)
+        images = map_array(folder / "images.npy", np.dtype(np.uint8), (len(kept), *photos.shape))
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(f"{error}: delete {folder}, and it is made again") from None
+    return ImageSet(images, photos.labels[kept], photos.classes, augmentation)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from stepnet.errors import UserError, first_line
-from stepnet.exchange.model_description import encode
-from stepnet.exchange.model_files import DESCRIPTION, description_of
+from stepnet.exchange.model_description import description_of, encode
+from stepnet.exchange.model_files import DESCRIPTION
 from stepnet.extras import import_extra
 from stepnet.files import whole_file
 

@@ -12,7 +12,8 @@ from torch import nn
 
 from stepnet.errors import UserError, first_line
 from stepnet.exchange.card import model_card
-from stepnet.exchange.model_files import HUB, MODEL, description_of, load, save
+from stepnet.exchange.model_description import description_of
+from stepnet.exchange.model_files import HUB, MODEL, load, save
 from stepnet.extras import import_extra
 
 import_extra("huggingface_hub")  # where it is missing, told by the extra's name

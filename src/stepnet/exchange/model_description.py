@@ -120,6 +120,12 @@ def describe_network(
     )
 
 
+def description_of(network: nn.Module) -> ModelDescription:
+    """Return the description that a network was loaded with, or describe it anew."""
+    description = getattr(network, "description", None)
+    return description if isinstance(description, ModelDescription) else describe_network(network)
+
+
 def _conversion(network: nn.Module) -> ConversionRecord | None:
     record = getattr(network, RECORD, None)
     return None if record is None else msgspec.convert(record, ConversionRecord)

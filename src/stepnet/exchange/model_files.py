@@ -14,8 +14,15 @@ from torch import nn
 
 from stepnet.arguments import checked
 from stepnet.errors import UserError
-from stepnet.exchange.model_description import ModelDescription, Preprocessing, decode, describe_network, encode
-from stepnet.exchange.preprocess import preprocess
+from stepnet.exchange.model_description import (
+    ModelDescription,
+    Preprocessing,
+    decode,
+    describe_network,
+    description_of,
+    encode,
+)
+from stepnet.exchange.prediction import preprocess
 from stepnet.exchange.rebuild import fill, fitted_options, rebuild
 from stepnet.exchange.transformers_folder import is_converted, load_converted
 from stepnet.files import is_folder
@@ -130,12 +137,6 @@ def attach(network: nn.Module, description: ModelDescription) -> nn.Module:
     if description.preprocessing is not None:
         network.preprocess = partial(preprocess, description.preprocessing)  # type: ignore[assignment]
     return network
-
-
-def description_of(network: nn.Module) -> ModelDescription:
-    """What was said of a network when it was loaded; of another, what can be told by itself."""
-    description = getattr(network, "description", None)
-    return description if isinstance(description, ModelDescription) else describe_network(network)
 
 
 def file_of(place: Location) -> Path:

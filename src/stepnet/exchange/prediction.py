@@ -1,26 +1,57 @@
-"""The likeliest classes of pictures."""
+"""From a picture to what a network reads, the evaluation view of the data room, and to its likeliest classes."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
+import numpy as np
 import torch
-from torch import nn
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor, nn
 
+from stepnet.data import Data
+from stepnet.data.images import MARGIN, centre_view, read_view, view_of
+from stepnet.data.normalise import Normalisation
+from stepnet.data.photos import Photos
+from stepnet.data.torch_datasets import DatasetImages
 from stepnet.errors import UserError
-from stepnet.exchange.model_files import description_of
-from stepnet.exchange.preprocess import AnyPicture, preprocess
+from stepnet.exchange.model_description import Preprocessing, description_of
+
+AnyPicture: TypeAlias = "str | os.PathLike[str] | Image.Image | NDArray[np.uint8]"
 
 
-class Likely(NamedTuple):
+def preprocess(how: Preprocessing, pictures: AnyPicture | Sequence[AnyPicture]) -> Tensor:
+    """[N, C, H, W] of one or several pictures: paths, PIL images, or uint8 arrays [H, W], [H, W, C]."""
+    single = isinstance(pictures, str | os.PathLike | Image.Image | np.ndarray)
+    several: Sequence[AnyPicture] = [pictures] if single else pictures  # type: ignore[list-item, assignment]
+    if not several:
+        raise UserError("no pictures: expected one or more")
+    if how.channels not in (1, 3):
+        raise UserError(f"the network takes {how.channels} channels: a picture has 1 or 3; give it tensors")
+    return Normalisation(how.mean, how.std)(np.stack([_view(how, picture) for picture in several]))
+
+
+def preprocessing_of(data: Data) -> Preprocessing | None:
+    """How the test images of a data set are prepared; None where a data set of someone else does it itself."""
+    size = data.image_size
+    if data.test.shape[0] != data.test.shape[1] or (isinstance(data.test, DatasetImages) and not data.test.of_bytes):
+        return None
+    resize = round(MARGIN * size) if isinstance(data.test, Photos) else size
+    return Preprocessing(channels=data.in_channels, image_size=size, resize=resize, mean=data.mean, std=data.std)
+
+
+class Prediction(NamedTuple):
     """A class and its probability, the softmax of the network's outputs."""
 
     name: str
     probability: float
 
 
-def predict(network: nn.Module, pictures: Sequence[AnyPicture], top: int = 5) -> Iterator[list[Likely]]:
+def predict(network: nn.Module, pictures: Sequence[AnyPicture], top: int = 5) -> Iterator[list[Prediction]]:
     """For each picture its `top` likeliest classes, likeliest first; one picture at a time, whatever their number."""
     description = description_of(network)
     if description.preprocessing is None:
@@ -36,4 +67,23 @@ def predict(network: nn.Module, pictures: Sequence[AnyPicture], top: int = 5) ->
             raise UserError(f"{description.model} has {len(probabilities)} outputs and {len(classes)} names of classes")
         names = classes or [str(index) for index in range(len(probabilities))]
         values, places = probabilities.topk(min(top, len(probabilities)))
-        yield [Likely(names[i], p) for p, i in zip(values.tolist(), places.tolist(), strict=True)]
+        yield [Prediction(names[i], p) for p, i in zip(values.tolist(), places.tolist(), strict=True)]
+
+
+def _view(how: Preprocessing, picture: AnyPicture) -> NDArray[np.uint8]:
+    """The shorter side to `resize` pixels, and of that the square in the middle."""
+    look = centre_view(how.image_size, how.resize / how.image_size)
+    if isinstance(picture, str | os.PathLike):
+        pixels = read_view(Path(picture), how.image_size, look)
+    else:
+        pixels = view_of(picture if isinstance(picture, Image.Image) else _of_array(picture), how.image_size, look)
+    if how.channels == 1:
+        return np.asarray(Image.fromarray(pixels).convert("L"))[..., np.newaxis]
+    return pixels
+
+
+def _of_array(pixels: object) -> Image.Image:
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim not in (2, 3):
+        kind = str(pixels.dtype) if isinstance(pixels, np.ndarray) else type(pixels).__name__
+        raise UserError(f"a picture is a {kind}: expected a path, a PIL image or uint8 [height, width, channels]")
+    return Image.fromarray(pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels)

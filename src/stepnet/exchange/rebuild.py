@@ -31,18 +31,18 @@ def rebuild(description: ModelDescription, weights: Tensors, where: object) -> n
     if description.built_elsewhere:
         raise UserError(f"{where} holds a {description.model}, which stepnet cannot build: load(…, model=your network)")
     with torch.random.fork_rng(devices=[]):
-        network = _attempted(description.changed(conversion=None), weights, where)
+        network = _try_build(description.changed(conversion=None), weights, where)
         if description.conversion is not None:  # its blocks are told by running them
             given = {name: weights[name] for name in network.state_dict() if name in weights}
             _check_same(network, description, given, where)
-            network = _attempted(description, weights, where, "cpu")
+            network = _try_build(description, weights, where, "cpu")
         _check_same(network, description, weights, where)
         check_finite(weights, where)
         # Copies in torch's own memory: kernels choose by alignment, which a file's bytes do not have, and would round
         # differently from the network that was saved.
         network.load_state_dict({name: tensor.clone() for name, tensor in weights.items()}, assign=True)
         if any(t.is_meta for t in (*network.parameters(), *network.buffers())):  # constants that no file holds
-            network = _built(description)
+            network = _build(description)
             network.load_state_dict(weights)
     return network.eval()
 
@@ -61,13 +61,13 @@ def fill(
 
 def fitted_options(model: str, weights: Tensors) -> dict[str, Any]:
     """Classes and channels of these weights of a model."""
-    return dict(shape_of(weights, _attempted(ModelDescription(model=model), weights, model)))
+    return dict(shape_of(weights, _try_build(ModelDescription(model=model), weights, model)))
 
 
-def _attempted(description: ModelDescription, weights: Tensors, where: object, device: str = "meta") -> nn.Module:
+def _try_build(description: ModelDescription, weights: Tensors, where: object, device: str = "meta") -> nn.Module:
     try:
         with torch.device(device), at_most(len(weights)):
-            return _built(description)
+            return _build(description)
     except UserError as error:
         raise UserError(f"{where} cannot be built again: {error}") from None
     except Exception as error:  # whatever another library makes of a stranger's options
@@ -106,7 +106,7 @@ def _check_same(network: nn.Module, description: ModelDescription, weights: Tens
         raise UserError(f"{where} holds weights of another network than {description.model!r}: {difference}")
 
 
-def _built(description: ModelDescription) -> nn.Module:
+def _build(description: ModelDescription) -> nn.Module:
     name, options = description.model, dict(description.options)
     if "pretrained" in options:
         raise UserError("it asks for pretrained weights: a file holds its own")

@@ -14,7 +14,7 @@ from stepnet.conversion.foreign import is_foreign
 from stepnet.data import evaluation_batches, get_data
 from stepnet.errors import UserError
 from stepnet.exchange import load
-from stepnet.exchange.model_files import description_of
+from stepnet.exchange.model_description import description_of
 from stepnet.nets import create_model
 from stepnet.nets.pretrained import split_tag
 from stepnet.training.config import model_options, read_label, write_label

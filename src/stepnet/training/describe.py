@@ -8,7 +8,7 @@ from torch import nn
 
 from stepnet.data import Data
 from stepnet.exchange.model_description import ModelDescription, TrainingRecord, describe_network
-from stepnet.exchange.preprocess import prepared_like
+from stepnet.exchange.prediction import preprocessing_of
 from stepnet.nets import coefficients
 from stepnet.training.config import TrainConfig
 from stepnet.training.run import environment
@@ -26,7 +26,7 @@ def describe_run(config: TrainConfig, data: Data, network: nn.Module) -> ModelDe
         command=here["command"],
         revision=here["revision"],
     )
-    return describe_network(network, data.train.classes, prepared_like(data), training)
+    return describe_network(network, data.train.classes, preprocessing_of(data), training)
 
 
 def describe_progress(

@@ -14,8 +14,8 @@ from stepnet.data import Data, get_data, list_data
 from stepnet.data.batches import Batches
 from stepnet.data.normalise import Normalisation
 from stepnet.errors import UserError
-from stepnet.exchange.model_description import ModelDescription
-from stepnet.exchange.model_files import description_of, load
+from stepnet.exchange.model_description import ModelDescription, description_of
+from stepnet.exchange.model_files import load
 from stepnet.training.run import Run
 from stepnet.training.scores import evaluate_batch, mean_scores
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import cast
 
 from stepnet.errors import UserError
-from stepnet.exchange.model_files import description_of, load
+from stepnet.exchange.model_description import description_of
+from stepnet.exchange.model_files import load
 from stepnet.nets.model_registry import MODELS
 from stepnet.nets.profile import Profile, profile
 from stepnet.training.config import TrainConfig

@@ -37,7 +37,7 @@ class Indexable(Protocol):
     def __getitem__(self, index: int, /) -> object: ...
 
 
-def given_data(data: object, val_share: float | None) -> Data:
+def data_of_datasets(data: object, val_share: float | None) -> Data:
     """A `Data` of (train, test), or of one set with the share of it that is for validation."""
     if isinstance(data, tuple | list) and len(data) == 2 and all(_is_set(part) for part in data):
         if val_share is not None:
@@ -46,7 +46,7 @@ def given_data(data: object, val_share: float | None) -> Data:
         if not first and not second:  # classes without names: as many as in either
             count = other = max(count, other)
         named = (first or _numbered(count), second or _numbered(other))
-        train, test = (GivenImages(part, range(len(part)), names) for part, names in zip(data, named, strict=True))
+        train, test = (DatasetImages(part, range(len(part)), names) for part, names in zip(data, named, strict=True))
         return Data(type(train.dataset).__name__, train, test)
     if not _is_set(data):
         raise UserError(
@@ -61,12 +61,12 @@ def given_data(data: object, val_share: float | None) -> Data:
         raise UserError(f"val_share = {val_share} of {len(data)} items leaves a set empty: take another share")
     names, count = _classes(data)
     parts = (np.flatnonzero(~held_out), np.flatnonzero(held_out))
-    train, test = (GivenImages(data, part.tolist(), names or _numbered(count)) for part in parts)
+    train, test = (DatasetImages(data, part.tolist(), names or _numbered(count)) for part in parts)
     return Data(type(data).__name__, train, test)
 
 
 @dataclass(frozen=True, eq=False)
-class GivenImages:
+class DatasetImages:
     """The items of a data set at `places`."""
 
     dataset: Indexable
