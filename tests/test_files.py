@@ -221,10 +221,11 @@ def test_a_pipe_that_appears_while_a_file_is_written_stays(tmp_path: Path) -> No
 
 
 def test_a_link_to_standard_output_stays(tmp_path: Path) -> None:
-    link = tmp_path / "stdout"
-    link.symlink_to("/proc/self/fd/1")  # as /dev/stdout is
+    link, descriptor = tmp_path / "stdout", os.open(tmp_path / "redirected", os.O_CREAT | os.O_WRONLY)
+    link.symlink_to(f"/proc/self/fd/{descriptor}")  # as /dev/stdout is, here with `> redirected`
     with pytest.raises(UserError, match="not a regular file"), whole_file(link):
         pass
+    os.close(descriptor)
     assert link.is_symlink()
 
 

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import stepnet
 from exchange.greys import GREY
@@ -57,6 +57,7 @@ DOORS = [
     {"pretrained_cfg_overlay": {"url": "{url}/w.pth"}},
     {"pretrained": True, "pretrained_cfg": {"url": "{url}/w.pth", "architecture": "resnet18"}},
     {"checkpoint_path": "{url}/w.pth"},
+    {"checkpoint_path": "weights"},  # in the working directory
     {"cache_dir": "here"},
     {"pretrained": True},
     {"global_pool": "{url}"},
@@ -180,6 +181,15 @@ def test_an_odd_configuration_is_one_line(tmp_path, converted, changes):
     with pytest.raises(UserError) as refused:
         stepnet.load(changed(tmp_path, converted, **changes))
     assert "\n" not in str(refused.value) and str(tmp_path) in str(refused.value)
+
+
+def test_weights_that_are_missing_are_not_drawn_anew(tmp_path, converted):
+    folder = changed(tmp_path, converted)
+    weights = load_file(folder / "model.safetensors")
+    del weights["classifier.1.bias"]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match=r"its weights lack 'classifier\.1\.bias'"):
+        stepnet.load(folder)
 
 
 @pytest.mark.parametrize(
