@@ -9,12 +9,13 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from stepnet.commands.own_modules import OwnModules
 from stepnet.errors import UserError
 from stepnet.escaping import echo
 
 
 @dataclass
-class Bench:
+class Bench(OwnModules):
     """Time training steps side by side: LM against plain, converted against original, gated, reversible.
 
     Ratios within one process, interleaved, medians with quartiles; the A/A control is the baseline timed twice, and
@@ -40,6 +41,7 @@ class Bench:
         for name, value in (("repeats", self.repeats), ("threads", self.threads)):
             if value < 1:
                 raise UserError(f"--{name} {value}: expected 1 or more")
+        self.import_modules()
         import torch
         from rich.console import Console
 

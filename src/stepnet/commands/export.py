@@ -8,12 +8,13 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from stepnet.commands.own_modules import OwnModules
 from stepnet.errors import UserError
 from stepnet.escaping import echo
 
 
 @dataclass
-class Export:
+class Export(OwnModules):
     """Write a trained network as ONNX or for torch.export; it is kept only if its outputs are torch's."""
 
     model: Annotated[Positional[str], arg(metavar="MODEL")]
@@ -33,6 +34,7 @@ class Export:
 
         if self.onnx is self.pt2 is self.safetensors is None:
             raise UserError("nothing to write: give --onnx FILE, --pt2 FILE or --safetensors FILE")
+        self.import_modules([self.model])
         network = load(self.model, model=self.name)
         if self.safetensors is not None:
             save(network, self.safetensors)

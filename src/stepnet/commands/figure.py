@@ -8,11 +8,12 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
+from stepnet.commands.own_modules import OwnModules
 from stepnet.escaping import echo
 
 
 @dataclass
-class DrawFigure:
+class DrawFigure(OwnModules):
     """Draw a figure of the paper, from your runs if you like: PNG, SVG or PDF, one or two columns wide.
 
     networks: schematics (figures 1, 2 left); k: learned coefficients (4); curves: training and test (3, 5);
@@ -41,6 +42,7 @@ class DrawFigure:
 
         out = self.out or Path(f"{self.name}.pdf")
         check_suffix(Picture(), out)
+        self.import_modules(self.subjects)
         with paper_style(self.columns):
             if self.name == "lesion":
                 from stepnet.commands.columns import RIGHT, print_table

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
+from stepnet.commands.own_modules import OwnModules
 from stepnet.errors import UserError
 from stepnet.escaping import echo
 
@@ -18,7 +19,7 @@ IMAGES = 100  # on which a trained network is looked at
 
 
 @dataclass
-class Inspect:
+class Inspect(OwnModules):
     """Show a network stage by stage: scheme, equation, coefficients; with --out, draw it as the paper does.
 
     For a run it shows what each step does to test images: its k and roots, how far it moves a state, the largest
@@ -35,8 +36,6 @@ class Inspect:
     """Folder of all data sets; by default $STEPNET_DATA or ~/.cache/stepnet."""
     scheme: str | None = None
     """Step the blocks with this scheme instead of the network's own; for other libraries lm by default."""
-    imports: Annotated[list[str], arg(name="import", metavar="MODULE")] = field(default_factory=list)
-    """Modules that register a model or scheme of your own, or that a run from another machine needs: trust them."""
 
     def __call__(self) -> None:
         from stepnet.report.inspection import unstable_steps
@@ -84,9 +83,8 @@ class Inspect:
         from stepnet.conversion import describe
         from stepnet.conversion.foreign import is_foreign
         from stepnet.report.specimens import is_trained, open_network
-        from stepnet.training.imports import import_modules_of
 
-        import_modules_of(self.model, self.imports)  # for a model's name too: they may register it, or its scheme
+        self.import_modules([self.model])  # for a model's name too: they may register it, or its scheme
         trained = is_trained(self.model)
         title, network = open_network(self.model, self.scheme)
         if is_foreign(self.model) and not trained:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional, arg
 
 from stepnet.commands.columns import RIGHT, print_table
+from stepnet.commands.own_modules import OwnModules
 from stepnet.errors import UserError, unknown
 from stepnet.escaping import echo
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Models:
+class Models(OwnModules):
     """List the networks and what they cost: parameters, multiply-adds and activation memory for one image."""
 
     pattern: Annotated[Positional[str], arg(metavar="PATTERN")] = "*"
@@ -29,6 +30,7 @@ class Models:
     def __call__(self) -> None:
         from stepnet.report.catalogue import counted, kept, registered, short_bytes, short_count
 
+        self.import_modules()
         known, own = kept(), registered()
         names = [name for name in (*known, *own) if fnmatch(name, self.pattern)]
         if not names:

@@ -10,12 +10,13 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from stepnet.commands.own_modules import OwnModules
 from stepnet.errors import UserError, check_count
 from stepnet.escaping import echo
 
 
 @dataclass
-class Predict:
+class Predict(OwnModules):
     """Classify pictures with a trained network: the likeliest classes of each. No data set is needed."""
 
     model: Annotated[Positional[str], arg(metavar="MODEL")]
@@ -33,6 +34,7 @@ class Predict:
         from stepnet.exchange.prediction import predict
 
         check_count("top", self.top)
+        self.import_modules([self.model])
         if not self.images:
             raise UserError("no images: name pictures, a folder of pictures, or - to read paths from standard input")
         network = load(self.model)

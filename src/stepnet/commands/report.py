@@ -8,11 +8,12 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from stepnet.commands.own_modules import OwnModules
 from stepnet.escaping import echo
 
 
 @dataclass
-class Report:
+class Report(OwnModules):
     """Write runs as one HTML page that works offline: summary, curves, learned k_n, error against cost, commands."""
 
     runs: Annotated[Positional[list[Path]], arg(metavar="RUN [RUN ...]")]
@@ -28,5 +29,6 @@ class Report:
 
         if not self.runs:
             raise UserError("no runs: name their folders, as in stepnet report runs/compare/*")
+        self.import_modules(map(str, self.runs), needed=False)
         write_report(self.runs, self.out, self.labels or None)
         echo(f"wrote {self.out} ({self.out.stat().st_size / 1e6:.1f} MB)")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional, arg
 
 from stepnet.commands.columns import print_table
+from stepnet.commands.own_modules import OwnModules
 from stepnet.errors import UserError
 from stepnet.escaping import echo
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class ShowScheme:
+class ShowScheme(OwnModules):
     """Analyse a scheme: order, stability, modified equation. Without a name, list all schemes."""
 
     name: Annotated[Positional[str | None], arg(metavar="NAME")] = None
@@ -33,6 +34,7 @@ class ShowScheme:
     """Print every fact as JSON instead."""
 
     def __call__(self) -> None:
+        self.import_modules()
         if self.name is None:
             if self.k is not None or self.plot or self.latex:
                 raise UserError("--k, --plot and --latex need a scheme: stepnet scheme lm --k -0.5")

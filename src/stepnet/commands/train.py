@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, Self
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional
 
+from stepnet.commands.own_modules import OwnModules
 from stepnet.data.lookup import lasting_name
 from stepnet.errors import UserError, first_line
 from stepnet.escaping import echo
@@ -153,7 +154,7 @@ class Train(TrainingFlags):
 
 
 @dataclass
-class Evaluate:
+class Evaluate(OwnModules):
     """Measure the test error of a run or a model file, or of pretrained weights by their name."""
 
     run: Annotated[Positional[str], tyro.conf.arg(metavar="RUN|MODEL")]
@@ -172,14 +173,11 @@ class Evaluate:
     """Also print the error of each class, the confusion matrix, and the images that are most wrong."""
     json: bool = False
     """Print the exact figures as JSON instead."""
-    imports: Annotated[list[str], tyro.conf.arg(name="import", metavar="MODULE")] = field(default_factory=list)
-    """Modules that a run from another machine needs, if you trust them."""
 
     def __call__(self) -> None:
         from stepnet.training import Run, evaluate
-        from stepnet.training.imports import import_modules_of
 
-        import_modules_of(self.run, self.imports)
+        self.import_modules([self.run])
         by_class = None
         if self.classes:
             from stepnet.training.class_errors import class_errors
