@@ -11,15 +11,20 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeAlias
-
-import sympy
+from functools import cache
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from stepnet.errors import UserError
 from stepnet.schemes.arithmetic import Coefficient, Difference, State, joined, parts_of
 from stepnet.schemes.core import Equation, Past, Point, RightHandSide, RightHandSides, Scheme, advance, march
 from stepnet.schemes.implicit import fixed_point
 from stepnet.schemes.runge_kutta import Euler
+
+if TYPE_CHECKING:
+    import sympy
+
+    dt: sympy.Symbol
+    k: sympy.Symbol
 
 # How the first state comes about: it is given; or it is `P x`, the projected input, and the first step is a transition,
 # `u_1 = P x + dt f(x)`; or the state before `x` is projected too, and the transition is a full step of the scheme.
@@ -28,8 +33,24 @@ Taker: TypeAlias = Literal["scheme", "starter", "transition"]
 
 INPUT, BEFORE_INPUT = -1, -2  # the places of x and of the state before it: u_0 is the projected x
 EULER = Euler()
-dt = sympy.Symbol("dt", positive=True)
-k = sympy.Symbol("k", real=True)  # in a weight: the coefficient that the step owns
+
+
+@cache
+def symbol(name: str) -> sympy.Symbol:
+    """The symbols in a plan's weights: `dt`, and `k`, the coefficient that the step owns.
+
+    sympy is imported by what needs it: importing networks does without it.
+    """
+    import sympy
+
+    return sympy.Symbol("dt", positive=True) if name == "dt" else sympy.Symbol("k", real=True)
+
+
+def __getattr__(name: str) -> sympy.Symbol:
+    """`from stepnet.schemes.plan import dt, k`, made when first asked for."""
+    if name in ("dt", "k"):
+        return symbol(name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class Quantity(NamedTuple):
@@ -146,7 +167,7 @@ def plan(scheme: Scheme, length: int, entry: Entry = "given", given: list[Coeffi
         scheme,
         map(recorder.block, range(length)) if entry == "given" else recorder.blocks_after_input(),
         recorder.state(0),
-        dt,
+        symbol("dt"),
         recorder.owned() if scheme.trainable and given is None else given,
         after=recorder.settle,
         past=[Point(recorder.state(BEFORE_INPUT))] if entry == "with past" else [],
@@ -160,9 +181,11 @@ def plan(scheme: Scheme, length: int, entry: Entry = "given", given: list[Coeffi
 
 def full_step(scheme: Scheme) -> PlannedStep:
     """A step with all the past that it reads, as analysis sees it: number `steps - 1`, with the scheme's own `k`."""
+    import sympy
+
     recorder = _Recorder(scheme, scheme.steps)
     past = tuple(Point(recorder.state(n), recorder.block(n)) for n in reversed(range(scheme.steps)))
-    new = advance(scheme, past, dt, scheme.k)
+    new = advance(scheme, past, symbol("dt"), scheme.k)
     for part in parts_of(new):
         if sympy.expand(part.weights.get(CONSTANT, 0)) != 0:
             raise UserError(f"{NO_SUM}: it has {part.weights[CONSTANT]}")
@@ -172,10 +195,12 @@ def full_step(scheme: Scheme) -> PlannedStep:
 
 def equation_in_k(scheme: Scheme) -> Equation:
     """What a network's scheme is consistent with: `(1 + k) u' = f`, where each step has a k of its own."""
+    import sympy
+
     if not scheme.trainable:
         return scheme.equation
     method = copy.copy(scheme)
-    method.k = k
+    method.k = symbol("k")
     equation = method.equation
     return replace(equation, mass=sympy.sstr(equation.mass, order="rev-lex"))
 
@@ -222,7 +247,7 @@ class _Recorder:
         """The coefficients: a step that asks for one owns it."""
         while True:
             self.owns_k = True
-            yield k
+            yield symbol("k")
 
     def take(self, scheme: Scheme, past: Past, dt: Coefficient, k: Coefficient, gate: Coefficient) -> State:
         """A step as it is, and who took it."""
@@ -270,6 +295,8 @@ class _Sum:
 @fixed_point.register
 def _(guess: _Sum, phi: Callable[[_Sum], _Sum], tolerance: float) -> _Sum:
     """An implicit step from `u_n`: `f` is evaluated at the new state, which stands as a symbol there."""
+    import sympy
+
     n, name = max((q.n, q.name) for q in guess.weights if q.name not in "fg")
     new = Quantity(name, n + 1)
     image = phi(_Sum({new: 1})).weights
@@ -279,6 +306,8 @@ def _(guess: _Sum, phi: Callable[[_Sum], _Sum], tolerance: float) -> _Sum:
 
 def _terms(total: State) -> Terms:
     """The terms of a sum, states first, each kind from the newest to the oldest."""
+    import sympy
+
     value = total.value if isinstance(total, Difference) else total
     weights = ((quantity, sympy.expand(weight)) for quantity, weight in value.weights.items() if quantity != CONSTANT)
     ordered = sorted(weights, key=lambda term: (term[0].name in "fg", -term[0].n, term[0]))
