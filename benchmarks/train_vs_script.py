@@ -30,9 +30,10 @@ from stepnet import create_model
 from stepnet.data import Data, ImageSet, get_data
 from stepnet.timing.harness import CONTROL, Row, ratio
 from stepnet.timing.shares import convolutions_over_products
-from stepnet.training import Recipe, TrainConfig
-from stepnet.training.loop import Watcher, train_config
+from stepnet.training import Callback, Recipe, TrainConfig
+from stepnet.training.loop import train_config
 from stepnet.training.run import EpochMetrics
+from stepnet.training.trainer import Trainer
 
 BATCH, STEPS, READ_AHEAD, WORKERS = 128, 8, 4, 2
 
@@ -70,8 +71,8 @@ def against(script: Callable[[], float], data: Data, repeats: int, size: int, co
     """Images per second of each repetition: an epoch of a run, then the script; the first of them warms up."""
     rates: dict[str, list[float]] = {"stepnet": [], "script": [], CONTROL: []}
 
-    class Turns(Watcher):
-        def epoch(self, line: EpochMetrics) -> None:
+    class Turns(Callback):
+        def epoch(self, trainer: Trainer, line: EpochMetrics) -> None:
             taken = {"stepnet": line["images_per_second"], "script": script(), CONTROL: script()}
             for name, rate in taken.items() if line["epoch"] else ():
                 rates[name].append(rate)
@@ -79,7 +80,7 @@ def against(script: Callable[[], float], data: Data, repeats: int, size: int, co
     recipe = Recipe(epochs=repeats + 1, batch_size=size, lr=0.01, milestones=())
     with tempfile.TemporaryDirectory() as folder:
         config = TrainConfig("resnet20", "cifar10", recipe=recipe, out=str(Path(folder) / "run"), compile=compiled)
-        train_config(config, watcher=Turns(), data=data)
+        train_config(config, callbacks=[Turns()], data=data)
     return rates
 
 

@@ -34,7 +34,8 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> None:
     from stepnet.schemes.noises import NOISES
     from stepnet.schemes.scheme_registry import SCHEMES
     from stepnet.training.recipes import RECIPES
+    from stepnet.training.tasks import TASKS
 
-    for registry in (SCHEMES, MODELS, DATA_SETS, NOISES, RECIPES):
+    for registry in (SCHEMES, MODELS, DATA_SETS, NOISES, RECIPES, TASKS):
         monkeypatch.setattr(registry, "entries", dict(registry.entries))
         monkeypatch.setattr(registry, "aliases", dict(registry.aliases))

@@ -90,7 +90,7 @@ def import_file(folder: Path, text: str) -> None:
 def train_and_resume(folder: Path, **changes: object) -> Run:
     whole, stopped = (tiny_config(folder / name, **changes) for name in ("whole", "stopped"))
     with pytest.raises(Interrupted):
-        train(stopped, watcher=StopAt(1, 2))
+        train(stopped, callbacks=[StopAt(1, 2)])
     run = train(stopped)
     assert_same_run(run, train(whole))
     return run

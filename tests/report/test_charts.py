@@ -22,7 +22,7 @@ def section(*folders, data: str = "digits"):
 
 def test_every_epoch_is_there_and_nan_is_a_gap(write_run) -> None:
     networks, found = section(write_run(errors=(20.0, math.nan, 12.345678)))
-    assert found["runs"][0]["test_error"] == [20.0, None, 12.346]
+    assert found["runs"][0]["test_score"] == [20.0, None, 12.346]
     assert found["runs"][0]["loss"][1] is None
     assert "lm_resnet20 from 20.00 % to 12.35 %" in curves_words(networks)
 
@@ -47,7 +47,7 @@ def test_the_slider_of_a_long_run_keeps_both_ends(write_run) -> None:
     _, found = section(write_run(errors=[50.0] * 500))
     stops = found["k"]["epochs"]
     assert len(stops) == FRAMES and stops[0] == 1 and stops[-1] == 500
-    assert len(found["runs"][0]["test_error"]) == 500
+    assert len(found["runs"][0]["test_score"]) == 500
 
 
 def test_a_shorter_run_stays_at_its_last_epoch(write_run) -> None:
@@ -58,7 +58,7 @@ def test_a_shorter_run_stays_at_its_last_epoch(write_run) -> None:
 def test_compression_has_ours_and_the_papers_points(write_run) -> None:
     networks, found = section(write_run(seed=0), write_run(seed=1, errors=(50, 20, 12.0)))
     (ours,) = found["ours"]
-    assert (ours["error"], ours["seeds"], ours["parameters"]) == (11.0, 2, 269_440)
+    assert (ours["score"], ours["seeds"], ours["parameters"]) == (11.0, 2, 269_440)
     assert ours["deviation"] == pytest.approx(math.sqrt(2), rel=1e-4)
     assert found["paper"] == [] and "the paper has no figure" in compression_words(networks)
     assert len(printed_points("cifar10")) == 9

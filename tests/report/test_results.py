@@ -48,7 +48,7 @@ def test_runs_of_two_configurations_are_recorded_side_by_side(tmp_path) -> None:
     for changes in ({}, {"weights": "other"}, {"recipe": get_recipe("fast").override({"epochs": 3, "lr": 0.02})}):
         here = finished_run(tmp_path / "run")
         TrainConfig("lm_resnet20", data="cifar10", **changes).write(here.config_file)
-        record(here, EvaluationResult(0.4, 8.5, 10_000, 1), path)
+        record(here, EvaluationResult(0.4, {"error": 8.5}, 10_000, 1), path)
     told = [(run["recipe"], run.get("settings")) for run in json.loads(path.read_text())["runs"]]
     assert told == [("cifar10", None), ("cifar10", {"weights": True}), ("fast, epochs=3, lr=0.02", None)]
 
@@ -83,7 +83,7 @@ def test_a_run_is_recorded_once_and_leaves_the_rest_of_the_file_as_it_is(tmp_pat
     path.write_text(json.dumps({"command": "…", "runs": [run("cifar10", 1, 9.0)]}))
     here = finished_run(tmp_path / "run")
     for error in (8.5, 8.25):
-        record(here, EvaluationResult(0.4, error, 10_000, 1), path)
+        record(here, EvaluationResult(0.4, {"error": error}, 10_000, 1), path)
     content = json.loads(path.read_text())
     assert content["command"] == "…"
     assert content["runs"][1]["best_test_error"] == 7.5
@@ -95,7 +95,7 @@ def test_a_recorded_command_names_no_folder_of_this_machine(tmp_path) -> None:
     told = {**here.recorded_environment(), "command": "stepnet train a/b --out /home/me/runs/x --data=/d/e"}
     here.environment_file.write_text(yaml.safe_dump(told))
     path = tmp_path / "results.json"
-    record(here, EvaluationResult(0.4, 8.0, 10_000, 1), path)
+    record(here, EvaluationResult(0.4, {"error": 8.0}, 10_000, 1), path)
     assert json.loads(path.read_text())["runs"][0]["command"] == "stepnet train a/b --out x --data=e"
 
 
@@ -113,5 +113,5 @@ def test_a_file_of_another_kind_is_not_written_over(tmp_path, content: str, mess
     path = tmp_path / "results.json"
     path.write_text(content)
     with pytest.raises(UserError, match=message):
-        record(finished_run(tmp_path / "run"), EvaluationResult(0.4, 8.0, 10_000, 1), path)
+        record(finished_run(tmp_path / "run"), EvaluationResult(0.4, {"error": 8.0}, 10_000, 1), path)
     assert path.read_text() == content

@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -17,7 +18,7 @@ torch.set_num_threads(1)
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from stepnet import tensors  # noqa: E402
-from stepnet.training import Run, Watcher, train  # noqa: E402
+from stepnet.training import Callback, Run, train  # noqa: E402
 from training.tiny import tiny_config  # noqa: E402
 
 save_file, append_metrics = tensors.save_file, Run.append_metrics
@@ -52,7 +53,7 @@ WORST = {
 }
 
 
-class Killed(Watcher):
+class Killed(Callback):
     """Dies some milliseconds after its start, its resuming or a step: by SIGALRM, which asks no more than SIGKILL."""
 
     def __init__(self, moments: random.Random) -> None:
@@ -67,12 +68,12 @@ class Killed(Watcher):
     note = start = step = pass_by
 
 
-def child(folder: Path, *worst: object, watcher: Watcher | None = None) -> int:
+def child(folder: Path, *worst: object, callbacks: Sequence[Callback] = ()) -> int:
     pid = os.fork()
     if pid == 0:
         if worst:
             setattr(*worst)
-        train(tiny_config(folder, recipe={"epochs": 3}, checkpoint_steps=2), watcher=watcher)
+        train(tiny_config(folder, recipe={"epochs": 3}, checkpoint_steps=2), callbacks=callbacks)
         os._exit(0)
     return pid
 
@@ -84,7 +85,7 @@ def main(folder: Path, kills: int, seed: int) -> None:
         assert os.WIFSIGNALED(status), f"not killed {when}"
     moments = random.Random(seed)
     for n in range(kills):  # each gets two steps further at most, so that ten fall before the end
-        _, status = os.waitpid(child(folder / "killed", watcher=Killed(moments)), 0)
+        _, status = os.waitpid(child(folder / "killed", callbacks=[Killed(moments)]), 0)
         assert os.WIFSIGNALED(status), f"at its end after {n} kills"
     _, status = os.waitpid(child(folder / "killed"), 0)
     print(f"killed {kills} times, last exit {status}")

@@ -15,18 +15,18 @@ import torch
 torch.set_num_threads(1)
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from stepnet.training import Watcher, train  # noqa: E402
+from stepnet.training import Callback, train  # noqa: E402
 from training.tiny import tiny_config  # noqa: E402
 
 
-class DieOnce(Watcher):
+class DieOnce(Callback):
     """Rank 1 dies at a step, the first time that it comes there."""
 
     def __init__(self, step: int, mark: Path) -> None:
         self.at, self.mark = step, mark
 
-    def step(self, progress, images_per_second):
-        if progress.step == self.at and os.environ["RANK"] == "1" and not self.mark.exists():
+    def step(self, trainer):
+        if trainer.progress.step == self.at and os.environ["RANK"] == "1" and not self.mark.exists():
             self.mark.write_text("died")
             os.kill(os.getpid(), 9)
 
@@ -34,9 +34,9 @@ class DieOnce(Watcher):
 def main(folder: Path, mode: str, dies_at: str = "") -> None:
     once = {"epochs": 1, "batch_size": 1500, "milestones": (), "weight_decay": 0.0}
     train(tiny_config(folder / "first", model="tiny_double", freeze_bn=True, recipe=once))
-    watcher = DieOnce(int(dies_at), folder / "died") if dies_at else None
+    callbacks = [DieOnce(int(dies_at), folder / "died")] if dies_at else []
     recipe = {"stochastic_depth": 0.5, "stochastic_mode": mode}
-    train(tiny_config(folder / "second", freeze_bn=True, checkpoint_steps=2, recipe=recipe), watcher=watcher)
+    train(tiny_config(folder / "second", freeze_bn=True, checkpoint_steps=2, recipe=recipe), callbacks=callbacks)
 
 
 if __name__ == "__main__":

@@ -4,14 +4,14 @@ import signal
 
 import torch
 
-from stepnet.training import Watcher
+from stepnet.training import Callback
 from training.tiny import read_all
-
-TIMINGS = {"seconds", "images_per_second"}
 
 
 def metrics_of(run):
-    return [{k: v for k, v in line.items() if k not in TIMINGS} for line in run.metrics()]
+    return [
+        {k: v for k, v in line.items() if k != "seconds" and not k.endswith("_per_second")} for line in run.metrics()
+    ]
 
 
 def assert_same_run(a, b):
@@ -22,12 +22,12 @@ def assert_same_run(a, b):
     assert metrics_of(a) == metrics_of(b)
 
 
-class StopAt(Watcher):
+class StopAt(Callback):
     """Sends this process a signal at a given step, as a person or a scheduler would."""
 
     def __init__(self, epoch, step, number=signal.SIGTERM):
         self.at, self.number = (epoch, step), number
 
-    def step(self, progress, images_per_second):
-        if (progress.epoch, progress.step) == self.at:
+    def step(self, trainer):
+        if (trainer.progress.epoch, trainer.progress.step) == self.at:
             signal.raise_signal(self.number)

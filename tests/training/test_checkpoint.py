@@ -44,11 +44,11 @@ def forge(path, tensors, header):
 
 def test_a_round_trip_restores_every_bit(tmp_path, trained):
     model, optimizer = trained
-    progress = Progress(epoch=3, step=7, loss_sum=1 / 3, wrong=5.0, seen=128, best_error=9.25, best_epoch=2)
+    progress = Progress(3, 7, {"loss": 1 / 3, "wrong": 5.0}, seen=128, best=9.25, best_epoch=2)
     save(tmp_path / "a", model, optimizer, progress)
     other = create_model("lm_resnet20", in_channels=1)
     other_optimizer = sgd(other)
-    assert checkpoint.load(tmp_path / "a", other, other_optimizer) == progress
+    assert checkpoint.load(tmp_path / "a", other, other_optimizer) == (progress, {})
     for name, value in model.state_dict().items():
         assert torch.equal(value, other.state_dict()[name]), name
     for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
@@ -86,9 +86,9 @@ def test_a_foreign_safetensors_file_is_told_apart(tmp_path, trained):
                 {"step": -1},
                 {"more": 1},
                 {"seconds": float("nan")},
-                {"best_error": -1.0},
-                {"best_error": 3.0},  # of no epoch
-                {"best_error": 3.0, "best_epoch": 7},  # of one to come
+                {"sums": {"loss": float("nan")}},
+                {"best": 3.0},  # of no epoch
+                {"best": 3.0, "best_epoch": 7},  # of one to come
             )
         ),
     ],
@@ -121,15 +121,15 @@ def test_a_state_that_fits_no_parameter_changes_nothing(tmp_path, trained, name)
 @pytest.mark.parametrize("described", [True, False], ids=["today's file", "an old file"])
 def test_a_momentum_that_got_lost_is_missed(tmp_path, trained, described):
     path = tmp_path / "a"
-    save(path, *trained, Progress(epoch=1, best_error=9.0, best_epoch=0))
+    save(path, *trained, Progress(epoch=1, best=9.0, best_epoch=0))
     tensors, header = read_all(path), header_of(path)
     if not described:
         header = {key: header[key] for key in ("format", "what", "progress")}
     forge(path, tensors, header)
-    assert checkpoint.load(path, *trained).epoch == 1
+    assert checkpoint.load(path, *trained)[0].epoch == 1
     del tensors["optimizer.head.weight.momentum_buffer"]
     forge(path, tensors, header)
-    with pytest.raises(UserError, match=r"the momentum of 'head\.weight' is missing"):
+    with pytest.raises(UserError, match=r"'head\.weight\.momentum_buffer' is missing"):
         checkpoint.load(path, *trained)
 
 
@@ -138,7 +138,7 @@ def test_a_parameter_that_no_gradient_reaches_has_no_momentum(tmp_path, trained)
     del optimizer.state[model.head.weight]
     save(tmp_path / "a", model, optimizer, Progress(step=1))
     other = create_model("lm_resnet20", in_channels=1)
-    assert checkpoint.load(tmp_path / "a", other, sgd(other)).step == 1
+    assert checkpoint.load(tmp_path / "a", other, sgd(other))[0].step == 1
 
 
 def test_another_networks_checkpoint_is_named(tmp_path, trained):

@@ -6,8 +6,8 @@ import pytest
 
 from stepnet import create_model
 from stepnet.training import Run, compare
-from stepnet.training.job import Job
 from stepnet.training.signals import Interrupted
+from stepnet.training.trainer import Trainer
 from training.tiny import tiny_config
 
 
@@ -17,7 +17,7 @@ def test_the_rows_tell_what_the_runs_measured(tmp_path):
     assert (row.label, other.label) == ("tiniest", "tiniest:euler")
     [run] = row.runs
     errors = [line["test_error"] for line in Run(run.folder).metrics()]
-    assert row.errors == [errors[-1]] and run.best_error == min(errors)
+    assert row.scores == [errors[-1]] and run.best_score == min(errors)
     own = create_model("tiniest", num_classes=10, in_channels=1)
     parameters = sum(p.numel() for p in own.parameters())
     assert row.cost.parameters == parameters == other.cost.parameters + 2  # a k in each of two stages
@@ -27,7 +27,7 @@ def test_the_rows_tell_what_the_runs_measured(tmp_path):
 @pytest.mark.parametrize("when", ["append_metrics", "__exit__"])
 def test_a_stop_while_a_run_ends_stops_the_comparison(tmp_path, monkeypatch, number, when):
     """It was taken by the run that was ending, and the comparison trained everything."""
-    owner = Run if when == "append_metrics" else Job
+    owner = Run if when == "append_metrics" else Trainer
     whole = getattr(owner, when)
 
     def and_stop(*arguments):

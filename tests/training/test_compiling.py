@@ -15,7 +15,7 @@ from torch import nn
 from stepnet import create_model
 from stepnet.training import compiling, train
 from stepnet.training.compiling import compiled_or_eager
-from stepnet.training.job import Job
+from stepnet.training.trainer import Trainer
 from training.runs import assert_same_run
 from training.tiny import tiny_config
 
@@ -49,11 +49,11 @@ def test_blocks_that_were_compiled_in_place_are_forgotten(monkeypatch):
 
 
 def test_the_trial_leaves_the_network_as_it_was(tmp_path):
-    with Job(tiny_config(tmp_path / "a", model="tiniest"), resume=True) as job:
-        before = {name: value.clone() for name, value in job.net.state_dict().items()}
-        job._trial(job.net)
-        assert all(torch.equal(value, before[name]) for name, value in job.net.state_dict().items())
-        assert all(parameter.grad is None for parameter in job.net.parameters())
+    with Trainer(tiny_config(tmp_path / "a", model="tiniest"), resume=True) as trainer:
+        before = {name: value.clone() for name, value in trainer.network.state_dict().items()}
+        trainer._trial(trainer.network)
+        assert all(torch.equal(value, before[name]) for name, value in trainer.network.state_dict().items())
+        assert all(parameter.grad is None for parameter in trainer.network.parameters())
 
 
 def test_a_run_whose_compiler_fails_is_the_run_without_it(tmp_path, monkeypatch):

@@ -5,9 +5,7 @@ import torch
 from stepnet.training import crowding
 from stepnet.training.checkpoint import Progress
 from stepnet.training.crowding import Crowding, seconds_waited
-from stepnet.training.display import Display
-from training.test_display import LINE
-from training.tiny import tiny_config
+from training.test_display import end_epoch, shown
 
 
 def test_what_the_system_counts_only_grows():
@@ -15,13 +13,12 @@ def test_what_the_system_counts_only_grows():
     assert 0 <= before <= seconds_waited()
 
 
-def test_threads_that_wait_for_cores_are_told_of_once(tmp_path, capsys, monkeypatch):
+def test_threads_that_wait_for_cores_are_told_of_once(capsys, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(crowding, "seconds_waited", iter([0.0, 1e9]).__next__)
-    display = Display("tiny")
-    display.start(tiny_config(tmp_path), steps_per_epoch=6, progress=Progress())
-    display.epoch(LINE)
-    display.epoch(LINE)
+    display = shown(Progress())
+    end_epoch(display)
+    end_epoch(display)
     assert (
         capsys.readouterr().out.count("2 threads wait for cores that others use: OMP_NUM_THREADS=1 may be faster\n")
         == 1

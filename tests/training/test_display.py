@@ -3,46 +3,70 @@
 import io
 import os
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from stepnet import get_scheme
+from stepnet.training import Run, Task, train
 from stepnet.training import display as display_module
-from stepnet.training import train
 from stepnet.training.checkpoint import Progress
 from stepnet.training.display import Display
-from training.tiny import tiny_config
+from stepnet.training.tasks import Classification, TaskRecord
+from training.tiny import RECIPE, tiny_config
 
 LINE = {"epoch": 1, "loss": 0.5, "error": 25.0, "test_error": 12.5, "lr": 0.1, "images_per_second": 1234.4, "k": {}}
-AT = Progress(epoch=1, step=4, loss_sum=100.0, wrong=50.0, seen=200)
+AT = Progress(epoch=1, step=4, sums={"loss": 100.0, "wrong": 50.0}, seen=200)
 
 
-def shown(progress, tmp_path):
+class Errors(Task):
+    name, items, metrics = "errors", "images", TaskRecord().metrics[:1]
+    figures = Classification.figures
+
+
+class Shown:
+    """A trainer as far as the display looks at it."""
+
+    def __init__(self, progress, scheme=None):
+        self.progress, self.scheme, self.task = progress, scheme, Errors(None)
+        self.recipe, self.batches, self.run = RECIPE, range(6), Run(Path("a"))
+        self.scores, self.is_done = SimpleNamespace(per_second=99.6), False
+
+    def summary(self):
+        return []
+
+
+def shown(progress, scheme=None):
     display = Display("tiny")
-    display.start(tiny_config(tmp_path), steps_per_epoch=6, progress=progress)
-    display.step(AT, 99.6)
+    display.start(Shown(progress, scheme))
+    display.step(Shown(AT))
     return display
 
 
-def test_a_plain_line_for_each_epoch_where_there_is_no_terminal(tmp_path, capsys):
-    display = shown(Progress(epoch=1, step=3), tmp_path)
+def end_epoch(display, **changes):
+    display.epoch(Shown(AT), LINE | changes)
+
+
+def test_a_plain_line_for_each_epoch_where_there_is_no_terminal(capsys):
+    display = shown(Progress(epoch=1, step=3))
     assert display.bar is None
-    display.epoch(LINE)
+    end_epoch(display)
     assert capsys.readouterr().out.splitlines() == [
         "tiny: going on from epoch 2, step 3",
         "epoch 2/2  loss 0.5000  error 25.00%  test 12.50%  lr 0.1  1234 images/s",
     ]
 
 
-def test_a_line_now_and_then_within_an_epoch(tmp_path, capsys, monkeypatch):
+def test_a_line_now_and_then_within_an_epoch(capsys, monkeypatch):
     monkeypatch.setattr(display_module, "SECONDS_BETWEEN_LINES", -1.0)
-    shown(Progress(), tmp_path)
+    shown(Progress())
     assert capsys.readouterr().out == "epoch 2/2, step 4/6: loss 0.500 error 25.00% 100 images/s\n"
 
 
-def test_a_bar_with_loss_error_speed_and_time_left_on_a_terminal(tmp_path, monkeypatch):
+def test_a_bar_with_loss_error_speed_and_time_left_on_a_terminal(monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    display = shown(Progress(epoch=1, step=3), tmp_path)
+    display = shown(Progress(epoch=1, step=3))
     (task,) = display.bar.tasks
     assert task.description == "tiny 2/2 loss 0.500 error 25.00% 100 images/s"
     assert (task.completed, task.total) == (10, 12)
@@ -61,17 +85,16 @@ def test_something_moves_on_a_terminal_before_the_first_step(monkeypatch):
 
 
 @pytest.mark.parametrize(("rank", "lines"), [("0", 1), ("1", 0)])
-def test_of_many_processes_one_speaks(tmp_path, capsys, monkeypatch, rank, lines):
+def test_of_many_processes_one_speaks(capsys, monkeypatch, rank, lines):
     monkeypatch.setenv("RANK", rank)
-    shown(Progress(), tmp_path).epoch(LINE)
+    end_epoch(shown(Progress()))
     assert capsys.readouterr().out.count("\n") == lines
 
 
-def test_a_k_that_leaves_its_stable_interval_is_told_once_and_when_it_is_back(tmp_path, capsys):
-    display = shown(Progress(), tmp_path)
-    display.describe([], get_scheme("lm"))
+def test_a_k_that_leaves_its_stable_interval_is_told_once_and_when_it_is_back(capsys):
+    display = shown(Progress(), get_scheme("lm"))
     for k in (0.5, -1.2, [-1.3, 0.0], -0.9):
-        display.epoch({**LINE, "k": {"stages.0.blocks.1": k, "stages.1.blocks.1": 1.0}})
+        end_epoch(display, k={"stages.0.blocks.1": k, "stages.1.blocks.1": 1.0})
     told = [line for line in capsys.readouterr().out.splitlines() if "k of" in line]
     assert told == [
         "  k of stages.0.blocks.1 is -1.200, outside (-1, 1]: not zero-stable there",
@@ -81,7 +104,7 @@ def test_a_k_that_leaves_its_stable_interval_is_told_once_and_when_it_is_back(tm
 
 def test_a_run_says_what_it_is_at_its_start(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    train(tiny_config("a", model="tiniest", recipe={"epochs": 1}), watcher=Display("tiniest"))
+    train(tiny_config("a", model="tiniest", recipe={"epochs": 1}), callbacks=[Display("tiniest")])
     text = capsys.readouterr().out
     for word in (
         "parameters",

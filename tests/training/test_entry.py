@@ -51,7 +51,7 @@ def test_a_module_and_a_dataset_are_trained_and_go_on_to_the_same_bits(tmp_path)
     data = Noisy(128), Noisy(64)
     whole = stepnet.train(small(), data, recipe, out=tmp_path / "whole")
     with pytest.raises(Interrupted):
-        stepnet.train(small(), data, recipe, out=tmp_path / "a", watcher=StopAt(1, 2))
+        stepnet.train(small(), data, recipe, out=tmp_path / "a", callbacks=[StopAt(1, 2)])
     assert_same_run(stepnet.train(small(), data, recipe, out=tmp_path / "a"), whole)
     assert whole.metrics()[-1]["loss"] < whole.metrics()[0]["loss"]
     assert whole.config.model.endswith("test_entry.Small") and "128+64 items" in whole.config.data
@@ -117,9 +117,9 @@ def test_a_network_as_the_run_has_left_it_is_the_runs_own(tmp_path):
     data, recipe, out = (Squares(), Squares()), ONE_EPOCH.override({"epochs": 2}), tmp_path / "a"
     whole = stepnet.train(small(), data, recipe, out=tmp_path / "whole")
     network = small()
-    for watcher in (StopAt(0, 1), StopAt(1, 1)):
+    for callback in (StopAt(0, 1), StopAt(1, 1)):
         with pytest.raises(Interrupted):
-            stepnet.train(network, data, recipe, out=out, watcher=watcher)  # a cell of a notebook, run again
+            stepnet.train(network, data, recipe, out=out, callbacks=[callback])  # a cell of a notebook, run again
     opened = stepnet.load(out / "last.safetensors", model=Small())
     assert_same_run(stepnet.train(opened, data, recipe, out=out), whole)
     stepnet.train(opened, data, recipe, out=out)
@@ -128,7 +128,7 @@ def test_a_network_as_the_run_has_left_it_is_the_runs_own(tmp_path):
 def test_a_run_without_fingerprints_resumes_and_stays_without(tmp_path):
     data, recipe, out = (Squares(), Squares()), ONE_EPOCH.override({"epochs": 2}), tmp_path / "a"
     with pytest.raises(Interrupted):
-        stepnet.train(small(), data, recipe, out=out, watcher=StopAt(1, 1))
+        stepnet.train(small(), data, recipe, out=out, callbacks=[StopAt(1, 1)])
     config = out / "config.yaml"
     config.write_text("".join(line for line in config.open() if "fingerprint" not in line))
     run = stepnet.train(Small(), (Squares(1.0), Squares(1.0)), recipe, out=out)

@@ -23,7 +23,7 @@ def test_a_checkpoint_has_the_error_that_its_run_measured(tmp_path):
     with torch.no_grad():
         guessed = network.double().eval()((images / 255 - mean) / std).argmax(1)
     wrong = (guessed != torch.from_numpy(data.test.labels)).double().mean()
-    assert evaluation.error == pytest.approx(100 * wrong.item()) and evaluation.images == len(data.test)
+    assert evaluation.error == pytest.approx(100 * wrong.item()) and evaluation.items == len(data.test)
 
 
 def test_another_folder_has_its_own_share(tmp_path):
@@ -35,8 +35,8 @@ def test_another_folder_has_its_own_share(tmp_path):
     options = {"data": str(tmp_path / "one"), "data_root": str(tmp_path / "data"), "val_share": 0.3}
     run = train(tiny_config(tmp_path / "run", model="tiniest", recipe=recipe, **options))
     root = str(tmp_path / "data")
-    assert evaluate(run, data_root=root, data=str(tmp_path / "two")).images == 24
+    assert evaluate(run, data_root=root, data=str(tmp_path / "two")).items == 24
     (tmp_path / "one").rename(tmp_path / "three")
     with pytest.raises(UserError, match="--val-share"):
         evaluate(run, data_root=root, data=str(tmp_path / "three"))
-    assert 0 < evaluate(run, data_root=root, data=str(tmp_path / "three"), val_share=0.3).images < 24
+    assert 0 < evaluate(run, data_root=root, data=str(tmp_path / "three"), val_share=0.3).items < 24

@@ -41,12 +41,12 @@ def test_one_pair_has_no_interval_and_no_common_seed_no_difference(write_run) ->
 def test_a_run_cut_off_does_not_enter_the_mean(write_run) -> None:
     network = runs(write_run(seed=0), write_run(seed=1, errors=(50.0,), epochs=3))
     assert [run.complete for run in network.runs] == [True, False]
-    assert network.values(lambda run: run.last_error) == [10.0]
+    assert network.values(lambda run: run.last_score) == [10.0]
 
 
 def test_nan_is_no_best_epoch_and_is_told(write_run) -> None:
     run = RunHistory.read(write_run(errors=(20.0, math.nan, 30.0)))
-    assert run.best_error == 20.0
+    assert run.best_score == 20.0
     assert run.broken_epochs == [2]
 
 
@@ -54,7 +54,7 @@ def test_no_epoch_yet(write_run) -> None:
     network = runs(write_run(errors=(), epochs=3))
     [run] = network.runs
     assert not run.complete
-    assert math.isnan(run.last_error) and math.isnan(run.best_error)
+    assert math.isnan(run.last_score) and math.isnan(run.best_score)
     assert network.counted == ()
 
 

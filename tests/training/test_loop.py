@@ -10,11 +10,11 @@ import torch
 from stepnet import UserError
 from stepnet.data import ImageSet, evaluation_batches
 from stepnet.nets import register_model
-from stepnet.training import Run, Watcher, evaluate, loop, train
-from stepnet.training import job as job_module
-from stepnet.training.job import Job
+from stepnet.training import Callback, Run, evaluate, loop, train
+from stepnet.training import trainer as trainer_module
 from stepnet.training.loop import evaluate_batch, fit
 from stepnet.training.signals import Interrupted, StopRequest
+from stepnet.training.trainer import Trainer
 from training.runs import StopAt, assert_same_run, metrics_of
 from training.tiny import read_all, tiny_config
 
@@ -46,14 +46,14 @@ def test_a_run_is_a_folder(uninterrupted):
 def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path, uninterrupted, epoch, step):
     config = tiny_config(tmp_path / "a")
     with pytest.raises(Interrupted, match="SIGTERM") as stop:
-        train(config, watcher=StopAt(epoch, step))
+        train(config, callbacks=[StopAt(epoch, step)])
     assert stop.value.exit_code == 143
     assert_same_run(train(config), uninterrupted)
 
 
 def test_ctrl_c_saves_and_exits_with_130(tmp_path):
     with pytest.raises(Interrupted, match=r"SIGINT; saved .*last\.safetensors") as stop:
-        train(tiny_config(tmp_path / "a"), watcher=StopAt(0, 2, signal.SIGINT))
+        train(tiny_config(tmp_path / "a"), callbacks=[StopAt(0, 2, signal.SIGINT)])
     assert stop.value.exit_code == 130
     assert (tmp_path / "a" / "last.safetensors").exists()
 
@@ -75,7 +75,7 @@ def test_a_stop_is_noticed_while_the_network_is_built(tmp_path):
 def test_metrics_beyond_the_checkpoint_are_cut_back(tmp_path, uninterrupted):
     config = tiny_config(tmp_path / "a")
     with pytest.raises(Interrupted):
-        train(config, watcher=StopAt(1, 2))
+        train(config, callbacks=[StopAt(1, 2)])
     run = Run(tmp_path / "a")
     with run.metrics_file.open("a") as file:
         line = json.loads(run.metrics_file.read_text().splitlines()[0]) | {"epoch": 1, "test_error": 0.0}
@@ -113,19 +113,16 @@ def test_a_loss_that_is_not_finite_names_step_rate_and_checkpoint(tmp_path):
 def test_weights_that_are_not_finite_never_take_the_place_of_good_ones(tmp_path):
     config = tiny_config(tmp_path / "a", checkpoint_steps=1)
 
-    class Overflow(Watcher):
+    class Overflow(Callback):
         """As an infinite gradient would, after a loss that was finite."""
 
-        def step(self, progress, images_per_second):
-            if progress.step == 3:
-                next(iter(job.net.parameters())).data[0] = float("inf")
+        def step(self, trainer):
+            if trainer.progress.step == 3:
+                next(iter(trainer.network.parameters())).data[0] = float("inf")
 
-    with (
-        Job(config, True) as job,
-        pytest.raises(UserError, match=r"stem\.weight is inf at epoch 0, step 3, .* last good checkpoint is .*last"),
-    ):
-        fit(job, Overflow(), StopRequest())
-    assert all(tensor.isfinite().all() for tensor in read_all(job.run.last).values())
+    with pytest.raises(UserError, match=r"stem\.weight is inf at epoch 0, step 3, .* last good checkpoint is .*last"):
+        train(config, callbacks=[Overflow()])
+    assert all(tensor.isfinite().all() for tensor in read_all(Run(tmp_path / "a").last).values())
 
 
 def test_a_test_loss_that_is_not_finite_stops_the_run(tmp_path, monkeypatch):
@@ -147,7 +144,7 @@ def test_a_stop_is_not_kept_waiting_by_the_evaluation(tmp_path, uninterrupted, m
     with monkeypatch.context() as patched:
         patched.setattr(loop, "evaluate_batch", evaluate_and_stop)
         patched.setattr(
-            job_module, "evaluation_batches", lambda data, size, **ranks: evaluation_batches(data, 100, **ranks)
+            trainer_module, "evaluation_batches", lambda data, size, **ranks: evaluation_batches(data, 100, **ranks)
         )
         with pytest.raises(Interrupted):
             train(config)
@@ -178,7 +175,7 @@ def test_images_that_cannot_be_read_are_not_counted_as_right(tmp_path, monkeypat
     run = train(tiny_config(tmp_path / "a", recipe={"epochs": 1, "lr": 1e-6}))
     (line,) = run.metrics()
     assert line["error"] > 80 and line["test_error"] > 80  # a network that knows nothing is right once in ten
-    assert evaluate(run, "last").images == 150
+    assert evaluate(run, "last").items == 150
 
 
 def test_the_same_seed_gives_the_same_run_and_another_does_not(tmp_path, uninterrupted):
@@ -206,8 +203,8 @@ def test_tensorboard_gets_the_metrics_and_every_k(tmp_path):
 
 def test_vectors_can_be_spared_from_weight_decay(tmp_path):
     config = tiny_config(tmp_path / "a", recipe={"decay_vectors": False, "epochs": 1})
-    with Job(config, True) as job:
-        decayed, spared = job.optimizer.param_groups
+    with Trainer(config, True) as trainer:
+        decayed, spared = trainer.optimizer.param_groups
     assert decayed["weight_decay"] == 1e-4 and spared["weight_decay"] == 0
     assert all(p.ndim > 1 for p in decayed["params"]) and all(p.ndim == 1 for p in spared["params"])
 
@@ -251,20 +248,20 @@ def test_an_image_that_cannot_be_read_leaves_noise_for_the_others(tmp_path, monk
         if network.training:
             taken.append((len(args[0]), options["noise"]))
 
-    with Job(config, True) as job:
-        job.net.register_forward_pre_hook(keep, with_kwargs=True)
-        fit(job, Watcher(), StopRequest())
+    with Trainer(config, True) as trainer:
+        trainer.network.register_forward_pre_hook(keep, with_kwargs=True)
+        fit(trainer, StopRequest())
     assert [count for count, _ in taken] == [255, 255, 255, 255, 255, 216]
     for step, (count, noise) in enumerate(taken):
-        torch.testing.assert_close(noise, job.net.draw(config.seed, step, range(count)), rtol=0, atol=0)
+        torch.testing.assert_close(noise, trainer.network.draw(config.seed, step, range(count)), rtol=0, atol=0)
 
 
 def test_a_second_run_in_the_same_process_is_refused(tmp_path):
     """Threads share torch's generator: four runs of one seed differed without a word."""
     refused = []
 
-    class Second(Watcher):
-        def step(self, progress, images_per_second):
+    class Second(Callback):
+        def step(self, trainer):
             def another():
                 with pytest.raises(UserError, match="another run is being trained in this process"):
                     train(tiny_config(tmp_path / "b", model="tiniest"))
@@ -275,6 +272,6 @@ def test_a_second_run_in_the_same_process_is_refused(tmp_path):
             thread.join()
 
     config = tiny_config(tmp_path / "a", model="tiniest", recipe={"epochs": 1, "batch_size": 1497})
-    train(config, watcher=Second())
+    train(config, callbacks=[Second()])
     assert refused == [True] and not (tmp_path / "b").exists()
     train(dataclasses.replace(config, out=str(tmp_path / "b")))  # one after the other

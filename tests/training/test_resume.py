@@ -1,19 +1,24 @@
 """Nothing is lost: a run killed at ten random moments ends with the bits of one that was not."""
 
+import json
+import math
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import nn
 
 from stepnet.nets import register_model
 from stepnet.randomness import Stream, uniforms_by_place
-from stepnet.training import Recipe, Run, Watcher, train
+from stepnet.training import Callback, Recipe, Run, train
 from stepnet.training.signals import Interrupted
 from training.runs import StopAt, assert_same_run
-from training.tiny import tiny_config
+from training.tiny import read_all, tiny_config
 
 NOISY = {
     "stochastic depth": {"recipe": {"stochastic_depth": 0.5}},
@@ -46,7 +51,7 @@ def test_a_new_noisy_family_is_one_class(tmp_path):
     register_model("jitter", family="jitter")(lambda **options: networks.append(Jitter(**options)) or networks[-1])
     whole, stopped = (tiny_config(tmp_path / name, model="jitter") for name in ("whole", "stopped"))
     with pytest.raises(Interrupted):
-        train(stopped, watcher=StopAt(1, 2))
+        train(stopped, callbacks=[StopAt(1, 2)])
     assert_same_run(train(stopped), train(whole))
     in_training = [noise for noise in networks[-1].taken if noise is not None]
     assert [len(noise) for noise in in_training] == 2 * [256, 256, 256, 256, 256, 217]
@@ -58,7 +63,7 @@ def test_every_noisy_family_goes_on_to_the_same_bits(tmp_path, family):
     changes = {"model": "tiniest", **NOISY[family]}
     whole, stopped = (tiny_config(tmp_path / name, **changes) for name in ("whole", "stopped"))
     with pytest.raises(Interrupted):
-        train(stopped, watcher=StopAt(1, 2))
+        train(stopped, callbacks=[StopAt(1, 2)])
     assert_same_run(train(stopped), train(whole))
 
 
@@ -68,7 +73,7 @@ def test_blocks_that_are_evaluated_again_train_and_go_on_to_the_bits_of_stored_o
     stored = train(tiny_config(tmp_path / "stored", model="tiniest", recipe=recipe))
     again = tiny_config(tmp_path / "again", model="tiniest", recipe=recipe, memory="recompute")
     with pytest.raises(Interrupted):
-        train(again, watcher=StopAt(1, 2))
+        train(again, callbacks=[StopAt(1, 2)])
     assert_same_run(train(again), stored)
 
 
@@ -82,7 +87,7 @@ def test_bounded_coefficients_stay_inside_also_after_a_stop(tmp_path):
         tiny_config(tmp_path / name, recipe=recipe, model_kwargs=options) for name in ("whole", "stopped")
     )
     with pytest.raises(Interrupted):
-        train(stopped, watcher=StopAt(1, 2))
+        train(stopped, callbacks=[StopAt(1, 2)])
     run = train(stopped)
     assert_same_run(run, train(whole))
     assert all(-1 < k < 1 for line in run.metrics() for k in line["k"].values())
@@ -108,15 +113,41 @@ def test_a_compiled_run_goes_on_to_the_same_bits(tmp_path):
     recipe = Recipe(epochs=1, batch_size=512)
     notes = []
 
-    def compiled(name, watcher):
+    def compiled(name, callback):
         torch._dynamo.reset()  # as in a new process
         torch.manual_seed(0)
         network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10))
-        watcher.note = notes.append
-        return train(network, "digits", recipe, out=tmp_path / name, compile=True, watcher=watcher)
+        callback.note = notes.append
+        return train(network, "digits", recipe, out=tmp_path / name, compile=True, callbacks=[callback])
 
-    whole = compiled("whole", Watcher())
+    whole = compiled("whole", Callback())
     with pytest.raises(Interrupted):
         compiled("stopped", StopAt(0, 2))
-    assert_same_run(compiled("stopped", Watcher()), whole)
+    assert_same_run(compiled("stopped", Callback()), whole)
     assert sum("compiling" in note for note in notes) == 3 and not any("compiling failed" in note for note in notes)
+
+
+def as_made_before(run):
+    """Rewrite a stopped run as version 0 wrote it: errors for sums, momentum for states, no task, no fingerprints."""
+    with safe_open(run.last, framework="pt") as file:
+        header = file.metadata()
+    progress, states = json.loads(header["progress"]), json.loads(header.pop("optimizer"))
+    sums = progress.pop("sums")
+    progress |= {"loss_sum": sums.get("loss", 0.0), "wrong": sums.get("wrong", 0.0)}
+    best = progress.pop("best")
+    progress["best_error"] = math.inf if best is None else best
+    del progress["stopped"]
+    header |= {"progress": json.dumps(progress), "at rest": json.dumps([name for name in states if not states[name]])}
+    save_file(read_all(run.last), run.last, metadata=header)
+    config = yaml.safe_load(run.config_file.read_text())
+    new = ("task", "data_fingerprint", "network_fingerprint")
+    run.config_file.write_text(yaml.safe_dump({name: value for name, value in config.items() if name not in new}))
+
+
+@pytest.mark.parametrize(("epoch", "step"), [(0, 2), (1, 3)])
+def test_a_run_made_before_there_were_tasks_resumes_to_the_same_bits(tmp_path, epoch, step):
+    whole, stopped = (tiny_config(tmp_path / name, model="tiniest") for name in ("whole", "stopped"))
+    with pytest.raises(Interrupted):
+        train(stopped, callbacks=[StopAt(epoch, step)])
+    as_made_before(Run(tmp_path / "stopped"))
+    assert_same_run(train(stopped), train(whole))

@@ -109,16 +109,16 @@ def test_metrics_that_do_not_fit_the_checkpoint_are_refused_and_kept(tmp_path, e
     write_lines(here, *epochs)
     text = here.metrics_file.read_text()
     with pytest.raises(UserError, match=r"does not hold the 2 epochs that .*last\.safetensors counts as done"):
-        here.cut_metrics(Progress(epoch=2, best_error=1.0))
+        here.cut_metrics(Progress(epoch=2, best=1.0))
     assert here.metrics_file.read_text() == text
 
 
 def test_a_best_error_that_no_epoch_had_is_refused(tmp_path):
     here = Run(tmp_path)
     write_lines(here, 0, 1)
-    here.cut_metrics(Progress(epoch=2, best_error=1.0))
-    with pytest.raises(UserError, match=r"last\.safetensors is damaged: it says 0.5% at best, and .* 1.0%"):
-        here.cut_metrics(Progress(epoch=2, best_error=0.5))
+    here.cut_metrics(Progress(epoch=2, best=1.0))
+    with pytest.raises(UserError, match=r"last\.safetensors is damaged: it says 0.5 at best, and .* 1.0"):
+        here.cut_metrics(Progress(epoch=2, best=0.5))
 
 
 def test_a_disk_that_is_full_when_an_epoch_is_added(tmp_path):

@@ -11,10 +11,7 @@ from torch.utils.data import TensorDataset
 
 from stepnet import UserError
 from stepnet.exchange.model_files import load
-from stepnet.training import Run, Watcher, loop, scores, train
-from stepnet.training.job import Job
-from stepnet.training.loop import fit
-from stepnet.training.signals import StopRequest
+from stepnet.training import Callback, Run, loop, scores, train
 from training.tiny import RECIPE, read_all, tiny_config
 
 
@@ -92,16 +89,13 @@ def test_weights_are_checked_before_the_model_of_an_epoch_is_written(tmp_path):
 
 
 def test_a_momentum_that_is_not_finite_is_not_saved(tmp_path):
-    class Overflow(Watcher):
-        def step(self, progress, images_per_second):
-            job.optimizer.state[job.net.head.bias]["momentum_buffer"][0] = float("inf")
+    class Overflow(Callback):
+        def step(self, trainer):
+            trainer.optimizer.state[trainer.network.head.bias]["momentum_buffer"][0] = float("inf")
 
-    with (
-        Job(tiny_config(tmp_path / "a", model="tiniest", checkpoint_steps=1), True) as job,
-        pytest.raises(UserError, match=r"momentum_buffer of head\.bias is inf at epoch 0, step 1"),
-    ):
-        fit(job, Overflow(), StopRequest())
-    assert not job.run.last.exists()
+    with pytest.raises(UserError, match=r"momentum_buffer of head\.bias is inf at epoch 0, step 1"):
+        train(tiny_config(tmp_path / "a", model="tiniest", checkpoint_steps=1), callbacks=[Overflow()])
+    assert not Run(tmp_path / "a").last.exists()
 
 
 @pytest.mark.parametrize("which", ["training", "test"])

@@ -9,6 +9,7 @@ import statistics
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,18 +26,29 @@ from stepnet.training.config import read_label
 if TYPE_CHECKING:
     from stepnet.training import NetworkRuns, RunHistory
     from stepnet.training.paired import PairedDifferences
+    from stepnet.training.tasks import TaskRecord
 
-FIGURES: dict[str, Callable[[RunHistory], float]] = {  # of a run, by their names in files
-    "test_error": lambda run: run.last_error,
-    "best_test_error": lambda run: run.best_error,
-    "top5_error": lambda run: run.last("test_top5_error"),  # NaN below six classes
-    "seconds_per_epoch": lambda run: run.median("seconds"),
-}
+Figures = dict[str, Callable[["RunHistory"], float]]  # of a run, by their names in files
+
+
+def figures_of(task: TaskRecord) -> Figures:
+    """What is compared: the task's metrics, and how long an epoch takes."""
+    metric, *others = task.metrics
+    return {
+        f"test_{metric.name}": lambda run: run.last_score,
+        f"best_test_{metric.name}": lambda run: run.best_score,
+        **{other.name: partial(_last, f"test_{other.name}") for other in others},  # NaN where a run has none
+        "seconds_per_epoch": lambda run: run.median("seconds"),
+    }
+
+
+def _last(name: str, run: RunHistory) -> float:
+    return run.last(name)
 
 
 @dataclass(kw_only=True)
 class Compare(TrainingFlags):
-    """Train several networks alike and compare their errors.
+    """Train several networks alike and compare their test errors.
 
     They see the same batches in the same order, and start from the same weights where names and shapes agree.
     """
@@ -80,7 +92,9 @@ class Compare(TrainingFlags):
         if self.json:
             echo(json.dumps(_figures(rows), indent=2))
             return
-        title = f"test error in % on {self.data}, seeds: {self.seeds}, epochs: {base.recipe.epochs}"
+        metric = rows[0].task.metric
+        unit = f" in {metric.unit}" if metric.unit else ""
+        title = f"test {metric}{unit} on {self.data}, seeds: {self.seeds}, epochs: {base.recipe.epochs}"
         if self.latex:
             echo(latex_table(*_table(rows), title))
             return
@@ -97,16 +111,18 @@ def _table(rows: Sequence[NetworkRuns]) -> tuple[list[str], list[list[str]]]:
     from stepnet.report.catalogue import short_count
     from stepnet.training.histories import mean_and_deviation
 
-    columns = {"last epoch": "test_error", "best epoch": "best_test_error"}
-    if rows[0].values(FIGURES["top5_error"]):
-        columns["top-5"] = "top5_error"
+    (metric, *others), figures = rows[0].task.metrics, figures_of(rows[0].task)
+    columns = {"last epoch": f"test_{metric.name}", "best epoch": f"best_test_{metric.name}"}
+    columns |= {
+        str(other).removesuffix(" error"): other.name for other in others if rows[0].values(figures[other.name])
+    }
     lines = [
         [
             row.label,
             short_count(row.cost.parameters) if row.cost else "",
             short_count(row.cost.multiply_adds) if row.cost and row.cost.multiply_adds else "",
-            f"{statistics.median(row.values(FIGURES['seconds_per_epoch'])):.3g}",
-            *(mean_and_deviation(row.values(FIGURES[figure])) for figure in columns.values()),
+            f"{statistics.median(row.values(figures['seconds_per_epoch'])):.3g}",
+            *(mean_and_deviation(row.values(figures[figure]), metric.digits) for figure in columns.values()),
         ]
         for row in rows
     ]
@@ -115,7 +131,9 @@ def _table(rows: Sequence[NetworkRuns]) -> tuple[list[str], list[list[str]]]:
 
 
 def _print_rows(rows: Sequence[NetworkRuns], title: str) -> None:
-    print_table(*_table(rows), title, ("best epoch", "top-5"))
+    headings, lines = _table(rows)
+    print_table(headings, lines, title, [heading.removeprefix(RIGHT) for heading in headings[5:]])
+    metric = rows[0].task.metric
     echo("The best epoch is chosen on the test set: compare by the last one.")
     for row in rows:
         if row.cost and 2 * row.cost.own_steps < row.cost.steps:
@@ -123,9 +141,9 @@ def _print_rows(rows: Sequence[NetworkRuns], title: str) -> None:
     for row in rows[1:]:
         gaps = row.difference(rows[0])
         lower, higher = gaps.signs
-        echo(f"{row.label} minus {rows[0].label}: {gaps}")
+        echo(f"{row.label} minus {rows[0].label}: {gaps.show(metric.digits)}")
         if len(gaps) > 1:
-            echo(f"  seed by seed {' '.join(f'{gap:+.2f}' for gap in gaps.by_seed.values())}")
+            echo(f"  seed by seed {' '.join(f'{gap:+.{metric.digits}f}' for gap in gaps.by_seed.values())}")
             echo(f"  lower with {lower}, higher with {higher}; by the 95 % interval {_verdict(gaps)}")
 
 
@@ -146,7 +164,7 @@ def _figures(rows: Sequence[NetworkRuns]) -> dict[str, Any]:
                 "model": row.label,
                 **_cost(row),
                 "seeds": [run.config.seed for run in row.runs],
-                **{name: row.values(of) or None for name, of in FIGURES.items()},
+                **{name: row.values(of) or None for name, of in figures_of(row.task).items()},
                 "runs": [str(run.folder) for run in row.runs],
             }
             for row in rows
@@ -159,11 +177,12 @@ def _figures(rows: Sequence[NetworkRuns]) -> dict[str, Any]:
 def _write_csv(rows: Sequence[NetworkRuns], path: Path) -> None:
     with whole_file(path) as partial, partial.open("w", newline="") as file:
         table = csv.writer(file)
-        table.writerow(["model", "seed", *FIGURES, "parameters", "multiply_adds", "run"])
+        figures = figures_of(rows[0].task)
+        table.writerow(["model", "seed", *figures, "parameters", "multiply_adds", "run"])
         for row in rows:
             for run in row.runs:
-                figures = [value if math.isfinite(value := of(run)) else "" for of in FIGURES.values()]
-                cells = [row.label, run.config.seed, *figures, *_cost(row).values(), str(run.folder)]
+                values = [value if math.isfinite(value := of(run)) else "" for of in figures.values()]
+                cells = [row.label, run.config.seed, *values, *_cost(row).values(), str(run.folder)]
                 table.writerow(map(for_csv, cells))
 
 

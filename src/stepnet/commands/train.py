@@ -139,17 +139,19 @@ class Train(TrainingFlags):
 
         config = self.run_config(self.model, self.out)
         with shown(Display(self.model)) as display:
-            run = train_config(config, self.resume, display, overwrite=self.overwrite)
+            run = train_config(config, self.resume, [display], overwrite=self.overwrite)
         if display.quiet:
             return
-        last = run.finished()[-1]
-        best = min(run.metrics(), key=lambda line: float(line["test_error"]))
+        lines, (metric, *others) = run.finished(), run.task.metrics
+        last, scores = lines[-1], [float(line[f"test_{metric.name}"]) for line in lines]
+        best = metric.best(scores)
         echo(
-            f"{run.folder}: test error {last['test_error']:.2f}% after the last epoch, "
-            f"{best['test_error']:.2f}% at best (epoch {best['epoch'] + 1})"
+            f"{run.folder}: test {metric} {metric.show(scores[-1])} after the last epoch, "
+            f"{metric.show(best)} at best (epoch {lines[scores.index(best)]['epoch'] + 1})"
         )
-        if "test_top5_error" in last:
-            echo(f"top-5 error {last['test_top5_error']:.2f}% after the last epoch")
+        for other in others:
+            if f"test_{other.name}" in last:
+                echo(f"{other} {other.show(last[f'test_{other.name}'])} after the last epoch")
         print_coefficients(last["k"])
 
 
@@ -187,14 +189,15 @@ class Evaluate(OwnModules):
         else:
             found = evaluate(self.run, self.which, self.data_root, self.data, val_share=self.val_share)
         if self.json:
-            figures = {**found._asdict(), **(by_class.as_dict() if by_class else {})}
+            figures = {"loss": found.loss, **found.metrics, found.task.items: found.items, "epochs": found.epochs}
+            figures |= by_class.as_dict() if by_class else {}
             echo(json.dumps({"run": str(self.run), "which": self.which, **figures}, indent=2))
         else:
             which = f"{self.which}, " if Path(self.run).is_dir() else ""
-            top5 = "" if found.top5_error is None else f", top-5 error {found.top5_error:.2f}%"
+            metrics = [f"{m} {m.show(found.metrics[m.name])}" for m in found.task.metrics if m.name in found.metrics]
             echo(
                 f"{self.run} ({which}after {found.epochs} epochs): "
-                f"test error {found.error:.2f}%{top5}, loss {found.loss:.4f}, {found.images:,} images"
+                f"test {', '.join(metrics)}, loss {found.loss:.4f}, {found.items:,} {found.task.items}"
             )
             if by_class:
                 print_class_errors(by_class)

@@ -40,13 +40,14 @@ class Source(Protocol):
     def classes(self) -> tuple[str, ...]: ...
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """[H, W, C] of the images that a network receives."""
+    def shape(self) -> tuple[int, ...]:
+        """[H, W, C] of the images that a network receives; of other items, their own shape."""
 
     def __len__(self) -> int: ...
 
     def read(self, requests: Iterable[Request], normalise: Normalisation) -> Iterator[Batch]:
-        """The batches asked for, in order: images [B, C, H, W] in channels-last layout, and labels."""
+        """The batches asked for, in order: images [B, C, H, W] in channels-last layout, and labels; or other items
+        [B, …] and their targets."""
 
     def statistics(self) -> Normalisation:
         """The mean and the standard deviation of its images."""
@@ -107,6 +108,7 @@ class Data:
     test: Source
     constants: Normalisation | None = None
     kept: Path | None = None  # a file in which its own statistics stay once they have been taken
+    task: str = "classification"  # what a network is trained to do with it: a name of `stepnet.training.tasks`
 
     def __post_init__(self) -> None:
         if self.train.shape != self.test.shape:
@@ -136,13 +138,26 @@ class Data:
         return len(self.train.classes)
 
     @property
+    def num_outputs(self) -> int:
+        """How many outputs a network has: one for each class, or for each number of a target."""
+        return self.num_classes or int(np.prod(getattr(self.train, "target_shape", ())))
+
+    @property
     def in_channels(self) -> int:
-        return self.train.shape[2]
+        return self._images[2]
 
     @property
     def image_size(self) -> int:
         """The height of the images, which is the width of all that are registered here."""
-        return self.train.shape[0]
+        return self._images[0]
+
+    @property
+    def _images(self) -> tuple[int, ...]:
+        if len(self.train.shape) != 3:
+            raise UserError(
+                f"{self.name}: items of shape {self.train.shape}: expected images, for a network of this name"
+            )
+        return self.train.shape
 
 
 Loader = Callable[[Path], Data]

@@ -64,7 +64,8 @@ def _size(path: Path) -> int:
 
 def _items(source: Source, places: np.ndarray[tuple[int], np.dtype[np.intp]]) -> Iterator[bytes]:
     """A sample of the items of any source, unless reading them twice gives different ones."""
-    plain = Normalisation((0.0,) * source.shape[2], (1.0,) * source.shape[2])
+    channels = source.shape[-1] if source.shape else 1
+    plain = Normalisation((0.0,) * channels, (1.0,) * channels)
     first, again = (next(iter(source.read([Request(places, None)], plain))) for _ in range(2))
     for one, other in zip(first, again, strict=True):
         content = one.numpy().tobytes()

@@ -27,6 +27,7 @@ def get_data(
     *,
     image_size: int | None = None,
     val_share: float | None = None,
+    of_classes: bool = True,
 ) -> Data:
     """The data set that `data` stands for.
 
@@ -35,13 +36,15 @@ def get_data(
     - `(train, test)`, two torch Datasets or whatever has a length and gives (image, label) at an index;
     - one of them, and the share of it that is for validation;
     - a `Data`, as it is.
+
+    Datasets hold images and the numbers of their classes; without `of_classes`, tensors of any shape and targets.
     """
     if image_size is not None:
         check_count("image_size", image_size)
     if not isinstance(data, str | os.PathLike):
         if image_size is not None:
             raise UserError(f"image_size = {image_size} is for folders: resize in the data set's own transform")
-        return data if isinstance(data, Data) else data_of_datasets(data, val_share)
+        return data if isinstance(data, Data) else data_of_datasets(data, val_share, of_classes)
     name = os.fspath(data)
     if name in DATA_SETS:
         if (image_size, val_share) != (None, None):

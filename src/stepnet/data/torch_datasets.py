@@ -37,12 +37,15 @@ class Indexable(Protocol):
     def __getitem__(self, index: int, /) -> object: ...
 
 
-def data_of_datasets(data: object, val_share: float | None) -> Data:
-    """A `Data` of (train, test), or of one set with the share of it that is for validation."""
+def data_of_datasets(data: object, val_share: float | None, of_classes: bool = True) -> Data:
+    """A `Data` of (train, test), or of one set with the share of it that is for validation.
+
+    `of_classes`: whether items are images and targets the numbers of classes; else both are tensors of any shape.
+    """
     if isinstance(data, tuple | list) and len(data) == 2 and all(_is_set(part) for part in data):
         if val_share is not None:
             raise UserError(f"val_share = {val_share}, but a test set is given: give only one")
-        (first, count), (second, other) = map(_classes, data)
+        (first, count), (second, other) = (_classes(part, of_classes) for part in data)
         if not first and not second:  # classes without names: as many as in either
             count = other = max(count, other)
         named = (first or _numbered(count), second or _numbered(other))
@@ -59,7 +62,7 @@ def data_of_datasets(data: object, val_share: float | None) -> Data:
     held_out = uniform(random_words(len(data), SPLIT)) < val_share
     if held_out.all() or not held_out.any():
         raise UserError(f"val_share = {val_share} of {len(data)} items leaves a set empty: take another share")
-    names, count = _classes(data)
+    names, count = _classes(data, of_classes)
     parts = (np.flatnonzero(~held_out), np.flatnonzero(held_out))
     train, test = (DatasetImages(data, part.tolist(), names or _numbered(count)) for part in parts)
     return Data(type(data).__name__, train, test)
@@ -75,7 +78,7 @@ class DatasetImages:
 
     def __post_init__(self) -> None:
         shape = tuple(self._first.shape)
-        if len(shape) != 3:
+        if self.classes and len(shape) != 3:
             raise UserError(f"{self._at(0)}: an image of shape {shape}: expected [channels, height, width]")
 
     def __len__(self) -> int:
@@ -90,68 +93,88 @@ class DatasetImages:
         return known[np.asarray(self.places, np.intp)]
 
     @cached_property
-    def _first(self) -> torch.Tensor:
+    def _first_item(self) -> tuple[torch.Tensor, torch.Tensor]:
         with _generators_kept():
-            return self._item(0, 0)[0]
+            return self._item(0, 0)
 
     @property
-    def shape(self) -> tuple[int, int, int]:
+    def _first(self) -> torch.Tensor:
+        return self._first_item[0]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        if self._first.ndim != 3:
+            return tuple(self._first.shape)
         channels, height, width = self._first.shape
         return height, width, channels
+
+    @property
+    def target_shape(self) -> tuple[int, ...]:
+        """Of one target: () for a number."""
+        return tuple(self._first_item[1].shape)
 
     @property
     def of_bytes(self) -> bool:
         import torch
 
-        return self._first.dtype == torch.uint8
+        return self._first.dtype == torch.uint8 and self._first.ndim == 3
 
     def read(self, requests: Iterable[Request], normalise: Normalisation) -> Iterator[Batch]:
-        """The batches asked for. Bytes are normalised; floats are what the data set made of them, and stay so."""
+        """The batches asked for. Images of bytes are normalised; other items are what the data set made of them."""
         import torch
 
         for indices, words in requests:
             seeds = indices.tolist() if words is None else words.tolist()
             with _generators_kept():
                 items = [self._item(index, seed) for index, seed in zip(indices.tolist(), seeds, strict=True)]
-            images = torch.stack([image for image, _ in items]) if items else self._first[None][:0]
-            labels = torch.tensor([label for _, label in items], dtype=torch.int64)
+            inputs, targets = (
+                torch.stack(parts) if parts else first[None][:0]
+                for parts, first in zip(zip(*items, strict=True) if items else ((), ()), self._first_item, strict=True)
+            )
             if self.of_bytes:
-                yield normalise(images.permute(0, 2, 3, 1).numpy()), labels
+                yield normalise(inputs.permute(0, 2, 3, 1).numpy()), targets
+            elif inputs.ndim == 4:
+                yield inputs.float().contiguous(memory_format=torch.channels_last), targets
             else:
-                yield images.float().contiguous(memory_format=torch.channels_last), labels
+                yield inputs.float() if inputs.is_floating_point() else inputs, targets
 
     def statistics(self) -> Normalisation:
         """Of images that are bytes, the mean and deviation of a sample of them; 0 and 1 for floats."""
-        channels = self.shape[2]
+        channels = self.shape[-1] if self.shape else 1
         if not self.of_bytes:
             return Normalisation((0.0,) * channels, (1.0,) * channels)
         with _generators_kept():
             pixels = [self._item(i, i)[0].permute(1, 2, 0).numpy() for i in sample_of(len(self)).tolist()]
         return statistics(np.stack(pixels))
 
-    def _item(self, index: int, seed: int) -> tuple[torch.Tensor, int]:
-        """One image [C, H, W] and its label, with the generators seeded for it."""
+    def _item(self, index: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """One image [C, H, W] and its label, or any item and its target, with the generators seeded for it."""
         import torch
 
         torch.default_generator.manual_seed(seed)  # not those of GPUs, which nobody puts back
         np.random.seed(seed % 2**32)
         random.seed(seed)
-        image, label = _pair(self.dataset, self.places[index])
-        tensor = _tensor(image)
+        read = _pair if self.classes else _target_pair
+        image, label = read(self.dataset, self.places[index])
+        tensor = _tensor(image) if self.classes or not isinstance(image, np.ndarray) else torch.from_numpy(image)
         if tensor is None:
             raise UserError(
                 f"{self._at(index)}: an image of type {type(image).__name__}: expected a tensor or PIL image"
             )
-        known = self.__dict__.get("_first")
-        if known is not None and (tensor.shape, tensor.dtype) != (known.shape, known.dtype):
+        target = torch.as_tensor(label)
+        known, known_target = self.__dict__.get("_first_item", (tensor, target))
+        if target.shape != known_target.shape:
+            shapes = f"a target of shape {tuple(target.shape)}, the first is {tuple(known_target.shape)}"
+            raise UserError(f"{self._at(index)}: {shapes}: expected equal ones")
+        if (tensor.shape, tensor.dtype) != (known.shape, known.dtype):
             raise UserError(
                 f"{self._at(index)}: an image of shape {tuple(tensor.shape)} and {tensor.dtype}, the first is "
                 f"{tuple(known.shape)} and {known.dtype}: expected equal ones, by a resize in the data set's transform"
             )
-        if not 0 <= label < len(self.classes):
+        if self.classes and not 0 <= int(target) < len(self.classes):
             most = len(self.classes) - 1
             raise UserError(f"{self._at(index)}: label {label}: expected a whole number from 0 to {most}")
-        return tensor, label
+        return tensor, target.float() if target.is_floating_point() else target
 
     def _at(self, index: int) -> str:
         return f"{type(self.dataset).__name__}[{self.places[index]}]"
@@ -168,10 +191,12 @@ def _numbered(count: int) -> tuple[str, ...]:
     return tuple(map(str, range(count)))
 
 
-def _classes(dataset: Indexable) -> tuple[tuple[str, ...], int]:
+def _classes(dataset: Indexable, of_classes: bool) -> tuple[tuple[str, ...], int]:
     """The names that the data set has for its classes, and how many: without names, one more than the largest label."""
     if not len(dataset):
         raise UserError(f"{type(dataset).__name__} holds no items: expected at least one")
+    if not of_classes:
+        return (), 0
     names = getattr(dataset, "classes", None)
     if isinstance(names, list | tuple) and names and all(isinstance(name, str) for name in names):
         return tuple(names), len(names)
@@ -211,6 +236,18 @@ def _pair(dataset: Indexable, place: int) -> tuple[object, int]:
         what = f"{type(item).__name__} of label {label!r:.40}"
         raise UserError(f"{type(dataset).__name__}[{place}]: {what}: expected (image, whole number)")
     return image, int(label)
+
+
+def _target_pair(dataset: Indexable, place: int) -> tuple[object, object]:
+    """The item and the target at a place: a number, an array or a tensor."""
+    import torch
+
+    item = dataset[place]
+    one, target = item if isinstance(item, tuple | list) and len(item) == 2 else (item, None)
+    if not isinstance(target, torch.Tensor | np.ndarray | int | float | np.number):
+        what = f"{type(item).__name__} of target {target!r:.40}"
+        raise UserError(f"{type(dataset).__name__}[{place}]: {what}: expected (item, number or tensor)")
+    return one, target
 
 
 def _tensor(image: object) -> torch.Tensor | None:

@@ -68,6 +68,8 @@ class TrainingRecord(Record, frozen=True, kw_only=True):
     epochs: Epochs
     recipe: dict[str, Any] = {}
     seed: int = 0
+    task: str = "classification"
+    tested: dict[str, float] = {}  # figures on the test set beside the two errors of classification
     test_error: Percent | None = None
     top5_error: Percent | None = None
     command: str = ""

@@ -37,6 +37,8 @@ def preprocess(how: Preprocessing, pictures: AnyPicture | Sequence[AnyPicture]) 
 
 def preprocessing_of(data: Data) -> Preprocessing | None:
     """How the test images of a data set are prepared; None where a data set of someone else does it itself."""
+    if len(data.test.shape) != 3:
+        return None
     size = data.image_size
     if data.test.shape[0] != data.test.shape[1] or (isinstance(data.test, DatasetImages) and not data.test.of_bytes):
         return None

@@ -12,9 +12,9 @@ from stepnet.report.counts import count, multiply_adds
 from stepnet.report.paper import CIFAR, IMAGENET, PaperRow
 from stepnet.schemes import get_scheme
 from stepnet.training.histories import NetworkRuns, RunHistory
+from stepnet.training.tasks import Metric
 
 FRAMES = 60  # so many epochs at most on the slider of k_n: a hundred long runs stay a small page
-SERIES = ("error", "test_error", "loss", "test_loss")
 
 Json = Any  # what json.dumps takes
 
@@ -24,14 +24,15 @@ def section_data(data: str, networks: Sequence[NetworkRuns]) -> dict[str, Json]:
     runs = [(number, run) for number, network in enumerate(networks) for run in network.runs]
     return {
         "data": data,
+        "metric": {"name": networks[0].task.metric.name, "heading": networks[0].task.metric.heading},
         "networks": [network.label for network in networks],
         "runs": [
             {"network": number, "seed": run.config.seed, "folder": str(run.folder), "complete": run.complete}
-            | {name: _finite(run.series(name)) for name in SERIES}
+            | {chart: _finite(run.series(name)) for chart, name in _series(run.task.metric).items()}
             for number, run in runs
         ],
         "k": _coefficients([run for _, run in runs], {network.scheme for network in networks}),
-        "ours": [_our_point(network) for network in networks if network.cost and network.errors],
+        "ours": [_our_point(network) for network in networks if network.cost and network.scores],
         "paper": printed_points(data),
     }
 
@@ -43,13 +44,16 @@ def printed_points(data: str) -> list[dict[str, Json]]:
 
 def curves_words(networks: Sequence[NetworkRuns]) -> str:
     """The curves, for one who does not see them."""
+    metric = networks[0].task.metric
     ends = [
-        f"{network.label} from {_first_error(network):.2f} % to {statistics.fmean(network.errors):.2f} %"
+        f"{network.label} from {_words(metric, _first(network))} to {_words(metric, statistics.fmean(network.scores))}"
         for network in networks
-        if network.errors
+        if network.scores
     ]
     longest = max((len(run.epochs) for network in networks for run in network.runs), default=0)
-    return f"Test error over {longest} epoch{'s' * (longest != 1)}, mean over seeds: {_listed(ends)}." if ends else ""
+    return (
+        f"Test {metric} over {longest} epoch{'s' * (longest != 1)}, mean over seeds: {_listed(ends)}." if ends else ""
+    )
 
 
 def coefficients_words(networks: Sequence[NetworkRuns]) -> str:
@@ -66,15 +70,16 @@ def coefficients_words(networks: Sequence[NetworkRuns]) -> str:
 
 
 def compression_words(networks: Sequence[NetworkRuns]) -> str:
-    """Error against parameters, for one who does not see it."""
+    """The score against parameters, for one who does not see it."""
+    metric = networks[0].task.metric
     points = [
-        f"{network.label} {network.cost.parameters / 1e6:.2f} M and {statistics.fmean(network.errors):.2f} %"
+        f"{network.label} {network.cost.parameters / 1e6:.2f} M and {_words(metric, statistics.fmean(network.scores))}"
         for network in networks
-        if network.cost and network.errors
+        if network.cost and network.scores
     ]
     printed = len(printed_points(networks[0].config.data))
     paper = f"{printed} points of the paper beside them" if printed else "the paper has no figure for this data set"
-    return f"Parameters and mean test error: {_listed(points)}; {paper}." if points else ""
+    return f"Parameters and mean test {metric}: {_listed(points)}; {paper}." if points else ""
 
 
 def _coefficients(runs: Sequence[RunHistory], schemes: set[str | None]) -> Json:
@@ -101,25 +106,35 @@ def _coefficients(runs: Sequence[RunHistory], schemes: set[str | None]) -> Json:
 
 def _our_point(network: NetworkRuns) -> Json:
     assert isinstance(network.cost, Profile)
-    errors = network.errors
+    scores = network.scores
     return {
         "label": network.label,
         "parameters": network.cost.parameters,
         "multiply_adds": network.cost.multiply_adds or None,
-        "error": _rounded(statistics.fmean(errors)),
-        "deviation": _rounded(statistics.stdev(errors)) if len(errors) > 1 else None,
-        "seeds": len(errors),
+        "score": _rounded(statistics.fmean(scores)),
+        "deviation": _rounded(statistics.stdev(scores)) if len(scores) > 1 else None,
+        "seeds": len(scores),
     }
 
 
 def _printed_point(row: PaperRow) -> dict[str, Json]:
     parameters = count(row).parameters if row.params is None else float(row.params.removesuffix("M")) * 1e6
     point = {"family": row.model, "label": f"{row.model} {row.layers}", "parameters": parameters}
-    return point | {"multiply_adds": multiply_adds(row), "error": row.error}
+    return point | {"multiply_adds": multiply_adds(row), "score": row.error}
 
 
-def _first_error(network: NetworkRuns) -> float:
-    return statistics.fmean(network.values(lambda run: run.series("test_error")[0]) or [math.nan])
+def _series(metric: Metric) -> dict[str, str]:
+    """The names under which the page has the curves, and those of metrics.jsonl."""
+    return {"score": metric.name, "test_score": f"test_{metric.name}", "loss": "loss", "test_loss": "test_loss"}
+
+
+def _first(network: NetworkRuns) -> float:
+    name = f"test_{network.task.metric.name}"
+    return statistics.fmean(network.values(lambda run: run.series(name)[0]) or [math.nan])
+
+
+def _words(metric: Metric, value: float) -> str:
+    return f"{value:.{metric.digits}f} {metric.unit}".rstrip()
 
 
 def _finite(values: Sequence[float]) -> list[float | None]:

@@ -27,11 +27,13 @@ def by_data(histories: Sequence[RunHistory], labels: Sequence[str] | None = None
     contents: dict[str, set[str | None]] = {}
     for history in histories:
         contents.setdefault(history.config.data, set()).add(history.config.data_fingerprint)
+    tasks = {history.task.name for history in histories}
     found: dict[str, list[RunHistory]] = {}
     for history in histories:
         data, content = history.config.data, history.config.data_fingerprint
         changed = len(contents[data] - {None}) > 1  # under the same name; runs made before do not say
-        found.setdefault(f"{data} ({content or 'contents unknown'})" if changed else data, []).append(history)
+        name = f"{data} ({content or 'contents unknown'})" if changed else data
+        found.setdefault(f"{name}: {history.task.name}" if len(tasks) > 1 else name, []).append(history)
     networks = {data: _networks(group) for data, group in found.items()}
     if labels is not None:
         networks = _labelled(networks, labels)

@@ -62,7 +62,7 @@
             });
           }
         });
-        const unit = measure === "error" ? "error (%)" : "loss";
+        const unit = measure === "score" ? section.metric.heading : "loss";
         const log = checked(figure, "axis") === "log";
         note(figure, "Solid: test. Dotted: training, as measured while the epoch ran. Thin: single seeds.", section);
         return [traces, layout("epoch", unit, {
@@ -71,8 +71,8 @@
         })];
       },
       rows(section) {
-        const names = ["error", "test_error", "loss", "test_loss"];
-        const rows = [["network", "seed", "run", "epoch", ...names]];
+        const names = ["score", "test_score", "loss", "test_loss"], { name: metric } = section.metric;
+        const rows = [["network", "seed", "run", "epoch", metric, `test_${metric}`, "loss", "test_loss"]];
         for (const run of section.runs) run.loss.forEach((_, n) => rows.push(
           [section.networks[run.network], run.seed, run.folder, n + 1, ...names.map((name) => run[name][n])]));
         return rows;
@@ -129,7 +129,7 @@
         const traces = families.map((family, n) => {
           const points = section.paper.filter((point) => point.family === family);
           return {
-            x: points.map((point) => point[cost]), y: points.map((point) => point.error),
+            x: points.map((point) => point[cost]), y: points.map((point) => point.score),
             customdata: points.map((point) => point.label), name: `${family}, paper`,
             mode: points.length > 1 && family !== "FractalNet" ? "lines+markers" : "markers",
             line: { color: css("--quiet"), width: 1, dash: n % 2 ? "dash" : "dot" },
@@ -140,11 +140,11 @@
         section.ours.forEach((point) => {
           const network = section.networks.indexOf(point.label);
           traces.push({
-            x: [point[cost]], y: [point.error], name: plain(point.label), mode: "markers",
+            x: [point[cost]], y: [point.score], name: plain(point.label), mode: "markers",
             error_y: { type: "data", array: [point.deviation], visible: point.deviation !== null, color: colour(network) },
             marker: { color: colour(network), size: 12, symbol: SYMBOLS[network % SYMBOLS.length] },
             showlegend: section.networks.length <= MOST_NAMES,
-            hovertemplate: `%{x:.4s} ${words}, %{y:.2f} % (${point.seeds} seed${point.seeds > 1 ? "s" : ""})` +
+            hovertemplate: `%{x:.4s} ${words}, %{y:.4~g} (${point.seeds} seed${point.seeds > 1 ? "s" : ""})` +
               "<extra>%{fullData.name}</extra>",
           });
         });
@@ -153,15 +153,15 @@
         const spread = [...section.ours, ...section.paper].map((point) => point[cost]).filter((value) => value);
         const [least, most] = [Math.min(...spread), Math.max(...spread)];
         const wide = most > 1.5 * least;
-        return [traces, layout(words, "test error (%)", {
+        return [traces, layout(words, `test ${section.metric.heading}`, {
           xaxis: { ...layout(words).xaxis, type: wide ? "log" : "linear", tickformat: ".3~s",
             ...(wide ? { dtick: "D2" } : { nticks: 5, range: [0.9 * least, 1.1 * most] }) },
         })];
       },
       rows(section) {
-        return [["network", "parameters", "multiply_adds", "test_error", "deviation", "seeds", "source"],
-          ...section.ours.map((p) => [p.label, p.parameters, p.multiply_adds, p.error, p.deviation, p.seeds, "these runs"]),
-          ...section.paper.map((p) => [p.label, p.parameters, p.multiply_adds, p.error, null, null, "the paper"])];
+        return [["network", "parameters", "multiply_adds", `test_${section.metric.name}`, "deviation", "seeds", "source"],
+          ...section.ours.map((p) => [p.label, p.parameters, p.multiply_adds, p.score, p.deviation, p.seeds, "these runs"]),
+          ...section.paper.map((p) => [p.label, p.parameters, p.multiply_adds, p.score, null, null, "the paper"])];
       },
     },
   };

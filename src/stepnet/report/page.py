@@ -8,6 +8,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -75,13 +76,15 @@ def report_page(histories: Sequence[RunHistory], labels: Sequence[str] | None = 
 
 def _section(number: int, data: str, networks: Sequence[NetworkRuns]) -> str:
     """One data set: its summary, its charts, all its runs."""
-    charts = [_chart(number, "curves", "Training and test curves", _CURVES, curves_words(networks))]
+    metric = networks[0].task.metric
+    controls = _CURVES.replace("METRIC", escape(str(metric)))
+    charts = [_chart(number, "curves", "Training and test curves", controls, curves_words(networks))]
     words = coefficients_words(networks)
     if words:
         charts.append(_chart(number, "k", "Learned k by layer", _SLIDER, words))
     words = compression_words(networks)
     if words:
-        charts.append(_chart(number, "compression", "Error against cost", _COST, words))
+        charts.append(_chart(number, "compression", f"{_capital(metric)} against cost", _COST, words))
     return f"""<section id="data-{number}" aria-labelledby="data-{number}-title">
 <h2 id="data-{number}-title">{escape(data)}</h2>
 {_warnings(networks)}
@@ -105,7 +108,7 @@ def _chart(number: int, kind: str, title: str, controls: str, words: str) -> str
 
 
 _CURVES = """<fieldset><legend>Measure</legend>
-<label><input type="radio" name="NAME-measure" value="error" checked> error</label>
+<label><input type="radio" name="NAME-measure" value="score" checked> METRIC</label>
 <label><input type="radio" name="NAME-measure" value="loss"> loss</label></fieldset>
 <fieldset><legend>Axis</legend>
 <label><input type="radio" name="NAME-axis" value="linear" checked> linear</label>
@@ -119,8 +122,12 @@ _SLIDER = """<label class="slider" for="NAME-epoch">Epoch <output id="NAME-outpu
 
 def _summary(data: str, networks: Sequence[NetworkRuns]) -> str:
     """One row for each network; differences are paired, seed by seed, against the first one."""
-    headings = ["Model", "Scheme", "Seeds", "Parameters", "Mult-adds", "Error, last epoch (%)", "Error, best epoch (%)"]
-    headings += ["Top-5 error (%)", f"Minus {networks[0].label}, paired (95 %)", "Images/s", "Paper (%)"]
+    task, (metric, *others) = networks[0].task, networks[0].task.metrics
+    unit = f" ({metric.unit})" if metric.unit else ""
+    headings = ["Model", "Scheme", "Seeds", "Parameters", "Mult-adds"]
+    headings += [f"{_capital(metric)}, {which} epoch{unit}" for which in ("last", "best")]
+    headings += [_capital(other.heading) for other in others]
+    headings += [f"Minus {networks[0].label}, paired (95 %)", f"{task.items.capitalize()}/s", "Paper (%)"]
     rows = []
     for network in networks:
         found, printed = network.cost, printed_error(network)
@@ -131,11 +138,11 @@ def _summary(data: str, networks: Sequence[NetworkRuns]) -> str:
                 str(len(network.counted)) + ("" if len(network.counted) == len(network.runs) else "*"),
                 f"{found.parameters:,}" if found else NOTHING,
                 short_count(found.multiply_adds) if found and found.multiply_adds else NOTHING,
-                _spread(network, lambda run: run.last_error),
-                _spread(network, lambda run: run.best_error),
-                _spread(network, lambda run: run.last("test_top5_error")),
+                _spread(network, lambda run: run.last_score),
+                _spread(network, lambda run: run.best_score),
+                *(_spread(network, partial(_last, f"test_{other.name}")) for other in others),
                 _difference(network, networks[0]),
-                _spread(network, lambda run: run.median("images_per_second"), middle=True),
+                _spread(network, lambda run: run.median(task.speed), middle=True),
                 NOTHING if printed is None else f"{printed:.2f}",
             ]
         )
@@ -145,17 +152,20 @@ def _summary(data: str, networks: Sequence[NetworkRuns]) -> str:
 
 
 def _all_runs(data: str, networks: Sequence[NetworkRuns]) -> str:
-    headings = ["Run", "Model", "Seed", "Epochs", "Test error, last (%)", "best (%)", "Train loss", "Images/s", "State"]
+    task, metric = networks[0].task, networks[0].task.metric
+    unit = f" ({metric.unit})" if metric.unit else ""
+    headings = ["Run", "Model", "Seed", "Epochs", f"Test {metric}, last{unit}", f"best{unit}"]
+    headings += ["Train loss", f"{task.items.capitalize()}/s", "State"]
     rows = [
         [
             str(run.folder),
             network.label,
             str(run.config.seed),
             f"{len(run.epochs)} of {run.config.recipe.epochs}",
-            _figure(run.last_error),
-            _figure(run.best_error),
+            _figure(run.last_score, metric.digits),
+            _figure(run.best_score, metric.digits),
             _figure(run.last("loss"), 4) if run.epochs else NOTHING,
-            _figure(run.median("images_per_second"), 0),
+            _figure(run.median(task.speed), 0),
             "complete" if run.complete else "incomplete",
         ]
         for network in networks
@@ -246,13 +256,22 @@ def _spread(network: NetworkRuns, of: Callable[[RunHistory], float], middle: boo
         return "NaN" if network.counted and not math.isnan(of(network.counted[0])) else NOTHING
     if middle:
         return f"{statistics.median(values):,.0f}"
-    return mean_and_deviation(values)
+    return mean_and_deviation(values, network.task.metric.digits)
+
+
+def _last(name: str, run: RunHistory) -> float:
+    return run.last(name)
+
+
+def _capital(what: object) -> str:
+    text = str(what)
+    return text[:1].upper() + text[1:]
 
 
 def _difference(network: NetworkRuns, first: NetworkRuns) -> str:
     if network is first:
         return NOTHING
-    return str(network.difference(first)) or "no common seed"
+    return network.difference(first).show(network.task.metric.digits) or "no common seed"
 
 
 def _figure(value: float, digits: int = 2) -> str:

@@ -20,6 +20,7 @@ from stepnet.report.paper import PaperRow
 from stepnet.schema import LARGEST, read_as
 from stepnet.training.config import TOLD_APART, TrainConfig
 from stepnet.training.recipes import recipe_words
+from stepnet.training.tasks import TaskRecord
 
 if TYPE_CHECKING:
     from stepnet.training import EvaluationResult, Run
@@ -68,6 +69,8 @@ def record(run: Run, found: EvaluationResult, path: Path) -> None:
         )
     read_as(list[Measurement], content["runs"], str(path))
     config, epochs, environment = run.config, run.finished(), run.recorded_environment()
+    if found.task.name != TaskRecord().name:
+        raise UserError(f"{run.folder} is a run of {found.task.name}: the paper's tables hold errors of classification")
     entry = {
         "model": config.model,
         "data": config.data,

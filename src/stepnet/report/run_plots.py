@@ -16,7 +16,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 from torch import nn
 
 from stepnet.arguments import checked
-from stepnet.errors import UserError
+from stepnet.errors import UserError, check_known
 from stepnet.nets import coefficients
 from stepnet.report.charts import printed_points
 from stepnet.report.figures import Picture, legend_above, panels, rc_styles
@@ -31,17 +31,21 @@ OneOrMore: TypeAlias = RunFolder | Iterable[RunFolder]
 @checked
 def plot_curves(
     runs: OneOrMore,
-    measure: Literal["error", "loss"] = "error",
+    measure: str | None = None,
     log: bool | None = None,
     labels: Sequence[str] | None = None,
 ) -> Picture:
     """Training (dotted) and test (solid) curves of the runs, as in figures 3 and 5; seeds thin, their mean thick.
 
+    `measure`: `loss` or a metric of the runs' task; by default its first, of classification the error.
     By default the axis is logarithmic where the curves fall to a fifth or less: runs differ at the end.
     """
     picture = Picture()
     axes = picture.subplots()
     networks = _networks(runs, labels=labels)
+    metrics = {metric.name: metric for metric in networks[0].task.metrics}
+    measure = measure or next(iter(metrics))
+    check_known("measure", measure, ["loss", *metrics])
     for network, style in zip(networks, rc_styles(), strict=False):
         for name, dash, label in ((f"test_{measure}", "-", network.label), (measure, ":", None)):
             curves = [run.series(name) for run in network.runs if run.epochs]
@@ -50,7 +54,7 @@ def plot_curves(
             mean = [statistics.fmean(values) for values in _by_epoch(curves)]
             marker = style.get("marker", "o") if len(mean) == 1 else ""  # one point makes no line
             axes.plot(range(1, len(mean) + 1), mean, dash, color=style["color"], label=label, marker=marker)
-    axes.set(xlabel="epoch", ylabel="error (%)" if measure == "error" else "loss")
+    axes.set(xlabel="epoch", ylabel=metrics[measure].heading if measure in metrics else "loss")
     seen = [value for line in axes.lines for value in np.asarray(line.get_ydata(), float) if value > 0]
     if log or (log is None and seen and max(seen) >= 5 * min(seen)):
         _log_axis(axes, "y")
@@ -109,11 +113,11 @@ def plot_compression(runs: OneOrMore = (), data: str = "cifar10", labels: Sequen
     for family, rows in groupby(printed_points(data), key=lambda point: str(point["family"])):
         points, style = list(rows), next(styles)
         for axes, cost in ((left, "parameters"), (right, "multiply_adds")):
-            known = [(point[cost], point["error"]) for point in points if point[cost]]
+            known = [(point[cost], point["score"]) for point in points if point[cost]]
             look: Any = {"linestyle": ":", "markerfacecolor": "none", "label": f"{family}, paper"}
             axes.plot(*zip(*known, strict=True), **style, **look)
     for network in _networks(runs, data, labels) if runs else ():
-        errors = network.errors
+        errors = network.scores
         if network.cost is None or not errors:
             continue
         spread, style = statistics.stdev(errors) if len(errors) > 1 else None, next(styles)

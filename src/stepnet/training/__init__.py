@@ -1,7 +1,8 @@
 """Training: recipes as data, one visible loop, checkpoints that lose nothing, evaluation and comparison.
 
 recipes     the paper's recipes and a fast one          loop         the training loop, top to bottom
-config      what a run is made of                       job          the parts of a run under way
+config      what a run is made of                       trainer      the parts of a run under way
+tasks       loss, sums and metrics                      callbacks    what is called as it goes on
 build       from a config to network and optimiser      scores       losses and errors, summed on the device
 run         the run's folder                            saving       when it is saved, how it stops
 checkpoint  where to go on from                         signals      how it is asked to stop

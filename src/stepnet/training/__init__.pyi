@@ -1,3 +1,4 @@
+from .callbacks import Callback as Callback
 from .comparison import compare as compare
 from .config import TrainConfig as TrainConfig
 from .entry import train as train
@@ -5,9 +6,11 @@ from .evaluation import EvaluationResult as EvaluationResult
 from .evaluation import evaluate as evaluate
 from .histories import NetworkRuns as NetworkRuns
 from .histories import RunHistory as RunHistory
-from .loop import Watcher as Watcher
 from .loop import train_config as train_config
 from .recipes import RECIPES as RECIPES
 from .recipes import Recipe as Recipe
 from .recipes import get_recipe as get_recipe
 from .run import Run as Run
+from .tasks import Metric as Metric
+from .tasks import Task as Task
+from .tasks import register_task as register_task

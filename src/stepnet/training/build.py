@@ -58,7 +58,7 @@ def _seeded(config: TrainConfig, data: Data) -> nn.Module:
 
 
 def _own(config: TrainConfig, data: Data) -> nn.Module:
-    options: dict[str, Any] = {"num_classes": data.num_classes, "in_channels": data.in_channels}
+    options: dict[str, Any] = {"num_classes": data.num_outputs, "in_channels": data.in_channels}
     recipe = config.recipe
     if config.scheme is not None:
         options["scheme"] = config.scheme
@@ -86,7 +86,7 @@ def _foreign(config: TrainConfig, data: Data) -> nn.Module:
 
     # Layers are replaced before the scheme comes in, which gives them statistics for each of its evaluations.
     network = load_foreign(
-        config.model, num_classes=data.num_classes, in_channels=data.in_channels, pretrained=config.pretrained
+        config.model, num_classes=data.num_outputs, in_channels=data.in_channels, pretrained=config.pretrained
     )
     network = _synchronised(network, config)
     if config.scheme is None:

@@ -1,32 +1,36 @@
 """A run's resume state: one safetensors file, written whole or not at all, with no pickle in it.
 
-Tensors: the model under `model.`, the momentum under `optimizer.<parameter>.momentum_buffer`. The header carries the
-run's position and sums as JSON, what the model is, and a checksum of all tensor bytes.
+Tensors: the network under `model.`, whatever the optimiser keeps under `optimizer.PARAMETER.KEY`, what callbacks keep
+under `callbacks.`. The header carries the run's position and sums as JSON, what the optimiser keeps for each parameter,
+what the network is, and a checksum of all tensor bytes.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import torch
 from msgspec import Meta
-from torch import nn
+from torch import Tensor, nn
 
 from stepnet.errors import UserError, first_line
 from stepnet.exchange.model_description import ModelDescription, encode
 from stepnet.exchange.model_files import DESCRIPTION, PREFIX, RESUME, resumed_weights
-from stepnet.tensors import Tensors, alike, first_difference, read_tensors, write_tensors
+from stepnet.tensors import Tensors, first_difference, read_tensors, write_tensors
 
-MOMENTUM = "momentum_buffer"  # what SGD keeps for each parameter
-AT_REST = "at rest"  # the parameters that have had no gradient yet, and so have no momentum
+OPTIMIZER, CALLBACKS = "optimizer.", "callbacks."
+STATES = "optimizer"  # in the header: for each parameter its keys, with a number, or None where the value is a tensor
+MOMENTUM, AT_REST = "momentum_buffer", "at rest"  # files of SGD before STATES: the parameters that have no momentum
 
 FromZero = Annotated[int, Meta(ge=0)]
 Total = Annotated[float, Meta(ge=0)]
+States = dict[str, dict[str, float | int | None]]
 
 
 @dataclass
@@ -35,43 +39,58 @@ class Progress:
 
     epoch: FromZero = 0
     step: FromZero = 0
-    loss_sum: float = 0.0
-    wrong: Total = 0.0
-    seen: FromZero = 0
+    sums: dict[str, float] = field(default_factory=dict)  # of the loss, and of what the task counts
+    seen: FromZero = 0  # items
     seconds: Total = 0.0
-    best_error: Total = float("inf")
+    best: float | None = None  # the task's first metric on the test set
     best_epoch: Annotated[int, Meta(ge=-1)] = -1
+    stopped: bool = False  # by a callback
+
+    @property
+    def loss_sum(self) -> float:
+        """Of all items that were seen."""
+        return self.sums.get("loss", 0.0)
 
     def begin_epoch(self, epoch: int) -> None:
         """Move to the start of an epoch."""
-        self.epoch, self.step, self.loss_sum, self.wrong, self.seen, self.seconds = epoch, 0, 0.0, 0.0, 0, 0.0
+        self.epoch, self.step, self.sums, self.seen, self.seconds = epoch, 0, {}, 0, 0.0
 
 
 def save(
-    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, description: ModelDescription
+    path: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    description: ModelDescription,
+    callbacks: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write the resume state; the description says what the network is."""
     tensors = {PREFIX + name: value for name, value in model.state_dict().items()}
-    at_rest = []
+    states: States = {}
     for name, parameter in model.named_parameters():
-        momentum = optimizer.state.get(parameter, {}).get(MOMENTUM)
-        if momentum is None:
-            at_rest.append(name)
-        else:
-            tensors[f"optimizer.{name}.{MOMENTUM}"] = momentum
+        kept = {key: value for key, value in optimizer.state.get(parameter, {}).items() if value is not None}
+        for key, value in kept.items():
+            if not isinstance(value, Tensor | int | float):
+                kind = f"{type(optimizer).__name__} keeps a {type(value).__name__}"
+                raise UserError(f"{kind}, {key!r}, which a checkpoint cannot hold: take another optimizer")
+        states[name] = {key: None if isinstance(value, Tensor) else value for key, value in kept.items()}
+        tensors |= {f"{OPTIMIZER}{name}.{key}": value for key, value in kept.items() if isinstance(value, Tensor)}
+    tensors |= {CALLBACKS + name: value for name, value in (callbacks or {}).items()}
     header = {
         "format": RESUME,
         "what": description.model,
         "progress": json.dumps(asdict(progress)),
-        AT_REST: json.dumps(at_rest),
+        STATES: json.dumps(states),
         DESCRIPTION: encode(description),
     }
     write_tensors(path, tensors, header)
 
 
-def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
-    """Read a resume state into the model and the optimiser; a file that is damaged or of another network is refused
-    before anything is changed."""
+def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Progress, Tensors]:
+    """Read a resume state into the model and the optimiser; give the run's position and the state of its callbacks.
+
+    A file that is damaged or of another network is refused before anything is changed.
+    """
     tensors, header = read_tensors(path)
     if header.get("format") != RESUME:
         raise UserError(f"{path} is not the resume state of a run: its format is {header.get('format')!r}")
@@ -80,53 +99,72 @@ def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Prog
     difference = first_difference(model.state_dict(), weights)
     if difference is not None:
         raise UserError(f"{path} holds {header.get('what')!r}, which is another network: they differ in {difference}")
-    momentum = _momentum(path, tensors, dict(model.named_parameters()))
-    _check_whole(path, header, {name for name, _ in model.named_parameters()} - momentum.keys(), progress, optimizer)
-    for name, parameter in model.named_parameters():
-        if name in momentum:
-            optimizer.state[parameter][MOMENTUM] = torch.empty_like(parameter).copy_(momentum[name])  # laid out alike
+    parameters = dict(model.named_parameters())
+    kept = {name.removeprefix(OPTIMIZER): t for name, t in tensors.items() if name.startswith(OPTIMIZER)}
+    states = _states(path, header, kept, parameters, progress, optimizer)
+    _fill(optimizer, parameters, states, kept)
     model.load_state_dict(weights)
-    return progress
+    return progress, {n.removeprefix(CALLBACKS): t for n, t in tensors.items() if n.startswith(CALLBACKS)}
 
 
 def _progress(path: Path, header: Mapping[str, str]) -> Progress:
     """Where the run stood, from a header that anyone may have written."""
     try:
         values = json.loads(header["progress"])
-        if not isinstance(values, dict) or values.keys() != asdict(Progress()).keys():
+        if not isinstance(values, dict):
+            raise ValueError(f"it says {header['progress']!r}")
+        if "loss_sum" in values:  # of a run made before there were tasks
+            values["sums"] = {"loss": values.pop("loss_sum"), "wrong": values.pop("wrong")} if values["step"] else {}
+            best = values.pop("best_error")
+            values |= {"best": None if best == math.inf else best, "stopped": False}
+        if values.keys() != asdict(Progress()).keys():
             raise ValueError(f"it says {header['progress']!r}")
         progress = msgspec.convert(values, Progress)
-        if progress.best_epoch > progress.epoch or (progress.best_epoch < 0) != (progress.best_error > 100):
-            raise ValueError(f"an error of {progress.best_error} after epoch {progress.best_epoch} at best")
+        if progress.best_epoch > progress.epoch or (progress.best_epoch < 0) != (progress.best is None):
+            raise ValueError(f"{progress.best} after epoch {progress.best_epoch} at best")
+        if not all(map(math.isfinite, (*progress.sums.values(), progress.best or 0.0))):
+            raise ValueError("its sums are not finite")
         return progress
     except (KeyError, ValueError, RecursionError, msgspec.ValidationError) as error:
         raise UserError(f"{path} is damaged: it does not say where the run stood ({first_line(error)})") from None
 
 
-def _momentum(path: Path, tensors: Tensors, parameters: Mapping[str, nn.Parameter]) -> Tensors:
-    found = {}
-    for name, tensor in tensors.items():
-        if not name.startswith(PREFIX):
-            owner, _, key = name.removeprefix("optimizer.").rpartition(".")
-            like = parameters.get(owner)
-            if like is None or key != MOMENTUM or not alike(like, tensor):
-                raise UserError(f"{path} is damaged: {name!r} is the optimiser's state of no parameter")
-            found[owner] = tensor
-    return found
+def _states(
+    path: Path,
+    header: Mapping[str, str],
+    kept: Tensors,
+    parameters: Mapping[str, nn.Parameter],
+    progress: Progress,
+    optimizer: torch.optim.Optimizer,
+) -> States:
+    """What the optimiser keeps for each parameter, as far as it fits the parameters.
 
-
-def _check_whole(
-    path: Path, header: Mapping[str, str], without: set[str], progress: Progress, optimizer: torch.optim.Optimizer
-) -> None:
-    """A momentum that got lost would begin at zero again, and the run go on to other bits."""
-    if (progress.epoch, progress.step) == (0, 0) or not any(group["momentum"] for group in optimizer.param_groups):
-        return
-    if AT_REST in header:
-        expected = set(_names(header[AT_REST]))
-    else:  # the first files did not say; networks of others may have parameters that no gradient reaches
-        expected = without if "/" in header.get("what", "") else set()
-    if without != expected:
-        raise UserError(f"{path} is damaged: the momentum of {sorted(without ^ expected)[0]!r} is missing or too much")
+    A momentum that got lost would begin at zero again, and the run resume to other bits.
+    """
+    if STATES in header:
+        try:
+            states = msgspec.json.decode(header[STATES], type=States)
+        except msgspec.MsgspecError:
+            states = {}
+        wanted = {f"{name}.{key}" for name, keys in states.items() for key, value in keys.items() if value is None}
+    else:
+        states = {name: {MOMENTUM: None} for name in parameters if f"{name}.{MOMENTUM}" in kept}
+        without = parameters.keys() - states.keys()
+        told = _names(header[AT_REST]) if AT_REST in header else None
+        if (progress.epoch, progress.step) == (0, 0) or not any(g.get("momentum") for g in optimizer.param_groups):
+            told = list(without)
+        elif told is None:  # networks of others may have parameters that no gradient reaches
+            told = list(without) if "/" in header.get("what", "") else []
+        wanted = {f"{name}.{MOMENTUM}" for name in parameters if name not in told}
+    for name in kept:
+        owner = parameters.get(name.rpartition(".")[0])
+        if owner is None or not _broadcasts(kept[name], owner):
+            raise UserError(f"{path} is damaged: {OPTIMIZER + name!r} is the optimiser's state of no parameter")
+    if wanted != kept.keys():
+        raise UserError(
+            f"{path} is damaged: the optimiser's {sorted(wanted ^ kept.keys())[0]!r} is missing or too much"
+        )
+    return states
 
 
 def _names(text: str) -> list[str]:
@@ -134,3 +172,31 @@ def _names(text: str) -> list[str]:
         return msgspec.json.decode(text, type=list[str])
     except msgspec.MsgspecError:
         return []
+
+
+def _broadcasts(value: Tensor, parameter: Tensor) -> bool:
+    """Whether a state has the shape of its parameter, or one entry for some of its dimensions."""
+    try:
+        return value.expand(parameter.shape).shape == parameter.shape
+    except RuntimeError:
+        return False
+
+
+def _fill(
+    optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter], states: States, kept: Tensors
+) -> None:
+    """By the optimiser's own `load_state_dict`, which knows on which device and in which type each value belongs."""
+    places = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    names = {parameter: name for name, parameter in parameters.items()}
+    state: dict[int, dict[str, Any]] = {}
+    for place, parameter in enumerate(places):
+        name = names[parameter]
+        values: dict[str, Any] = {}
+        for key, number in states.get(name, {}).items():
+            value = kept[f"{name}.{key}"] if number is None else number
+            if isinstance(value, Tensor) and value.shape == parameter.shape:  # laid out in memory as the parameter is
+                value = torch.empty_like(parameter, dtype=value.dtype, device="cpu").copy_(value)
+            values[key] = value
+        if values:
+            state[place] = values
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

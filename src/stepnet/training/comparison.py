@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from stepnet.training.callbacks import Callback
 from stepnet.training.config import Label, TrainConfig, file_name, read_label, write_label
 from stepnet.training.histories import NetworkRuns, RunHistory
-from stepnet.training.loop import Watcher, train_config
+from stepnet.training.loop import train_config
 from stepnet.training.run import Run
 
 
@@ -17,7 +18,7 @@ def compare(
     base: TrainConfig,
     seeds: int,
     out: Path,
-    watcher: Callable[[str], Watcher] = lambda title: Watcher(),
+    callback: Callable[[str], Callback] = lambda title: Callback(),
 ) -> list[NetworkRuns]:
     """Train each model, a label `NAME[:SCHEME][,OPTION=VALUE…]`, with each seed.
 
@@ -38,7 +39,7 @@ def compare(
                 start_like=first,
                 out=str(out / f"{file_name(model)}-seed{seed}"),
             )
-            runs[model].append(train_config(config, watcher=watcher(f"{model} seed {seed}")))
+            runs[model].append(train_config(config, callbacks=[callback(f"{model} seed {seed}")]))
     return [NetworkRuns(model, tuple(RunHistory.read(run.folder) for run in runs[model])) for model in models]
 
 

@@ -19,6 +19,7 @@ from stepnet.errors import UserError
 from stepnet.files import whole_file
 from stepnet.schema import check_fields, read_as, read_yaml
 from stepnet.training.recipes import Count, Recipe, default_recipe, flag, get_recipe, recipe_name
+from stepnet.training.tasks import TaskRecord
 
 # In the name of a run's folder, where they are not as usual.
 TOLD_APART = ("precision", "freeze_bn", "sync_bn", "image_size", "val_share", "pretrained", "weights", "memory")
@@ -93,7 +94,9 @@ class TrainConfig:
     checkpoint_steps: Count = flag("save a checkpoint at least every N steps", 1000)
     checkpoint_minutes: Annotated[float, Meta(gt=0)] = flag("save a checkpoint at least every N minutes", 5.0)
     log: Literal["none", "tensorboard", "wandb"] = flag("also send the metrics there", "none")
-    # What a name does not say of the data, and of a network that was given: written by the run, unknown in older ones.
+    # Written by the run: what its task measures, and what a name does not say of the data and of a network that was
+    # given. Older runs have none of it.
+    task: TaskRecord | None = None  # None: as the data says
     data_fingerprint: str | None = None
     network_fingerprint: str | None = None
 
@@ -145,6 +148,7 @@ class TrainConfig:
 def _fields(config: TrainConfig) -> dict[str, Any]:
     """Those of the recipe too, as `recipe.NAME`."""
     own = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    own["task"] = (config.task or TaskRecord()).name
     return own | {f"recipe.{field.name}": getattr(config.recipe, field.name) for field in dataclasses.fields(Recipe)}
 
 

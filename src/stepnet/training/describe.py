@@ -11,7 +11,8 @@ from stepnet.exchange.model_description import ModelDescription, TrainingRecord,
 from stepnet.exchange.prediction import preprocessing_of
 from stepnet.nets import coefficients
 from stepnet.training.config import TrainConfig
-from stepnet.training.run import environment
+from stepnet.training.run import EpochMetrics, environment
+from stepnet.training.tasks import TaskRecord
 
 
 def describe_run(config: TrainConfig, data: Data, network: nn.Module) -> ModelDescription:
@@ -20,6 +21,7 @@ def describe_run(config: TrainConfig, data: Data, network: nn.Module) -> ModelDe
     training = TrainingRecord(
         data=config.data,
         val_share=config.val_share,
+        task=config.task.name if config.task else TaskRecord().name,
         epochs=0,
         recipe=asdict(config.recipe),
         seed=config.seed,
@@ -33,10 +35,12 @@ def describe_progress(
     start: ModelDescription,
     network: nn.Module,
     epochs: int,
-    test_error: float | None = None,
-    top5_error: float | None = None,
+    line: EpochMetrics | None = None,
 ) -> ModelDescription:
-    """The description after so many epochs, with the errors on the test set if these are the weights that had it."""
+    """The description after so many epochs, with the figures on the test set if these are the weights that had them."""
     assert start.training is not None
-    training = start.training.changed(epochs=epochs, test_error=test_error, top5_error=top5_error)
+    tested = {name.removeprefix("test_"): value for name, value in (line or {}).items() if name.startswith("test_")}
+    training = start.training.changed(
+        epochs=epochs, test_error=tested.pop("error", None), top5_error=tested.pop("top5_error", None), tested=tested
+    )
     return start.changed(training=training, k=coefficients(network))

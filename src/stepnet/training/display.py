@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import TextIO
 
@@ -16,16 +15,17 @@ from stepnet.escaping import for_terminal
 from stepnet.nets.bounds import outermost
 from stepnet.schemes import Scheme
 from stepnet.training import checkpoint
-from stepnet.training.config import TrainConfig
+from stepnet.training.callbacks import Callback
 from stepnet.training.crowding import Crowding
-from stepnet.training.loop import Watcher
 from stepnet.training.run import EpochMetrics
+from stepnet.training.scores import SEEN, figures_of
+from stepnet.training.trainer import Trainer
 
 SECONDS_BETWEEN_LINES = 30.0  # within an epoch, where there is no terminal
 
 
-class Display(Watcher):
-    """What the run is; then loss, error, images/s and the time left. No line has more than 80 columns of its own."""
+class Display(Callback):
+    """What the run is; then loss, metric, speed and the time left. No line has more than 80 columns of its own."""
 
     def __init__(self, title: str = "", stream: TextIO | None = None) -> None:
         self.title = title
@@ -59,17 +59,15 @@ class Display(Watcher):
         else:
             self._print(f"{self.title}: {text}")
 
-    def describe(self, lines: Sequence[str], scheme: Scheme | None) -> None:
-        self.scheme, self.outside = scheme, set()
-        for line in [self.title] if self.described else lines:  # runs of a comparison share all but their names
+    def start(self, trainer: Trainer) -> None:
+        self.scheme, self.outside = trainer.scheme, set()
+        for line in [self.title] if self.described else trainer.summary():  # runs of a comparison share the rest
             self._print(line)
         self.described = True
-
-    def start(self, config: TrainConfig, steps_per_epoch: int, progress: checkpoint.Progress) -> None:
-        self.epochs, self.steps = config.recipe.epochs, steps_per_epoch
+        self.epochs, self.steps, progress = trainer.recipe.epochs, len(trainer.batches), trainer.progress
         self.crowding = Crowding()
-        if progress.epoch >= self.epochs:
-            self._print(f"{self.title}: done already, {config.out} holds all {self.epochs} epochs")
+        if trainer.is_done:
+            self._print(f"{self.title}: done already, {trainer.run.folder} holds all {progress.epoch} epochs")
             return
         if progress.epoch or progress.step:
             self._print(f"{self.title}: going on from epoch {progress.epoch + 1}, step {progress.step}")
@@ -78,14 +76,16 @@ class Display(Watcher):
             if self.bar is not None:
                 self.bar.update(self.task, total=self.epochs * self.steps, completed=self._steps_done(progress))
 
-    def step(self, progress: checkpoint.Progress, images_per_second: float) -> None:
+    def step(self, trainer: Trainer) -> None:
+        progress, task = trainer.progress, trainer.task.record
         if not progress.seen:
             return
         late = time.monotonic() - self.spoke_at > SECONDS_BETWEEN_LINES
         if self.bar is None and not late:
             return
-        loss, error = progress.loss_sum / progress.seen, 100 * progress.wrong / progress.seen
-        figures = f"loss {loss:.3f} error {error:.2f}% {images_per_second:.0f} images/s"
+        found = figures_of(trainer.task, {**progress.sums, SEEN: progress.seen})
+        own = "".join(f" {m} {m.show(found[m.name])}" for m in task.metrics[:1] if m.name in found)
+        figures = f"loss {found['loss']:.3f}{own} {trainer.scores.per_second:.0f} {task.items}/s"
         if self.bar is not None:
             text = f"{self.title} {progress.epoch + 1}/{self.epochs} {figures}"
             self.bar.update(self.task, completed=self._steps_done(progress), description=text)
@@ -95,12 +95,13 @@ class Display(Watcher):
     def _steps_done(self, progress: checkpoint.Progress) -> int:
         return progress.epoch * self.steps + progress.step
 
-    def epoch(self, line: EpochMetrics) -> None:
-        width = len(str(self.epochs))
+    def epoch(self, trainer: Trainer, line: EpochMetrics) -> None:
+        width, task, metric = len(str(self.epochs)), trainer.task.record, trainer.task.record.metric
+        own = f"{metric} {metric.show(line[metric.name]):>6}  " if metric.name in line else ""
         self._print(
-            f"epoch {line['epoch'] + 1:{width}}/{self.epochs}  loss {line['loss']:.4f}  "
-            f"error {line['error']:5.2f}%  test {line['test_error']:5.2f}%  lr {line['lr']:.3g}  "
-            f"{line['images_per_second']:.0f} images/s"
+            f"epoch {line['epoch'] + 1:{width}}/{self.epochs}  loss {line['loss']:.4f}  {own}"
+            f"test {metric.show(line[f'test_{metric.name}']):>6}  lr {line['lr']:.3g}  "
+            f"{line[task.speed]:.0f} {task.items}/s"
         )
         self._tell_unstable(line)
         if self.crowding is not None and (told := self.crowding.told()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ from stepnet.arguments import checked
 from stepnet.data import Data, get_data
 from stepnet.data.lookup import AnyData
 from stepnet.errors import UserError
-from stepnet.training.config import Label, TrainConfig, default_folder, read_label
-from stepnet.training.loop import Watcher, train_config
+from stepnet.training.callbacks import Callback
+from stepnet.training.config import FINGERPRINTS, Label, TrainConfig, default_folder, read_label
+from stepnet.training.loop import train_config
 from stepnet.training.recipes import Recipe, default_recipe, get_recipe
 from stepnet.training.run import Run
+from stepnet.training.tasks import TASKS
 
+WRITTEN = {"task", *FINGERPRINTS}  # by the run
 BUILDING = ("scheme", "model_kwargs", "memory", "weights", "pretrained", "start_like", "sync_bn")  # for a name only
 
 
@@ -30,14 +34,17 @@ def train(
     out: str | os.PathLike[str] | None = None,
     resume: bool = True,
     overwrite: bool = False,
-    watcher: Watcher | None = None,
+    callbacks: Sequence[Callback] = (),
+    task: str | None = None,
     **options: Any,
 ) -> Run:
     """Train a network and return its run, whose folder `stepnet.load`, `evaluate` and `report` open.
 
-    `model`: a label `NAME[:SCHEME][,OPTION=VALUE…]`, any module that gives logits, or a whole `TrainConfig`.
+    `model`: a label `NAME[:SCHEME][,OPTION=VALUE…]`, any module, or a whole `TrainConfig`.
     `data`: a name, a folder of images, `(train, test)` torch Datasets, or one of them and `val_share=0.1`.
     `recipe`: a name or a `Recipe`; the paper's for this model and data unless given.
+    `task`: a name of `register_task`; what the data says unless given, classification as a rule.
+    `callbacks`: see `stepnet.training.Callback`.
     `options`: other fields of `TrainConfig`, such as `seed=1`, `scheme="lm"`, `model_kwargs={"dt": 0.5}`.
 
     Called again with the same arguments, it resumes where it was stopped, to the same bits. A folder that holds a run
@@ -49,15 +56,15 @@ def train(
     `precision="fp16"`, whose loss scale begins anew. A stream without length and index is refused.
     """
     if isinstance(model, TrainConfig):
-        if data is not None or recipe is not None or out is not None or options:
-            raise UserError("a TrainConfig says everything: leave data, recipe, out and options to it")
-        return train_config(model, resume, watcher, overwrite=overwrite)
-    known = {field.name for field in dataclasses.fields(TrainConfig)} - {"model", "data", "recipe", "out"}
+        if any(each is not None for each in (data, recipe, out, task)) or options:
+            raise UserError("a TrainConfig says everything: leave data, recipe, out, task and options to it")
+        return train_config(model, resume, callbacks, overwrite=overwrite)
+    known = {field.name for field in dataclasses.fields(TrainConfig)} - {"model", "data", "recipe", "out", *WRITTEN}
     for name in options.keys() - known:
         raise UserError(f"train takes no option {name!r}: expected one of {', '.join(sorted(known))}")
     given = "digits" if data is None else data
     sizes = {name: options.get(name) for name in ("image_size", "val_share")}
-    found = get_data(given, options.get("data_root"), **sizes)
+    found = get_data(given, options.get("data_root"), **sizes, of_classes=task is None or TASKS[task].of_classes)
     named = os.fspath(given) if isinstance(given, str | os.PathLike) else _identity(found)
     if isinstance(model, str):
         label, network = read_label(model).under(options.pop("scheme", None)), None
@@ -74,10 +81,11 @@ def train(
     config = TrainConfig(label.model, named, label.scheme, label.kwargs, chosen, **options)
     folder = Path(out) if out is not None else default_folder(config)
     config = dataclasses.replace(config, out=str(folder))
-    return train_config(config, resume, watcher, overwrite=overwrite, network=network, data=found)
+    return train_config(config, resume, callbacks, overwrite=overwrite, network=network, data=found, task=task)
 
 
 def _identity(data: Data) -> str:
     """A name for a data set given in Python: a run goes on only with one that has the same."""
     size = "x".join(map(str, data.train.shape))
-    return f"{data.name} of {len(data.train)}+{len(data.test)} items {size}, {data.num_classes} classes"
+    classes = f", {data.num_classes} classes" if data.num_classes else ""
+    return f"{data.name} of {len(data.train)}+{len(data.test)} items {size}{classes}"

@@ -17,17 +17,28 @@ from stepnet.errors import UserError
 from stepnet.exchange.model_description import ModelDescription, description_of
 from stepnet.exchange.model_files import load
 from stepnet.training.run import Run
-from stepnet.training.scores import evaluate_batch, mean_scores
+from stepnet.training.scores import SEEN, Sums, evaluate_batch, figures_of
+from stepnet.training.tasks import TASKS, TaskRecord
 
 
 class EvaluationResult(NamedTuple):
-    """Mean loss and error in per cent on the test set, of the weights after so many epochs."""
+    """Mean loss and the task's metrics on the test set, of the weights after so many epochs."""
 
     loss: float
-    error: float
-    images: int
+    metrics: dict[str, float]
+    items: int
     epochs: int
-    top5_error: float | None = None  # where there are more than five classes
+    task: TaskRecord = TaskRecord()
+
+    @property
+    def error(self) -> float:
+        """Of classification, in per cent."""
+        return self.metrics["error"]
+
+    @property
+    def top5_error(self) -> float | None:
+        """Where there are more than five classes."""
+        return self.metrics.get("top5_error")
 
 
 @checked
@@ -52,13 +63,16 @@ def evaluate(
     _check_classes(description, tests)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # whatever it was trained on
     network.eval().to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    sums = torch.zeros(4, dtype=torch.float64, device=device)
+    trained = description.training
+    task = TASKS[trained.task if trained else tests.task](tests)
+    sums = Sums(device)
     with torch.inference_mode():
-        for images, labels in Batches(tests.test, normalise, batch_size).epoch():
-            sums += evaluate_batch(network, images.to(device), labels.to(device))
-    found = mean_scores(sums.tolist(), tests.num_classes)
-    epochs = 0 if description.training is None else description.training.epochs
-    return EvaluationResult(found["test_loss"], found["test_error"], int(sums[2]), epochs, found.get("test_top5_error"))
+        for inputs, targets in Batches(tests.test, normalise, batch_size).epoch():
+            sums.add(evaluate_batch(network, task, inputs.to(device), targets.to(device)), len(inputs))
+    values = dict(zip(sums.names, sums.values.tolist(), strict=True))
+    figures = figures_of(task, values)
+    loss, count = figures.pop("loss"), int(values[SEEN])
+    return EvaluationResult(loss, figures, count, trained.epochs if trained else 0, task.record)
 
 
 def chosen(model: Run | str | os.PathLike[str], which: Literal["best", "last"]) -> Path | str:

@@ -18,6 +18,7 @@ from stepnet.nets.profile import Profile, profile
 from stepnet.training.config import TrainConfig
 from stepnet.training.paired import PairedDifferences
 from stepnet.training.run import Environment, EpochMetrics, Run
+from stepnet.training.tasks import TaskRecord
 
 KByLayer = dict[str, float]  # k_n by the name of its layer; the mean where there is one for each channel
 
@@ -45,14 +46,19 @@ class RunHistory:
         return [cast(float, line.get(name, math.nan)) for line in self.epochs]
 
     @property
+    def task(self) -> TaskRecord:
+        """What its figures are."""
+        return self.config.task or TaskRecord()
+
+    @property
     def complete(self) -> bool:
-        """Whether it took all its epochs."""
-        return len(self.epochs) >= self.config.recipe.epochs
+        """Whether it took all its epochs, or was stopped by a callback."""
+        return len(self.epochs) >= self.config.recipe.epochs or bool(self.epochs and self.epochs[-1].get("stopped"))
 
     @property
     def broken_epochs(self) -> list[int]:
-        """The epochs, from 1, with a loss or an error that is no finite number."""
-        names = ("loss", "error", "test_loss", "test_error")
+        """The epochs, from 1, with a loss or a metric that is no finite number."""
+        names = ("loss", "test_loss", f"test_{self.task.metric.name}")
         rows = enumerate(zip(*map(self.series, names), strict=True), 1)
         return [n for n, row in rows if not all(map(math.isfinite, row))]
 
@@ -61,14 +67,15 @@ class RunHistory:
         return self.series(name)[-1] if self.epochs else math.nan
 
     @property
-    def last_error(self) -> float:
-        """The test error after the last epoch so far, in per cent."""
-        return self.last("test_error")
+    def last_score(self) -> float:
+        """The task's first metric on the test set after the last epoch so far: of classification the error in %."""
+        return self.last(f"test_{self.task.metric.name}")
 
     @property
-    def best_error(self) -> float:
-        """The smallest test error: chosen on the test set."""
-        return min((e for e in self.series("test_error") if math.isfinite(e)), default=math.nan)
+    def best_score(self) -> float:
+        """The best of any epoch: chosen on the test set."""
+        known = [value for value in self.series(f"test_{self.task.metric.name}") if math.isfinite(value)]
+        return self.task.metric.best(known) if known else math.nan
 
     def median(self, name: str) -> float:
         """A figure of the median epoch; NaN where the run did not measure it."""
@@ -92,6 +99,11 @@ class NetworkRuns:
     def config(self) -> TrainConfig:
         """Of any of its runs, but for the seed."""
         return self.runs[0].config
+
+    @property
+    def task(self) -> TaskRecord:
+        """What the figures of its runs are."""
+        return self.runs[0].task
 
     @property
     def scheme(self) -> str | None:
@@ -118,21 +130,21 @@ class NetworkRuns:
         return [value for value in map(of, self.counted) if math.isfinite(value)]
 
     @property
-    def errors(self) -> list[float]:
-        """The test errors of its runs after their last epochs."""
-        return self.values(lambda run: run.last_error)
+    def scores(self) -> list[float]:
+        """The task's first metric on the test set, of its runs after their last epochs."""
+        return self.values(lambda run: run.last_score)
 
     def difference(self, other: NetworkRuns) -> PairedDifferences:
-        """The last test errors of this network minus those of another, over the seeds that both have complete."""
-        own, theirs = ({run.config.seed: run.last_error for run in group.counted} for group in (self, other))
+        """The last scores of this network minus those of another, over the seeds that both have complete."""
+        own, theirs = ({run.config.seed: run.last_score for run in group.counted} for group in (self, other))
         return PairedDifferences.of(own, theirs)
 
 
-def mean_and_deviation(values: Sequence[float]) -> str:
+def mean_and_deviation(values: Sequence[float], digits: int = 2) -> str:
     """`8.33 ± 0.12`, the sample's standard deviation; one value alone has none."""
     if len(values) == 1:
-        return f"{values[0]:.2f}"
-    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
+        return f"{values[0]:.{digits}f}"
+    return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
 
 
 def mean_coefficient(k: float | list[float]) -> float:

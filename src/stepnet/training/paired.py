@@ -52,7 +52,10 @@ class PairedDifferences:
         return sum(gap < 0 for gap in gaps), sum(gap > 0 for gap in gaps)
 
     def __str__(self) -> str:
+        return self.show()
+
+    def show(self, digits: int = 2) -> str:
         """`-0.16 ± 0.20 (100 pairs)`."""
         if len(self) < 2:
-            return f"{self.mean:+.2f}" if self.by_seed else ""
-        return f"{self.mean:+.2f} ± {self.half_width:.2f} ({len(self)} pairs)"
+            return f"{self.mean:+.{digits}f}" if self.by_seed else ""
+        return f"{self.mean:+.{digits}f} ± {self.half_width:.{digits}f} ({len(self)} pairs)"

@@ -30,26 +30,21 @@ from stepnet.files import LOCK, hold, read_file, sweep, whole_file
 from stepnet.schema import LARGEST, read_as, read_yaml
 from stepnet.training.checkpoint import Progress
 from stepnet.training.config import FINGERPRINTS, TrainConfig
+from stepnet.training.tasks import TaskRecord
+
+EpochMetrics = dict[str, Any]  # a line of metrics.jsonl: the figures of every run, and those of its task
 
 
-class EvaluationScores(TypedDict):
-    """Mean loss and errors in per cent over the test set."""
-
-    test_loss: float
-    test_error: float
-    test_top5_error: NotRequired[float]  # where there are more than five classes
-
-
-class EpochMetrics(EvaluationScores):
-    """A line of metrics.jsonl; `k` by layer, one number or one for each channel."""
+class EveryRun(TypedDict):
+    """What a line holds whatever the task; `k` by layer, one number or one for each channel."""
 
     epoch: Annotated[int, Meta(ge=0)]
     loss: float
-    error: float
+    test_loss: float
     lr: float
-    images_per_second: float
     seconds: float
     k: dict[str, float | list[float]]
+    stopped: NotRequired[bool]  # by a callback, after this epoch
 
 
 class Environment(TypedDict):
@@ -84,6 +79,11 @@ class Run:
         if not self.config_file.exists():
             raise UserError(f"{self.folder} is not a run: it has no config.yaml")
         return TrainConfig.read(self.config_file)
+
+    @property
+    def task(self) -> TaskRecord:
+        """What its config says of its task; that of a folder without one is classification."""
+        return (self.config.task if self.config_file.exists() else None) or TaskRecord()
 
     def open(self, config: TrainConfig, resume: bool, overwrite: bool = False) -> IO[bytes]:
         """Make the folder, or find in it a run of the same config; hold it, as long as the handle is kept open.
@@ -150,11 +150,11 @@ class Run:
         if not self.metrics_file.exists():
             return []
         lines = read_file(self.metrics_file, LARGEST).decode(errors="replace").splitlines()
-        epochs = []
+        task, epochs = self.task, []
         for number, line in enumerate(lines):
             what = f"{self.metrics_file} is damaged in line {number + 1}"
             try:
-                epochs.append(read_as(EpochMetrics, json.loads(line), what))
+                epochs.append(_read_line(json.loads(line), task, what))
             except (ValueError, RecursionError) as error:
                 if number < len(lines) - 1:
                     raise error if isinstance(error, UserError) else UserError(f"{what}: {error}") from None
@@ -174,11 +174,10 @@ class Run:
             raise UserError(
                 f"{self.metrics_file} does not hold the {progress.epoch} epochs that {self.last} counts as done"
             )
-        best = min((line["test_error"] for line in kept), default=float("inf"))
-        if best != progress.best_error:
-            raise UserError(
-                f"{self.last} is damaged: it says {progress.best_error}% at best, and {self.metrics_file} {best}%"
-            )
+        metric = self.task.metric
+        best = metric.best([line[f"test_{metric.name}"] for line in kept]) if kept else None
+        if best != progress.best:
+            raise UserError(f"{self.last} is damaged: it says {progress.best} at best, and {self.metrics_file} {best}")
         with whole_file(self.metrics_file) as partial:
             partial.write_text("".join(json.dumps(line) + "\n" for line in kept))
 
@@ -197,6 +196,14 @@ class Run:
                 os.fsync(file.fileno())
         except OSError as error:
             raise UserError(f"cannot write {self.metrics_file}: {error.strerror}; {self.last} is untouched") from None
+
+
+def _read_line(values: Any, task: TaskRecord, what: str) -> EpochMetrics:
+    """A line that anyone may have written; a metric beside the task's first one may be missing."""
+    line: EpochMetrics = {**read_as(EveryRun, values, what)}
+    numbers = {name: value for name, value in values.items() if name not in line and not isinstance(value, bool)}
+    needed = {name: values.get(name) for name in (f"test_{task.metric.name}", task.speed)}
+    return line | read_as(dict[str, float], numbers | needed, what)
 
 
 def environment() -> Environment:

@@ -1,49 +1,60 @@
-"""Losses and errors, summed on the device, where nobody waits for them, and read at intervals."""
+"""Losses and what else a task sums, added up on the device, where nobody waits for them, and read at intervals."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from stepnet.errors import UserError
 from stepnet.training.checkpoint import Progress
 from stepnet.training.processes import Processes
-from stepnet.training.run import EvaluationScores
+from stepnet.training.tasks import Task
 
-TOP = 5  # the second error that ImageNet is measured by
 SECONDS_BETWEEN_READINGS = 1.0
+SEEN = "seen"  # the items, which are counted: a folder may hold some that cannot be decoded
 
 
-def at_least_float32(logits: Tensor) -> Tensor:
-    """The logits in float32, or in float64 where the network computes in it: a loss is not taken in half precision."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+def at_least_float32(outputs: Tensor) -> Tensor:
+    """The outputs in float32, or in float64 where the network computes in it: a loss is not taken in half precision."""
+    return outputs.to(torch.promote_types(outputs.dtype, torch.float32)) if outputs.is_floating_point() else outputs
 
 
-def score(loss: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
-    """The sum of the losses, the number of errors and of images, in float64."""
-    # The images are counted: a folder may hold some that cannot be decoded.
-    wrong = (logits.argmax(1) != labels).sum()
-    return torch.stack([loss.double(), wrong.double(), loss.new_tensor(len(labels)).double()])
+class Sums:
+    """Named sums in float64 on a device."""
+
+    def __init__(self, device: torch.device, values: Mapping[str, float] | None = None) -> None:
+        self.names = tuple(values or ())
+        self.values = torch.tensor(list((values or {}).values()), dtype=torch.float64, device=device)
+
+    def add(self, named: Mapping[str, Tensor], count: int) -> None:
+        """Those of a batch of so many items. Waits for nothing."""
+        values = torch.stack([*(value.double() for value in named.values()), self.values.new_tensor(count)])
+        if not self.names:
+            self.names, self.values = (*named, SEEN), torch.zeros_like(values)
+        if self.names != (*named, SEEN):
+            raise UserError(
+                f"the sums {', '.join(named)} were {', '.join(self.names[:-1])} before: the task has changed"
+            )
+        self.values += values
+
+    def read(self, processes: Processes) -> dict[str, float]:
+        """Over all processes, read from the device, which is waited for."""
+        return dict(zip(self.names, processes.sum(self.values), strict=True)) if self.names else {}
 
 
-def evaluate_batch(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-    """The scores of a batch, and the number of labels that are not among the five likeliest classes."""
-    logits = at_least_float32(model(images))
-    likeliest = logits.topk(min(TOP, logits.shape[1])).indices
-    missed = (likeliest != labels[:, None]).all(1).sum()
-    return torch.cat([score(F.cross_entropy(logits, labels, reduction="sum"), logits, labels), missed.double()[None]])
+def evaluate_batch(model: nn.Module, task: Task, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    """The sums of a batch of the test set."""
+    outputs = at_least_float32(model(inputs))
+    return {"loss": task.loss(outputs, targets), **task.test_sums(outputs, targets)}
 
 
-def mean_scores(sums: Sequence[float], classes: int) -> EvaluationScores:
-    """The mean loss and the errors in per cent, from the sums of `evaluate_batch`; top-5 beyond five classes."""
-    loss, wrong, count, missed = sums
-    found: EvaluationScores = {"test_loss": loss / count, "test_error": 100 * wrong / count}
-    if classes > TOP:
-        found["test_top5_error"] = 100 * missed / count
-    return found
+def figures_of(task: Task, sums: Mapping[str, float]) -> dict[str, float]:
+    """The mean loss and the metrics, by name."""
+    means = {name: value / sums[SEEN] for name, value in sums.items() if name != SEEN}
+    return {"loss": means["loss"], **task.figures(means)}
 
 
 class EpochScores:
@@ -57,21 +68,21 @@ class EpochScores:
         self.progress, self.processes = progress, processes
         self.next_reading = 0
         self.since = 0  # the step after which the last reading began
-        self.images_per_second = 0.0
+        self.per_second = 0.0
         self.begin()
 
     def begin(self) -> None:
         """Take over the sums of the run's position."""
         p = self.progress
-        so_far = [p.loss_sum, p.wrong, float(p.seen)] if self.processes.is_main else [0.0, 0.0, 0.0]
-        self.sums = torch.tensor(so_far, dtype=torch.float64, device=self.processes.device)
+        so_far = {**p.sums, SEEN: float(p.seen)} if p.sums else {}
+        self.sums = Sums(self.processes.device, so_far if self.processes.is_main else dict.fromkeys(so_far, 0.0))
         self.clock = time.perf_counter()
         self.read_at, self.step, self.seen = self.clock, p.step, p.seen
         self.next_reading = min(self.next_reading, p.step) + 1
 
-    def add(self, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
+    def add(self, named: Mapping[str, Tensor], count: int) -> None:
         """One step more. Waits for nothing."""
-        self.sums += score(loss, logits, labels)
+        self.sums.add(named, count)
         self.progress.step += 1
         self.tick()
 
@@ -89,13 +100,13 @@ class EpochScores:
         """Bring `progress` up to date. The device is waited for."""
         p = self.progress
         self.since = self.step
-        p.loss_sum, p.wrong, seen = self.processes.sum(self.sums)
-        p.seen = int(seen)
+        p.sums = self.sums.read(self.processes)
+        p.seen = int(p.sums.pop(SEEN, 0))
         self.tick()
         steps = p.step - self.step
         if steps:
             (seconds,) = self.processes.largest([self.clock - self.read_at])
-            self.images_per_second = (p.seen - self.seen) / max(seconds, 1e-9)
+            self.per_second = (p.seen - self.seen) / max(seconds, 1e-9)
             self.next_reading = p.step + max(1, int(SECONDS_BETWEEN_READINGS * steps / max(seconds, 1e-9)))
         self.read_at, self.step, self.seen = self.clock, p.step, p.seen
 

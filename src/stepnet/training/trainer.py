@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import copy
 import zlib
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from stepnet.data import Data, evaluation_batches, training_batches
+from stepnet.data.datasets import Request
 from stepnet.data.fingerprint import fingerprint as data_fingerprint
 from stepnet.errors import UserError, first_line
 from stepnet.exchange.model_files import resumed_weights
@@ -24,6 +26,7 @@ from stepnet.tensors import Tensors, checksum, read_tensors
 from stepnet.training import checkpoint
 from stepnet.training.allocator import keep_memory
 from stepnet.training.build import build_network, build_optimizer
+from stepnet.training.callbacks import Callback, CallbackList
 from stepnet.training.checkpoint import Progress
 from stepnet.training.compiling import compiled_or_eager
 from stepnet.training.config import TrainConfig
@@ -33,10 +36,12 @@ from stepnet.training.precision import check_precision
 from stepnet.training.processes import Processes
 from stepnet.training.recipes import recipe_words
 from stepnet.training.run import EpochMetrics, Run
+from stepnet.training.scores import EpochScores
+from stepnet.training.tasks import TASKS, Task
 
 
-class Job:
-    """What the loop works on. `net` is the network; `model` is it as compiled and distributed, for training steps."""
+class Trainer:
+    """What the loop works on. `network` is the module, `model` is it as compiled and distributed for training steps."""
 
     def __init__(
         self,
@@ -45,41 +50,53 @@ class Job:
         overwrite: bool = False,
         network: nn.Module | None = None,
         data: Data | None = None,
-        note: Callable[[str], None] = lambda text: None,
+        callbacks: Sequence[Callback] = (),
+        task: str | None = None,
     ) -> None:
+        self.callbacks = CallbackList(callbacks)
         check_precision(config.precision)
         import_modules(config.imports)
-        self.config, self.recipe = config, config.recipe
+        self.recipe = config.recipe
         self.processes = Processes(config)
         self.accelerator = self.processes.accelerator
         if self.processes.device.type == "cpu" and config.memory in (None, "stored"):
             keep_memory()
-        note(f"reading {config.data}, building the network")
+        self.callbacks.note(f"reading {config.data}, building the network")
         self.data: Data = data or config.read_data()
+        self.task: Task = TASKS[task or (config.task.name if config.task else self.data.task)](self.data)
+        self.config = config = replace(config, task=self.task.record)
         start = self._start()
         self.is_given = network is not None
-        self.net = self._placed(network or build_network(start, self.data))
-        if self.recipe.running_cost != "weight_decay" and not takes_cost(self.net):
+        self.network = self._placed(network or build_network(start, self.data))
+        if self.recipe.running_cost != "weight_decay" and not takes_cost(self.network):
             raise UserError(
                 f"running_cost = {self.recipe.running_cost!r}: {config.model} has no stages whose f(X_n) could be "
                 "summed; take 'weight_decay'"
             )
-        self.optimizer = build_optimizer(self.recipe, self.net)
+        self.optimizer = build_optimizer(self.recipe, self.network)
         rank, count = self.processes.rank, self.processes.count
         self.batches = training_batches(
             self.data, self.recipe.batch_size, seed=config.seed, rank=rank, world_size=count
         )
         self._check_forward()
         self.tests = evaluation_batches(self.data, config.evaluation_batch * count, rank=rank, world_size=count)
-        self.description = describe_run(config, self.data, self.net)
+        self.description = describe_run(config, self.data, self.network)
         self.run = Run(Path(config.out))
         found = self.processes.on_main(lambda: self._open(resume, overwrite))
-        self.progress = checkpoint.load(self.run.last, self.net, self.optimizer) if found else Progress()
+        self.progress, self.callback_states = Progress(), dict[str, Tensor]()
+        if found:
+            self.progress, self.callback_states = checkpoint.load(self.run.last, self.network, self.optimizer)
         if start != config and not found:  # the checkpoint is gone: it was of a run that this one replaces
-            self.net.load_state_dict(build_network(config, self.data).state_dict())
+            self.network.load_state_dict(build_network(config, self.data).state_dict())
         self._check_position()
+        self.evaluated = self.network  # what is evaluated and written: a callback may put an average in its place
+        self.scores = EpochScores(self.progress, self.processes)
         self.held_open = ExitStack()
-        model = compiled_or_eager(self.net, self._trial, note, self.held_open) if config.compile else self.net
+        model = (
+            compiled_or_eager(self.network, self._trial, self.callbacks.note, self.held_open)
+            if config.compile
+            else self.network
+        )
         self.model, self.stepper = self.accelerator.prepare(model, self.optimizer)
 
     def _check_forward(self) -> None:
@@ -91,40 +108,48 @@ class Job:
         parts = [replace(self.batches, rank=rank).positions(len(self.batches) - 1) for rank in range(count)]
         smallest = min((part.stop - part.start for part in parts if part.stop > part.start), default=2)
         try:
-            network = copy.deepcopy(self.net)
+            network = copy.deepcopy(self.network)
         except Exception:  # a module of the user's that cannot be copied
             return
-        size = "x".join(map(str, self.data.train.shape))
-        for images in (2, *([1] if smallest == 1 else [])):
+        items, size = self.task.items, "x".join(map(str, self.data.train.shape))
+        for number in (2, *([1] if smallest == 1 else [])):
             try:
                 with torch.no_grad(), torch.random.fork_rng(devices=[]):
-                    self._forward(network, network, images)
+                    self._forward(network, network, number)
             except (RuntimeError, ValueError, IndexError) as error:
-                if images == 1:
-                    what = f"batches of {self.recipe.batch_size} leave a single image of {len(self.data.train):,}"
+                if number == 1:
+                    what = f"batches of {self.recipe.batch_size} leave one of {len(self.data.train):,} {items} alone"
                     advice = f"({first_line(error)[:60]}): take another --batch-size, or --freeze-bn"
-                    raise UserError(f"{what}, which {self.config.model} cannot train on {advice}") from error
-                what = f"{self.config.model} cannot be trained on images of {size}: {first_line(error)}"
-                raise UserError(f"{what}; take larger images or another network") from error
+                    raise UserError(f"{what}, on which {self.config.model} cannot train {advice}") from error
+                what = f"{self.config.model} cannot be trained on {items} of {size}: {first_line(error)}"
+                raise UserError(f"{what}; take larger {items} or another network") from error
 
     def _forward(self, model: nn.Module, network: nn.Module, count: int) -> Tensor:
-        """The logits of so many black images; `model` is the network as compiled."""
+        """The outputs for so many blank items; `model` is the network as compiled."""
         self.training_mode(model, network)
-        height, width, channels = self.data.train.shape
-        images = torch.zeros(count, channels, height, width, device=self.processes.device)
+        inputs = self._blank(count).to(self.processes.device)
         options = drawn_options(network, self.config.seed, 0, range(count))
         options |= {} if self.recipe.running_cost == "weight_decay" else {"cost": KineticCost()}
         with self.accelerator.autocast():
-            logits: Tensor = model(images.contiguous(memory_format=torch.channels_last), **options)
-        return logits
+            outputs: Tensor = model(inputs, **options)
+        return outputs
+
+    def _blank(self, count: int) -> Tensor:
+        """A batch of black images, or of the first item where items are something else."""
+        shape = self.data.train.shape
+        if len(shape) == 3:
+            height, width, channels = shape
+            return torch.zeros(count, channels, height, width).contiguous(memory_format=torch.channels_last)
+        request = Request(np.zeros(count, np.intp), None)
+        return next(iter(self.data.train.read([request], self.data.normalise)))[0]
 
     def _trial(self, model: nn.Module) -> None:
         """A step forward and back for each size of batch; the network comes out as it went in."""
-        buffers = [(buffer, buffer.clone()) for buffer in self.net.buffers()]
+        buffers = [(buffer, buffer.clone()) for buffer in self.network.buffers()]
         parts = [self.batches.positions(step) for step in (0, len(self.batches) - 1)]
         for size in {part.stop - part.start for part in parts} - {0}:
-            self._forward(model, self.net, size).float().sum().backward()  # type: ignore[no-untyped-call]
-        self.net.zero_grad(set_to_none=True)
+            self._forward(model, self.network, size).float().sum().backward()  # type: ignore[no-untyped-call]
+        self.network.zero_grad(set_to_none=True)
         with torch.no_grad():
             for buffer, kept in buffers:
                 buffer.copy_(kept)
@@ -153,7 +178,7 @@ class Job:
 
     def _network_fingerprint(self) -> str | None:
         """Of a network that was given. One with the weights of this run's checkpoint is the run's own."""
-        given = network_fingerprint(self.net.state_dict())
+        given = network_fingerprint(self.network.state_dict())
         with suppress(UserError):  # no checkpoint, or a damaged one
             if given == network_fingerprint(resumed_weights(read_tensors(self.run.last)[0])):
                 return self.run.config.network_fingerprint
@@ -162,16 +187,16 @@ class Job:
     def _check_position(self) -> None:
         """Refuse a position that the recipe and the data do not have."""
         p, steps = self.progress, len(self.batches)
-        images = min(p.step * self.recipe.batch_size, len(self.data.train))
+        items = min(p.step * self.recipe.batch_size, len(self.data.train))
         if (
             p.epoch > self.recipe.epochs
             or p.step > steps
-            or p.seen > images
-            or p.wrong > p.seen
+            or p.seen > items
             or (p.step and not p.seen)
+            or (p.sums and not p.seen)
         ):
             raise UserError(
-                f"{self.run.last} is damaged: it stands at epoch {p.epoch}, step {p.step}, image {p.seen}, "
+                f"{self.run.last} is damaged: it stands at epoch {p.epoch}, step {p.step}, item {p.seen}, "
                 f"of {self.recipe.epochs} epochs with {steps} steps"
             )
 
@@ -180,19 +205,21 @@ class Job:
         config, recipe, p = self.config, self.recipe, self.processes
         scheme = f":{config.scheme}" if config.scheme else ""
         options = "".join(f", {name}={value}" for name, value in config.model_kwargs.items())
-        parameters = sum(parameter.numel() for parameter in self.net.parameters())
+        parameters = sum(parameter.numel() for parameter in self.network.parameters())
         size = "x".join(map(str, self.data.train.shape))
-        images = f"{len(self.data.train):,} + {len(self.data.test):,} images {size}, {self.data.num_classes} classes"
+        items = f"{len(self.data.train):,} + {len(self.data.test):,} {self.task.items} {size}"
+        targets = f"{self.data.num_classes} classes" if self.data.num_classes else self.task.name
+        name, *changes = recipe_words(recipe).split(", ")
         pace = f"{recipe.epochs} epochs of {len(self.batches)} steps, batch {recipe.batch_size}"
         device = torch.cuda.get_device_name() if p.device.type == "cuda" else "cpu"
         threads = f"{p.count} process(es), {torch.get_num_threads()} thread(s)"
         compiled = ", compiled" if config.compile else ""
-        modes = [m for module in self.net.modules() if (m := getattr(module, "memory_in_use", None))]
+        modes = [m for module in self.network.modules() if (m := getattr(module, "memory_in_use", None))]
         same = f"{modes[0]} in every stage" if len(set(modes)) == 1 else ", ".join(modes)
         return [
             f"model   {config.model}{scheme}{options}: {parameters:,} parameters",
-            f"data    {config.data}: {images}",
-            f"recipe  {recipe_words(recipe)}: {pace}, lr {recipe.lr:g} {recipe.schedule}",
+            f"data    {config.data}: {items}, {targets}",
+            f"recipe  {name}{', changed' if changes else ''}: {pace}, lr {recipe.lr:g} {recipe.schedule}",
             f"device  {device}, {threads}, {config.precision}{compiled}",
             *([f"memory  {config.memory}: {same}"] if config.memory else []),
             f"folder  {self.run.folder}",
@@ -201,12 +228,27 @@ class Job:
     @property
     def scheme(self) -> Scheme | None:
         """That marches the blocks, where it is known."""
-        own = getattr(self.net, "scheme", None)
+        own = getattr(self.network, "scheme", None)
         return own if isinstance(own, Scheme) else get_scheme(self.config.scheme) if self.config.scheme else None
 
     @property
     def is_done(self) -> bool:
-        return self.progress.epoch >= self.recipe.epochs
+        return self.progress.epoch >= self.recipe.epochs or self.progress.stopped
+
+    def stop(self) -> None:
+        """End the run after the epoch under way: for callbacks."""
+        self.progress.stopped = True
+
+    def start_callbacks(self) -> None:
+        """Tell the callbacks, and give back to each what the checkpoint holds of it."""
+        self.callbacks.start(self)
+        self.callbacks.load_state_dict(self.callback_states)
+        known = {name.partition(".")[0] for name in self.callbacks.state_dict()}
+        saved = {name.partition(".")[0] for name in self.callback_states}
+        if self.progress != Progress() and known != saved:
+            one = sorted(known ^ saved)[0]
+            where = f"{self.run.last} was saved {'without' if one in known else 'with'} the callback {one}"
+            raise UserError(f"{where}: resume with the callbacks that the run began with, or name another --out")
 
     def learning_rate(self, epoch: int, step: int) -> float:
         """The learning rate of a step."""
@@ -214,7 +256,7 @@ class Job:
 
     def training_mode(self, model: nn.Module, network: nn.Module | None = None) -> None:
         """Batch norm by the batch, unless the run keeps its statistics."""
-        network = network or self.net
+        network = network or self.network
         model.train()
         network.train()
         if self.config.freeze_bn:
@@ -238,7 +280,7 @@ class Job:
             values |= {f"k/{layer}": k for layer, k in line["k"].items() if isinstance(k, float)}
             self.accelerator.log(values, step=line["epoch"])
 
-    def __enter__(self) -> Job:
+    def __enter__(self) -> Trainer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -9,23 +9,23 @@ from safetensors.torch import save_file
 from torch import nn
 
 from stepnet import UserError
-from stepnet.training import Run, Watcher, evaluate, train
-from stepnet.training.job import Job
+from stepnet.training import Callback, Run, evaluate, train
+from stepnet.training.trainer import Trainer
 from training.tiny import RECIPE, read_all, tiny_config
 
 
 def test_a_job_holds_its_folder_and_lets_it_go(tmp_path):
-    with Job(tiny_config(tmp_path / "a", model="tiniest"), resume=True) as job:
-        assert not job.is_done and (tmp_path / "a" / ".lock").exists()
-        assert job.learning_rate(1, 0) < job.learning_rate(0, 0)
-    assert job.held.closed and job.model is None
+    with Trainer(tiny_config(tmp_path / "a", model="tiniest"), resume=True) as trainer:
+        assert not trainer.is_done and (tmp_path / "a" / ".lock").exists()
+        assert trainer.learning_rate(1, 0) < trainer.learning_rate(0, 0)
+    assert trainer.held.closed and trainer.model is None
 
 
 def test_frozen_statistics_stay_frozen(tmp_path):
-    with Job(tiny_config(tmp_path / "a", model="tiniest", freeze_bn=True), resume=True) as job:
-        job.training_mode(job.model)
-        assert job.net.training
-        assert not any(m.training for m in job.net.modules() if isinstance(m, nn.BatchNorm2d))
+    with Trainer(tiny_config(tmp_path / "a", model="tiniest", freeze_bn=True), resume=True) as trainer:
+        trainer.training_mode(trainer.model)
+        assert trainer.network.training
+        assert not any(m.training for m in trainer.network.modules() if isinstance(m, nn.BatchNorm2d))
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,9 @@ def finished(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "change", [{"epoch": 7}, {"step": 100, "seen": 9}, {"seen": 10**6, "step": 1}, {"step": 2}, {"wrong": 5.0}], ids=str
+    "change",
+    [{"epoch": 7}, {"step": 100, "seen": 9}, {"seen": 10**6, "step": 1}, {"step": 2}, {"sums": {"loss": 5.0}}],
+    ids=str,
 )
 def test_a_position_that_the_run_cannot_have_is_refused(tmp_path, finished, change):
     run = Run(tmp_path / "a")
@@ -46,27 +48,27 @@ def test_a_position_that_the_run_cannot_have_is_refused(tmp_path, finished, chan
     header["progress"] = json.dumps(json.loads(header["progress"]) | change)
     save_file(read_all(run.last), run.last, metadata=header)
     with pytest.raises(UserError, match=r"last\.safetensors is damaged: it stands at epoch"):
-        Job(tiny_config(run.folder, model="tiniest", recipe={"epochs": 1}), resume=True)
+        Trainer(tiny_config(run.folder, model="tiniest", recipe={"epochs": 1}), resume=True)
 
 
 def test_a_folder_that_is_removed_under_a_run_is_not_made_again(tmp_path):
-    class Remove(Watcher):
-        def step(self, progress, images_per_second):
+    class Remove(Callback):
+        def step(self, trainer):
             for path in folder.iterdir() if folder.exists() else ():
                 path.unlink()
             folder.rmdir() if folder.exists() else None
 
     folder = tmp_path / "a"
     with pytest.raises(UserError, match="was removed while its run was under way"):
-        train(tiny_config(folder, model="tiniest", checkpoint_steps=1), watcher=Remove())
+        train(tiny_config(folder, model="tiniest", checkpoint_steps=1), callbacks=[Remove()])
     assert not folder.exists()
 
 
 @pytest.mark.parametrize(("given", "sizes"), [(None, [256, 44]), (100, [100, 100, 100])])
 def test_evaluation_takes_the_batches_of_training_unless_told(tmp_path, finished, given, sizes):
-    with Job(tiny_config(tmp_path / "a", model="tiniest", eval_batch_size=given), resume=True) as job:
-        assert [len(labels) for _, labels in job.tests.epoch()] == sizes
-    assert evaluate(finished, "last").images == 300
+    with Trainer(tiny_config(tmp_path / "a", model="tiniest", eval_batch_size=given), resume=True) as trainer:
+        assert [len(labels) for _, labels in trainer.tests.epoch()] == sizes
+    assert evaluate(finished, "last").items == 300
 
 
 def pooled(side):
@@ -78,7 +80,7 @@ def pooled(side):
 
 def test_a_last_batch_of_one_image_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(
-        UserError, match=r"batches of 136 leave a single image of 1,497, .*another --batch-size"
+        UserError, match=r"batches of 136 leave one of 1,497 images alone, .*another --batch-size"
     ) as told:
         train(pooled(3), "digits", RECIPE.override({"batch_size": 136}), out=tmp_path / "a")
     assert "\n" not in str(told.value) and not (tmp_path / "a").exists()
@@ -98,6 +100,6 @@ def test_the_check_of_the_images_leaves_the_network_as_it_was(tmp_path):
     network = nn.Sequential(nn.BatchNorm2d(1), nn.Dropout(), nn.Flatten(), nn.Linear(64, 10))
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     torch.random.set_rng_state(state)
-    with Job(tiny_config(tmp_path / "a"), True, network=network) as job:
-        assert all(torch.equal(tensor, before[name]) for name, tensor in job.net.state_dict().items())
+    with Trainer(tiny_config(tmp_path / "a"), True, network=network) as trainer:
+        assert all(torch.equal(tensor, before[name]) for name, tensor in trainer.network.state_dict().items())
     assert torch.equal(torch.random.get_rng_state(), state)

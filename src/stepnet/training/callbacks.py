@@ -1,0 +1,75 @@
+"""What is called as a run goes on: the display of the command line, early stopping, an average of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from stepnet.training.run import EpochMetrics
+    from stepnet.training.trainer import Trainer
+
+
+class Callback:
+    """Override what you need; here every method does nothing. `examples/callbacks.py` has two.
+
+    A trainer has `config`, `recipe`, `task`, `network` (the module that is trained), `optimizer`, `progress` (epoch,
+    step, sums so far), `evaluated` (the module that is evaluated and written: a callback may set another one) and
+    `stop()`, which ends the run after the epoch under way.
+    """
+
+    def note(self, text: str) -> None:
+        """Something begins that takes a while."""
+
+    def start(self, trainer: Trainer) -> None:
+        """The run begins, or resumes at `trainer.progress`."""
+
+    def step(self, trainer: Trainer) -> None:
+        """A step is done. The sums of `trainer.progress` are those of the last reading, about a second old."""
+
+    def epoch(self, trainer: Trainer, line: EpochMetrics) -> None:
+        """An epoch is done and evaluated; `line` is what is about to be written to metrics.jsonl."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """What a checkpoint holds of the callback, so that a resumed run has the bits of one that was not stopped."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take up what `state_dict` gave, after `start`."""
+
+
+class CallbackList(Callback):
+    """Several, called in their order; each has its state under the name of its class."""
+
+    def __init__(self, callbacks: Sequence[Callback] = ()) -> None:
+        self.callbacks = {
+            f"{type(each).__name__}{sum(type(other) is type(each) for other in callbacks[:n]) or ''}": each
+            for n, each in enumerate(callbacks)
+        }
+
+    def note(self, text: str) -> None:
+        for each in self.callbacks.values():
+            each.note(text)
+
+    def start(self, trainer: Trainer) -> None:
+        for each in self.callbacks.values():
+            each.start(trainer)
+
+    def step(self, trainer: Trainer) -> None:
+        for each in self.callbacks.values():
+            each.step(trainer)
+
+    def epoch(self, trainer: Trainer, line: EpochMetrics) -> None:
+        for each in self.callbacks.values():
+            each.epoch(trainer, line)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {f"{name}.{key}": t for name, each in self.callbacks.items() for key, t in each.state_dict().items()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        for name, each in self.callbacks.items():
+            own = {key.removeprefix(f"{name}."): t for key, t in state.items() if key.startswith(f"{name}.")}
+            if own:
+                each.load_state_dict(own)

@@ -1,0 +1,184 @@
+"""What a network is trained to do: a task says the loss, what is summed over an epoch, and which figures that gives.
+
+The loop, the run's folder, comparisons and the report ask the task and know none by name. Classification is the one
+that is built in. One of your own is a class:
+
+    @register_task("regression")
+    class Regression(Task):
+        metrics = (Metric("rmse"),)
+
+        def loss(self, outputs, targets):
+            return F.mse_loss(outputs, targets, reduction="sum")
+
+        def figures(self, means):
+            return {"rmse": math.sqrt(means["loss"])}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from stepnet.registry import Registry
+
+if TYPE_CHECKING:  # a report reads what a run says of its task, and does not wait for torch
+    from torch import Tensor
+
+    from stepnet.data import Data
+    from stepnet.training.recipes import Recipe
+
+TOP = 5  # the second error that ImageNet is measured by
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure of an epoch beside the loss: `name` of the training set, `test_` and `name` of the test set."""
+
+    name: str
+    title: str = ""  # as a person calls it; by default its name
+    unit: str = ""
+    higher_is_better: bool = False
+    tested_only: bool = False  # whether it is not taken in training
+
+    def __str__(self) -> str:
+        return self.title or self.name
+
+    @property
+    def heading(self) -> str:
+        """With its unit: `error (%)`."""
+        return f"{self} ({self.unit})" if self.unit else str(self)
+
+    @property
+    def digits(self) -> int:
+        """Behind the point, as it is printed: two of per cent."""
+        return 2 if self.unit == "%" else 4
+
+    def show(self, value: float) -> str:
+        """`12.50%`, `0.1234`."""
+        return f"{value:.{self.digits}f}{self.unit}"
+
+    def better(self, value: float, than: float) -> bool:
+        """Whether the first of two values is the better one."""
+        return value > than if self.higher_is_better else value < than
+
+    def best(self, values: Sequence[float]) -> float:
+        """The best of some values."""
+        return max(values) if self.higher_is_better else min(values)
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """What the config of a run says of its task, so that its figures are read without the task's code."""
+
+    name: str = "classification"
+    items: str = "images"  # what a batch holds, in the plural
+    metrics: tuple[Metric, ...] = (
+        Metric("error", unit="%"),
+        Metric("top5_error", "top-5 error", unit="%", tested_only=True),  # where there are more than five classes
+    )
+
+    @property
+    def metric(self) -> Metric:
+        """The first of them, which says which epoch is the best and by which networks are compared."""
+        return self.metrics[0]
+
+    @property
+    def speed(self) -> str:
+        """The name of the figure `images_per_second`."""
+        return f"{self.items}_per_second"
+
+    def names(self) -> Iterator[str]:
+        """The names of all its figures in a line of metrics.jsonl."""
+        for metric in self.metrics:
+            if not metric.tested_only:
+                yield metric.name
+            yield f"test_{metric.name}"
+
+
+class Task:
+    """Loss, sums and figures, for the data set that it is made for."""
+
+    name: ClassVar[str]
+    items: ClassVar[str] = "items"
+    metrics: tuple[Metric, ...]  # one or more; the first says which epoch is the best
+    of_classes: ClassVar[bool] = False  # whether targets are numbers of classes
+
+    def __init__(self, data: Data) -> None:
+        self.data = data
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The losses of the items of a batch, summed: a scalar. Steps follow the gradient of its mean over items."""
+        raise NotImplementedError
+
+    def training_loss(self, outputs: Tensor, targets: Tensor, recipe: Recipe) -> Tensor:
+        """The same in training, where a recipe may smooth labels; by default `loss`."""
+        return self.loss(outputs, targets)
+
+    def sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """What else is summed over the items of a batch, by name; by default nothing."""
+        return {}
+
+    def test_sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """The same for the test set, where more may be asked for; by default `sums`."""
+        return self.sums(outputs, targets)
+
+    def figures(self, means: Mapping[str, float]) -> dict[str, float]:
+        """The metrics by name, from the means over items of `loss` and of the sums."""
+        raise NotImplementedError
+
+    @property
+    def record(self) -> TaskRecord:
+        """What the run's config says of it."""
+        return TaskRecord(self.name, self.items, self.metrics)
+
+
+AnyTask = TypeVar("AnyTask", bound=type[Task])
+TASKS: Registry[type[Task]] = Registry("task")
+
+
+def register_task(name: str) -> Callable[[AnyTask], AnyTask]:
+    """Register a class of tasks under `name`, for `stepnet.train(…, task=name)` and for data sets that name it."""
+
+    def add(kind: AnyTask) -> AnyTask:
+        kind.name = name
+        TASKS.add(name, kind)
+        return kind
+
+    return add
+
+
+@register_task("classification")
+class Classification(Task):
+    """Cross-entropy of logits [batch, classes]; in per cent, wrong answers and labels not among the likeliest five."""
+
+    items = "images"
+    of_classes = True
+
+    def __init__(self, data: Data) -> None:
+        super().__init__(data)
+        every = TaskRecord().metrics
+        self.metrics = every if data.num_classes > TOP else every[:1]
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        from torch.nn.functional import cross_entropy
+
+        return cross_entropy(outputs, targets, reduction="sum")
+
+    def training_loss(self, outputs: Tensor, targets: Tensor, recipe: Recipe) -> Tensor:
+        from torch.nn.functional import cross_entropy
+
+        return cross_entropy(outputs, targets, reduction="sum", label_smoothing=recipe.label_smoothing)
+
+    def sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        return {"wrong": (outputs.argmax(1) != targets).sum()}
+
+    def test_sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        found = self.sums(outputs, targets)
+        if len(self.metrics) > 1:
+            found["missed"] = (outputs.topk(TOP).indices != targets[:, None]).all(1).sum()
+        return found
+
+    def figures(self, means: Mapping[str, float]) -> dict[str, float]:
+        found = {"error": 100 * means["wrong"]}
+        return found | ({"top5_error": 100 * means["missed"]} if "missed" in means else {})
