@@ -122,12 +122,12 @@ def _survivors(mutants: Sequence[Mutant], trees: Sequence[Path]) -> Iterator[str
             shutil.copy2(_kept(tree), tree / mutant.file)  # and its time, by which its bytecode is known
             free.append(tree)
             code = os.waitstatus_to_exitcode(status)
-            killed = code in (pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED) or code < 0
+            killed = code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
             print(
                 f"{'killed  ' if killed else 'SURVIVES'} {time.monotonic() - since:4.0f} s  {mutant.name}", flush=True
             )
             if not killed:
-                yield mutant.name if code == 0 else f"{mutant.name}: pytest ends with {code}\n{_log(tree).read_text()}"
+                yield mutant.name
     finally:
         for pid in running:
             _end_group(pid)

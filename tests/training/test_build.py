@@ -33,6 +33,12 @@ def test_a_network_starts_like_another_where_they_agree(tmp_path):
     network = build_network(tiny_config(tmp_path, model="lm_resnet20", start_like="preact_resnet20"), data).state_dict()
     assert set(network) - set(like) == {f"stages.{n}.k" for n in range(3)}
     assert all(torch.equal(network[name], like[name]) for name in like)
+    lm = build_network(tiny_config(tmp_path, model="lm_resnet20"), data).state_dict()
+    others = {"preact_resnet20": {}, "lm_resnet20": {"k_per_channel": True}}  # without a k, and of another shape
+    for model, options in others.items():
+        config = tiny_config(tmp_path, model=model, model_kwargs=options, start_like="lm_resnet20")
+        other = build_network(config, data).state_dict()
+        assert all(torch.equal(other[name], lm[name]) for name in like)
 
 
 def test_a_scheme_changes_no_weight_of_those_that_a_comparison_shares(tmp_path):

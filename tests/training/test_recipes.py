@@ -1,7 +1,9 @@
+import dataclasses
+
 import pytest
 
 from stepnet import UserError
-from stepnet.training.recipes import RECIPES, Recipe, default_recipe, get_recipe, recipe_words
+from stepnet.training.recipes import RECIPES, Recipe, default_recipe, get_recipe, recipe_name, recipe_words
 
 SGD = {  # what a recipe is where the table below says nothing
     "batch_size": 128,
@@ -16,6 +18,7 @@ SGD = {  # what a recipe is where the table below says nothing
     "stochastic_depth": None,
     "stochastic_mode": "batch",
     "running_cost": "weight_decay",
+    "kinetic": 1e-4,
     "head_lr": 1.0,
     "k_lr": 1.0,
 }
@@ -40,6 +43,8 @@ TABLE = {
 def test_a_recipe_is_what_its_table_says(name):
     wanted = {**SGD, **TABLE[name]}
     assert {field: getattr(get_recipe(name), field) for field in wanted} == wanted
+    assert wanted.keys() == {field.name for field in dataclasses.fields(Recipe)}
+    assert recipe_name(get_recipe(name)) == name and recipe_name(get_recipe(name).override({"lr": 7.0})) == "custom"
 
 
 def test_the_table_has_every_recipe():

@@ -92,8 +92,7 @@ def _foreign(config: TrainConfig, data: Data) -> nn.Module:
     if config.scheme is None:
         return network
     example = torch.zeros(2, data.in_channels, data.image_size, data.image_size)
-    trained = config.pretrained or config.weights is not None
-    init, memory = "identity" if trained else "paper", config.memory or "stored"
+    init, memory = "identity" if config.pretrained else "paper", config.memory or "stored"
     return convert(network, config.scheme, example, inplace=True, init=init, memory=memory)
 
 
