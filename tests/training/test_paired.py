@@ -23,11 +23,13 @@ def test_several_comparisons_widen_the_interval() -> None:
 
 
 def test_only_seeds_that_both_have_count() -> None:
-    found = PairedDifferences.of({0: 1.0, 1: 2.0, 2: math.nan, 5: 3.0}, {1: 2.5, 2: 1.0, 5: 2.0, 7: 0.0})
-    assert found.by_seed == {1: -0.5, 5: 1.0}
-    assert found.signs == (1, 1)
+    one, other = {0: 1.0, 1: 2.0, 2: math.nan, 5: 3.0, 6: 4.0}, {1: 2.5, 2: 1.0, 5: 2.0, 6: 4.0, 7: 0.0}
+    found = PairedDifferences.of(one, other)
+    assert found.by_seed == {1: -0.5, 5: 1.0, 6: 0.0}
+    assert found.signs == (1, 1)  # neither is lower with seed 6
 
 
 def test_one_pair_has_no_interval_and_none_no_mean() -> None:
     assert math.isnan(PairedDifferences({3: 0.5}).half_width) and str(PairedDifferences({3: 0.5})) == "+0.50"
+    assert str(PairedDifferences({3: 0.5, 4: 0.7})) == "+0.60 ± 1.27 (2 pairs)"  # t = 12.7 at one degree of freedom
     assert math.isnan(PairedDifferences({}).mean) and str(PairedDifferences({})) == ""
