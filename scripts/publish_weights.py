@@ -22,7 +22,7 @@ from stepnet.exchange.card import model_card
 from stepnet.exchange.model_description import description_of
 from stepnet.exchange.model_files import attach
 from stepnet.files import whole_file
-from stepnet.nets.pretrained import WEIGHTS
+from stepnet.nets.model_registry import WEIGHTS
 from stepnet.training import Run, evaluate
 
 

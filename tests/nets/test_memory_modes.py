@@ -6,7 +6,7 @@ import torch
 from nets.test_reversible import lm_stage
 from stepnet import UserError, create_model, get_scheme
 from stepnet.nets.memory_modes import segment_length
-from stepnet.nets.origin import origin_of
+from stepnet.nets.model_registry import origin_of
 
 
 def test_auto_chooses_by_the_coefficients_and_says_so() -> None:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
+import stepnet
+from stepnet.cli import main
 from stepnet.errors import UserError
-from stepnet.nets import Network, coefficients, create_model, list_models, model_entry, register_model
-from stepnet.nets.origin import origin_of
+from stepnet.nets import Network, coefficients, create_model, list_models, model_entry, model_registry, register_model
+from stepnet.nets.model_registry import (
+    FeatureList,
+    list_pretrained,
+    origin_of,
+    pretrained_file,
+    remember_origin,
+    split_tag,
+)
 from stepnet.nets.resnet import cifar_resnet
 from stepnet.registry import option_names
 from stepnet.report.catalogue import kept
@@ -95,3 +108,108 @@ def test_an_integer_k_will_do() -> None:
     with pytest.warns(UserWarning, match="k = 2 is outside"):
         model = create_model("lm_resnet20", k=2)
     assert set(coefficients(model).values()) == {2.0}
+
+
+def test_an_origin_follows_the_network():
+    network = copy.deepcopy(create_model("lm_resnet20.digits", in_channels=1, k=-0.5))
+    origin = origin_of(network)
+    assert (origin.name, origin.options) == ("lm_resnet20", {"in_channels": 1, "k": -0.5})
+    network.reset_classifier(4)
+    assert origin.options_now(network) == {"in_channels": 1, "k": -0.5, "num_classes": 4}
+
+
+def test_a_network_of_someone_else_has_none_until_it_is_told():
+    network = nn.Linear(1, 1)
+    assert origin_of(network) is None
+    assert origin_of(remember_origin(network, "x", {"a": 1})).options == {"a": 1}
+
+
+@pytest.mark.parametrize("name", ["lm_resnet20", "revnet38"])
+def test_features_only_gives_the_last_states(name: str) -> None:
+    torch.manual_seed(0)
+    backbone = create_model(name, features_only=True, in_chans=1).double().eval()
+    x = torch.randn(2, 1, 16, 16, dtype=torch.float64)
+    network = create_model(name, in_channels=1, num_classes=0).double().eval()
+    network.load_state_dict(backbone.network.state_dict())
+    states = [stage[-1] for stage in network.trajectory(x)]
+    joined = [torch.cat(state, dim=1) if isinstance(state, tuple) else state for state in states]
+    found = backbone(x)
+    assert len(found) == len(backbone.feature_info) == 3 and all(map(torch.equal, found, joined))
+    assert [state.shape[1] for state in found] == [info["num_chs"] for info in backbone.feature_info]
+
+
+@pytest.mark.parametrize("name", ["lm_resnet20", "resnet20", "revnet38"])
+def test_every_trainable_parameter_gets_a_gradient(name: str) -> None:
+    """DistributedDataParallel waits for the gradients of all."""
+    backbone = create_model(name, features_only=True)
+    torch.stack([state.square().mean() for state in backbone(torch.randn(2, 3, 16, 16))]).sum().backward()
+    trained = [parameter for parameter in backbone.parameters() if parameter.requires_grad]
+    assert trained and all(parameter.grad is not None for parameter in trained)
+
+
+def test_a_network_without_stages_is_refused() -> None:
+    with pytest.raises(UserError, match="DenseNet has no stages"):
+        create_model("densenet100_k24", features_only=True)
+    assert not isinstance(create_model("resnet20", features_only=False), FeatureList)
+
+
+X = torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def shipped(tmp_path, monkeypatch):
+    """A folder of weights in the place of the package's own."""
+    monkeypatch.setattr(model_registry, "WEIGHTS", tmp_path)
+    torch.manual_seed(0)
+    made = {}
+    for name in ("lm_resnet20.digits", "preact_resnet20.digits", "lm_resnet20.cifar10"):
+        channels = 1 if name.endswith("digits") else 3
+        made[name] = create_model(name.partition(".")[0], in_channels=channels).eval()
+        stepnet.save(made[name], tmp_path / f"{name}.safetensors")
+    return made
+
+
+def test_names_and_tags(shipped):
+    assert split_tag("lm_resnet20.cifar10") == ("lm_resnet20", "cifar10") and split_tag("x") == ("x", None)
+    assert list_pretrained() == sorted(shipped)
+    assert pretrained_file("lm_resnet20").stem == "lm_resnet20.cifar10"
+    for name, said in {
+        "resnet56": r"no trained weights come with stepnet under this name; there are: lm_resnet20\.cifar10, ",
+        "lm_resnet20.cifar100": "unknown weights of lm_resnet20 'cifar100': did you mean 'cifar10'",
+    }.items():
+        with pytest.raises(UserError, match=said):
+            create_model(name, pretrained=True)
+
+
+def test_create_model_fills_the_network(shipped):
+    network = create_model("lm_resnet20.digits", pretrained=True).eval()  # one channel, as the weights have
+    assert torch.equal(network(X), shipped["lm_resnet20.digits"](X))
+    assert create_model("lm_resnet20", pretrained=True).in_channels == 3
+    assert torch.equal(stepnet.load("lm_resnet20.digits")(X), network(X))
+    five = create_model("lm_resnet20.digits", pretrained=True, num_classes=5)
+    assert five.head.weight.shape[0] == 5 and torch.equal(five.stem.weight, network.stem.weight)
+    with pytest.raises(UserError, match=r"the weights of lm_resnet20 are of another network .* 'stem\.weight'"):
+        create_model("lm_resnet20", pretrained=True, in_channels=1)
+
+
+def test_a_plain_networks_weights_under_another_scheme(shipped):
+    network = create_model("preact_resnet20.digits", pretrained=True, scheme="lm").eval()
+    assert torch.equal(network(X), shipped["preact_resnet20.digits"](X))
+    assert set(stepnet.coefficients(network).values()) == {0.0}
+
+
+def test_a_tag_alone_builds_a_new_network():
+    assert create_model("lm_resnet20.cifar10").num_classes == 10
+
+
+@pytest.mark.parametrize("name", list_pretrained())
+def test_what_is_shipped_loads_and_has_its_card(name):
+    description = stepnet.load(name).description
+    assert description.training.test_error is not None and description.classes and description.license
+    assert f"{description.training.test_error:.2f}" in pretrained_file(name).with_suffix(".md").read_text()
+
+
+@pytest.mark.parametrize("name", [name for name in list_pretrained() if name.endswith(".digits")])
+def test_what_is_shipped_for_digits_has_the_error_that_it_tells(name, capsys):
+    assert main(["evaluate", name, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["error"] == stepnet.load(name).description.training.test_error

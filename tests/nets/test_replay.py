@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from stepnet import create_model, get_scheme
-from stepnet.nets.cost import KineticCost
 from stepnet.nets.replay import recomputed
 from stepnet.nets.stage import Coupling, Stage
+from stepnet.nets.trajectories import KineticCost
 from stepnet.timing.steps import peak_bytes
 
 

@@ -1,10 +1,13 @@
 """A plain network's weights in its LM version and back; a trained body with a new head."""
 
+from __future__ import annotations
+
 import pytest
 import torch
 
-from stepnet import UserError, create_model
-from stepnet.nets import load_weights
+import stepnet
+from stepnet import UserError
+from stepnet.nets import create_model, load_weights
 
 X = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
@@ -56,3 +59,29 @@ def test_coefficients_enter_an_interval():
         load_weights(lm, bounded.state_dict())
     with pytest.raises(UserError, match=r"stages\.\d\.k = .* does not lie in k_bound, -0\.1 < k < 0\.1"):
         load_weights(create_model("lm_resnet20", k_bound=(-0.1, 0.1)), lm.state_dict())
+
+
+def test_by_layer_in_order_of_depth() -> None:
+    model = create_model("lm_resnet20")
+    found = stepnet.coefficients(model)
+    assert list(found) == [
+        "stages.0.blocks.1",
+        "stages.0.blocks.2",
+        "stages.1.blocks.0",
+        "stages.1.blocks.1",
+        "stages.2.blocks.0",
+        "stages.2.blocks.1",
+    ]
+    torch.testing.assert_close(torch.tensor(list(found.values())), torch.cat([stage.k for stage in model.stages]).data)
+
+
+def test_projected_past_gives_the_transition_a_coefficient() -> None:
+    found = stepnet.coefficients(create_model("lm_resnext29_8x64d", k=-0.5))
+    assert found["stages.1.transition"] == -0.5 and "stages.0.transition" not in found
+
+
+def test_per_channel_and_none() -> None:
+    found = stepnet.coefficients(create_model("lm_resnet20", k_per_channel=True))
+    value = found["stages.2.blocks.1"]
+    assert isinstance(value, list) and len(value) == 64
+    assert stepnet.coefficients(create_model("resnet20")) == {}

@@ -10,11 +10,11 @@ import torch
 
 from stepnet.nets import list_models, register_model
 from stepnet.nets.blocks import basic
-from stepnet.nets.cost import KineticCost
 from stepnet.nets.fractalnet import cifar_fractalnet
 from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.nets.resnet import cifar_resnet
 from stepnet.nets.shakeshake import cifar_shakeshake
+from stepnet.nets.trajectories import KineticCost
 from stepnet.training import Recipe, TrainConfig
 
 # The smallest backbone whose stages own a k each under LM: their second steps.

@@ -11,7 +11,7 @@ from torch import nn
 
 from stepnet.errors import UserError, check_known, first_line
 from stepnet.extras import import_extra
-from stepnet.nets.origin import remember_origin
+from stepnet.nets.model_registry import remember_origin
 from stepnet.nets.weights import classifier, first_convolution
 
 LIBRARIES = ("timm", "torchvision")

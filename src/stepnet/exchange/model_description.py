@@ -15,8 +15,8 @@ from torch import nn
 import stepnet
 from stepnet.conversion.record import RECORD
 from stepnet.errors import UserError, first_line
-from stepnet.nets.learned import coefficients
-from stepnet.nets.origin import origin_of
+from stepnet.nets.model_registry import origin_of
+from stepnet.nets.weights import coefficients
 from stepnet.schemes import Scheme, get_scheme
 
 Epochs = Annotated[int, Meta(ge=0, le=1_000_000)]

@@ -10,18 +10,18 @@ from stepnet.nets import (  # noqa: F401  (each registers its family)
     shakeshake,
     very_deep_polynet,
 )
-from stepnet.nets.compiled import compile_blocks as compile_blocks
-from stepnet.nets.cost import KineticCost as KineticCost
-from stepnet.nets.learned import coefficients as coefficients
+from stepnet.nets.draws import compile_blocks as compile_blocks
 from stepnet.nets.model_registry import create_model as create_model
 from stepnet.nets.model_registry import list_models as list_models
+from stepnet.nets.model_registry import list_pretrained as list_pretrained
 from stepnet.nets.model_registry import model_entry as model_entry
 from stepnet.nets.model_registry import register_model as register_model
-from stepnet.nets.pretrained import list_pretrained as list_pretrained
 from stepnet.nets.residual import Backbone as Backbone
 from stepnet.nets.residual import Network as Network
 from stepnet.nets.residual import ResidualNetwork as ResidualNetwork
 from stepnet.nets.stage import Stage as Stage
 from stepnet.nets.stage import Transition as Transition
 from stepnet.nets.stochastic import StochasticDepth as StochasticDepth
+from stepnet.nets.trajectories import KineticCost as KineticCost
+from stepnet.nets.weights import coefficients as coefficients
 from stepnet.nets.weights import load_weights as load_weights

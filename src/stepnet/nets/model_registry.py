@@ -1,21 +1,24 @@
-"""Networks by name: `register_model`, `create_model`, `list_models`."""
+"""Networks by name: `register_model`, `create_model`, `list_models`.
+
+Below: how a network was built, which a file needs to build it again; its features alone; the weights that come with the
+package.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeVar, Unpack, overload
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Unpack, cast, overload
 
 import torch
+from torch import Tensor, nn
 
 from stepnet.arguments import checked
-from stepnet.errors import UserError
-from stepnet.nets.features import FeatureList
+from stepnet.errors import UserError, unknown
 from stepnet.nets.memory_modes import Memory
 from stepnet.nets.options import ModelOptions
-from stepnet.nets.origin import remember_origin
-from stepnet.nets.pretrained import pretrained_file, split_tag
-from stepnet.nets.residual import Network
+from stepnet.nets.residual import FeatureInfo, Network
 from stepnet.nets.weights import load_weights, shape_of
 from stepnet.registry import Registry, build
 from stepnet.tensors import read_tensors
@@ -118,3 +121,79 @@ def list_models(pattern: str = "*") -> list[str]:
 def model_entry(name: str) -> ModelEntry:
     """What is registered under `name`; the nearest names when there is none."""
     return MODELS[name]
+
+
+ATTRIBUTE = "step_origin"
+Model = TypeVar("Model", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A name and the options that were given with it."""
+
+    name: str
+    options: Mapping[str, Any]
+
+    def options_now(self, network: nn.Module) -> dict[str, Any]:
+        """The options with what was changed since: `reset_classifier` gives a network other classes."""
+        now = {name: getattr(network, name, None) for name in ("num_classes", "in_channels")}
+        return {**self.options, **{name: value for name, value in now.items() if isinstance(value, int)}}
+
+
+def remember_origin(network: Model, name: str, options: Mapping[str, Any]) -> Model:
+    """Tell a network how it was built."""
+    setattr(network, ATTRIBUTE, Origin(name, dict(options)))
+    return network
+
+
+def origin_of(network: nn.Module) -> Origin | None:
+    """How the network was built, if it was told."""
+    origin = getattr(network, ATTRIBUTE, None)
+    return origin if isinstance(origin, Origin) else None
+
+
+class FeatureList(nn.Module):
+    """timm's `features_only`: called with images, it gives the list of the stages' last states `u_N`.
+
+    What comes after the last stage has no part in them, so the classifier goes and the last norm gets no gradient.
+    """
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.feature_info: list[FeatureInfo] = network.chosen_features()
+        network.reset_classifier(0)
+        if isinstance(norm := getattr(network, "norm", None), nn.Module):
+            norm.requires_grad_(False)
+        self.network = network
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        return cast(list[Tensor], self.network.forward_intermediates(x, intermediates_only=True))
+
+
+WEIGHTS = Path(__file__).parent.parent / "weights"
+TAGS = ("imagenet", "cifar100", "cifar10", "digits")  # whose weights are taken where a name has several and no tag
+
+
+def split_tag(name: str) -> tuple[str, str | None]:
+    """`lm_resnet20.cifar10` -> (`lm_resnet20`, `cifar10`)."""
+    model, _, tag = name.partition(".")
+    return model, tag or None
+
+
+def list_pretrained() -> list[str]:
+    """The names, with their tags, for which weights are here."""
+    return sorted(path.stem for path in WEIGHTS.glob("*.safetensors"))
+
+
+def pretrained_file(name: str) -> Path:
+    """The weights of `NAME.TAG`, or of `NAME` with its first tag."""
+    model, tag = split_tag(name)
+    tags = [known.partition(".")[2] for known in list_pretrained() if known.partition(".")[0] == model]
+    if tag is None and tags:
+        tag = next((preferred for preferred in TAGS if preferred in tags), tags[0])
+    if tag not in tags:
+        if tags:
+            raise unknown(f"weights of {model}", tag, tags)
+        held = ", ".join(list_pretrained()) or "none"
+        raise UserError(f"{name}: no trained weights come with stepnet under this name; there are: {held}")
+    return WEIGHTS / f"{model}.{tag}.safetensors"

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from stepnet.errors import UserError, check_count, check_known
 from stepnet.nets.blocks import PostActivation, PreActivation, Shortcut, Subsample, conv, initialise
 from stepnet.nets.bounds import BoundOption
-from stepnet.nets.cost import KineticCost
 from stepnet.nets.draws import Draw, OwnDraws, untraced, zero_gradient
 from stepnet.nets.memory_modes import Memory
 from stepnet.nets.stage import (
@@ -29,7 +28,7 @@ from stepnet.nets.stage import (
     entry_by,
 )
 from stepnet.nets.stochastic import AddedNoise, BlockNoise, StochasticDepth, add_noise
-from stepnet.nets.trajectories import trajectory
+from stepnet.nets.trajectories import KineticCost, trajectory
 from stepnet.nets.weights import is_coefficient
 from stepnet.schemes import Scheme, get_scheme
 from stepnet.schemes.arithmetic import is_number, is_traced

@@ -20,13 +20,13 @@ from torch import Tensor, nn
 
 from stepnet.errors import UserError, check_count, check_known
 from stepnet.nets.blocks import PostActivation, basic, conv
-from stepnet.nets.cost import KineticCost
 from stepnet.nets.draws import Draw, untraced
 from stepnet.nets.model_registry import register_model
 from stepnet.nets.replay import only_reverse_mode
 from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.nets.resnet import blocks_per_stage
 from stepnet.nets.stage import Gates, check_step_size
+from stepnet.nets.trajectories import KineticCost
 from stepnet.randomness import Stream, uniforms_by_place
 from stepnet.schemes.gates import stochastic_gate
 

@@ -16,11 +16,10 @@ from stepnet.errors import UserError, is_real
 from stepnet.nets.blocks import PreActivation
 from stepnet.nets.bounds import Bound, BoundOption
 from stepnet.nets.bounds import initial_k as first_k
-from stepnet.nets.cost import KineticCost
 from stepnet.nets.memory_modes import Memory, choose_memory, recomputing, segment_length
 from stepnet.nets.replay import only_reverse_mode, recomputed
 from stepnet.nets.reversible import ReversibleMarch
-from stepnet.nets.trajectories import Visit, watch_calls
+from stepnet.nets.trajectories import KineticCost, Visit, watch_calls
 from stepnet.schemes import Point, Scheme, get_scheme, march
 from stepnet.schemes.arithmetic import Coefficient, State, is_traced, parts_of
 from stepnet.schemes.core import RightHandSide, RightHandSides

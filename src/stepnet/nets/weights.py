@@ -1,12 +1,17 @@
-"""Weights of one network for another: a plain network's for its LM version and back, a trained body with a new head."""
+"""Weights of one network for another: a plain network's for its LM version and back, a trained body with a new head.
+
+Below, `stepnet.coefficients`: the learned `k_n` of a network, by layer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
+from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.nets.bounds import Bound
 from stepnet.tensors import first_difference
@@ -82,3 +87,23 @@ def first_convolution(network: nn.Module) -> tuple[str, nn.Conv2d] | None:
     """What takes the channels of an image, with its name."""
     layers = ((name, module) for name, module in network.named_modules() if isinstance(module, nn.Conv2d))
     return next(layers, None)
+
+
+@runtime_checkable
+class HasCoefficients(Protocol):
+    """A module whose scheme has trainable coefficients: our stages, and those that `convert` makes."""
+
+    def named_coefficients(self) -> Iterator[tuple[str, Tensor]]:
+        """The name of each step that owns a `k`, relative to the module, with its `k`."""
+        ...
+
+
+@checked
+def coefficients(model: nn.Module) -> dict[str, float | list[float]]:
+    """`k_n` by the name of its layer, in order of depth: a float each, or one for each channel."""
+    found: dict[str, float | list[float]] = {}
+    for path, module in model.named_modules():
+        if isinstance(module, HasCoefficients):
+            for name, k in module.named_coefficients():
+                found[f"{path}.{name}" if path else name] = k.detach().flatten().squeeze().tolist()
+    return found

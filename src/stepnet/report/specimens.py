@@ -16,7 +16,7 @@ from stepnet.errors import UserError
 from stepnet.exchange import load
 from stepnet.exchange.model_description import description_of
 from stepnet.nets import create_model
-from stepnet.nets.pretrained import split_tag
+from stepnet.nets.model_registry import split_tag
 from stepnet.training.config import model_options, read_label, write_label
 from stepnet.training.evaluation import data_of
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from stepnet.errors import first_line
-from stepnet.nets.compiled import compiled
+from stepnet.nets.draws import compiled
 
 Trial = Callable[[nn.Module], None]  # a step forward and back, without consequences
 

@@ -19,8 +19,8 @@ from torch import nn
 from stepnet.data import Data
 from stepnet.errors import UserError
 from stepnet.nets import coefficients
-from stepnet.nets.cost import KineticCost
 from stepnet.nets.draws import drawn_options
+from stepnet.nets.trajectories import KineticCost
 from stepnet.randomness import Stream, random_words
 from stepnet.training.callbacks import Callback
 from stepnet.training.config import TrainConfig

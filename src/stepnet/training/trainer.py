@@ -19,8 +19,8 @@ from stepnet.data.datasets import Request
 from stepnet.data.fingerprint import fingerprint as data_fingerprint
 from stepnet.errors import UserError, first_line
 from stepnet.exchange.model_files import resumed_weights
-from stepnet.nets.cost import KineticCost, takes_cost
 from stepnet.nets.draws import drawn_options
+from stepnet.nets.trajectories import KineticCost, takes_cost
 from stepnet.schemes import Scheme, get_scheme
 from stepnet.tensors import Tensors, checksum, read_tensors
 from stepnet.training import checkpoint
