@@ -74,7 +74,7 @@ def test_a_run_shows_the_coefficients_of_its_last_checkpoint(capsys, tmp_path) -
     [
         (["lm_resnet21"], "unknown model 'lm_resnet21'"),
         (["densenet100_k24"], "densenet100_k24 has no scheme"),
-        (["."], "is no run and no model"),
+        (["."], "is neither a run nor a model"),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path, capsys, monkeypatch, arguments: list[str], message: str) -> None:

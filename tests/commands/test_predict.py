@@ -55,14 +55,14 @@ def test_what_cannot_be_read_is_told_and_the_others_are_predicted(tmp_path, mode
     (tmp_path / "photos" / "1.png").write_text("no picture")
     assert main(["predict", model, str(tmp_path / "photos")]) == 2
     shown = capsys.readouterr()
-    assert "0.png" in shown.out and "1.png is no image that can be read" in shown.err
+    assert "0.png" in shown.out and "1.png cannot be read as an image" in shown.err
     assert shown.err.endswith("stepnet: 1 of 2 pictures could not be read\n")
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["{m}", "nowhere.png"], "nowhere.png is no image that can be read (cannot read it: No such file"),
+        (["{m}", "nowhere.png"], "nowhere.png cannot be read as an image (cannot read it: No such file"),
         (["{m}", "{t}/empty"], "empty holds no pictures"),
         (["{m}", "x.png", "--top", "0"], "top = 0"),
         (["nowhere", "x.png"], "nowhere: no such file"),

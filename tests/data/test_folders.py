@@ -65,7 +65,7 @@ def test_a_share_is_split_off_by_the_names_alone(tmp_path: Path) -> None:
         ),
         (["train/a/1.jpg", "train/b/1.jpg", "val/a/1.jpg"], {"val_share": 0.1}, "has a folder val/: give only one"),
         (["a/1.jpg", "b/2.jpg"], {"val_share": 1e-9}, "none is for validation: take a larger share"),
-        (["train/\udcff\udcfe/1.jpg", "val/a/1.jpg"], {}, "is no name for a class: expected printable UTF-8"),
+        (["train/\udcff\udcfe/1.jpg", "val/a/1.jpg"], {}, "cannot name a class: expected printable UTF-8"),
     ],
 )
 def test_mistakes_are_told_in_one_line(
@@ -116,7 +116,7 @@ def test_the_common_size_is_the_median_of_the_shorter_sides(tmp_path: Path) -> N
     assert common_side(paths) == 30
     for path in paths:
         path.write_bytes(b"no image")
-    with pytest.raises(UserError, match="no image that can be read"):
+    with pytest.raises(UserError, match="cannot be read as an image"):
         common_side(paths)
 
 

@@ -98,5 +98,5 @@ def test_what_cannot_be_read_is_told_with_its_path(tmp_path: Path) -> None:
     path = tmp_path / "photo.jpg"
     path.write_bytes(b"no image")
     for read in (image_size, lambda path: read_view(path, 8, centre_view(8))):
-        with pytest.raises(UnreadableImage, match=rf"^{path} is no image that can be read \("):
+        with pytest.raises(UnreadableImage, match=rf"^{path} cannot be read as an image \("):
             read(path)

@@ -178,7 +178,7 @@ def test_weights_that_are_not_finite_are_refused(tmp_path, network):
 
 
 def test_a_folder_that_is_none_of_ours(tmp_path):
-    with pytest.raises(UserError, match="is no run and no model"):
+    with pytest.raises(UserError, match="is neither a run nor a model"):
         stepnet.load(tmp_path)
     (tmp_path / "config.yaml").write_text("model: x")
     with pytest.raises(UserError, match="has no checkpoint yet"):

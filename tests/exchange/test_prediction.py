@@ -56,8 +56,8 @@ def test_what_is_no_picture_is_one_line(tmp_path):
     (tmp_path / "text.jpg").write_text("not a picture")
     (tmp_path / "script.jpg").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n")
     cases = [
-        (tmp_path / "text.jpg", "is no image that can be read"),
-        (tmp_path / "script.jpg", "is no image that can be read"),  # Ghostscript is never started
+        (tmp_path / "text.jpg", "cannot be read as an image"),
+        (tmp_path / "script.jpg", "cannot be read as an image"),  # Ghostscript is never started
         (tmp_path / "nowhere.png", "No such file"),
         (tmp_path, "not a regular file"),
         (np.zeros((8, 8, 3)), "a picture is a float64"),

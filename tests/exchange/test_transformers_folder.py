@@ -85,8 +85,8 @@ def test_a_reverted_network_is_saved_plain(tmp_path):
     [
         ({"stepnet_conversion": {"scheme": 3}}, "does not say how the network was converted"),
         ({"stepnet_conversion": {"scheme": "lm", "stages": [["a"]]}}, "its blocks became other steps"),
-        ({"architectures": ["os"]}, "'os' is no network of transformers"),
-        ({"architectures": ["GPT2Config"]}, "is no network of transformers"),
+        ({"architectures": ["os"]}, "'os' is not a network of transformers"),
+        ({"architectures": ["GPT2Config"]}, "is not a network of transformers"),
     ],
 )
 def test_a_config_that_anyone_may_have_written(tmp_path, change, said):

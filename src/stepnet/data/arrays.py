@@ -50,7 +50,7 @@ def read_arrays(path: Path, names: Sequence[str], largest: int) -> list[NDArray[
 
 
 def _member(members: zipfile.ZipFile, name: str, largest: int) -> NDArray[Any]:
-    """What the directory says of its size is all that zipfile unpacks of it."""
+    """Read one array; zipfile unpacks no more of a member than its directory entry states."""
     if f"{name}.npy" not in members.namelist():
         raise ValueError(f"it holds no {name}")
     if members.getinfo(f"{name}.npy").file_size > HEADER + largest:

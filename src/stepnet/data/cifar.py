@@ -148,7 +148,7 @@ def prepare(kind: Cifar, root: Path) -> bool:
 
 
 def is_copy(kind: Cifar, root: Path) -> bool:
-    """Whether the arrays in `root` hold what its first layout holds; they may be older than it."""
+    """Whether the cached arrays in `root` equal its first layout, which may have been replaced since."""
     mapped_images, mapped_labels = _map_arrays(kind, root / kind.name)
     images, labels = read(kind, root)
     return np.array_equal(mapped_images, images) and np.array_equal(mapped_labels, labels)
@@ -212,7 +212,7 @@ def _data(kind: Cifar, images: Pixels, labels: Labels) -> Data:
 
 
 def _readers(kind: Cifar) -> dict[str, Callable[[Cifar, Path], tuple[Files, Files]]]:
-    """What reads each layout's training and test files, by its folder's or file's name; the first that exists."""
+    """Return the reader of each layout by the name of its folder or file, in order of preference."""
     return {kind.binary_folder: _read_binary, kind.pickle_folder: _read_pickles, kind.npz: _read_npz}
 
 

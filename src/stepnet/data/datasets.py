@@ -46,7 +46,7 @@ class Source(Protocol):
     def __len__(self) -> int: ...
 
     def read(self, requests: Iterable[Request], normalise: Normalisation) -> Iterator[Batch]:
-        """The batches asked for, in order: images [B, C, H, W] in channels-last layout, and labels; or other items
+        """Yield the requested batches in order: images [B, C, H, W] in channels-last layout, and labels; or other items
         [B, …] and their targets."""
 
     def statistics(self) -> Normalisation:
@@ -85,7 +85,7 @@ class ImageSet:
         return height, width, channels
 
     def read(self, requests: Iterable[Request], normalise: Normalisation) -> Iterator[Batch]:
-        """The batches asked for, augmented where the request has words."""
+        """Yield the requested batches, augmented where the request has words."""
         import torch
 
         for indices, words in requests:

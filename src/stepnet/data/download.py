@@ -1,4 +1,4 @@
-"""A file from the web: resumed where it broke off, checked before anybody reads it; and an archive, unpacked."""
+"""Download a file, resuming and verifying it; unpack an archive."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Unreachable(UserError):
 
 
 def download(url: str, path: Path, sha256: str) -> None:
-    """Fetch `url` to `path`. What has arrived stands in `path`.part until it is whole and its sha256 is right."""
+    """Download `url` to `path`; what is incomplete or not yet verified is kept in `path`.part."""
     import pooch
     import requests
 
@@ -57,7 +57,7 @@ def download(url: str, path: Path, sha256: str) -> None:
 
 
 def extract(archive: Path, sha256: str, folder: Path) -> None:
-    """Unpack the .tar.gz archive into `folder`, after its checksum has been looked at and not before."""
+    """Verify the .tar.gz archive, then unpack it into `folder`."""
     found = sha256_of(archive)
     if found != sha256:
         raise UserError(f"{archive.name} has the sha256 {found} where {sha256} is expected: nothing of it was unpacked")

@@ -76,7 +76,7 @@ def imagenet(root: Path) -> Data:
 
 
 def find_images(folder: Path, val_share: float | None = None) -> Found:
-    """The images below `folder`, in one of the layouts that are known."""
+    """List the images below `folder`, in one of the known layouts."""
     if val_share is not None and not 0 < val_share < 1:
         raise UserError(f"val_share = {val_share}: expected a share between 0 and 1, as 0.1")
     train = folder / "train" if (folder / "train").is_dir() else folder
@@ -100,7 +100,7 @@ def find_images(folder: Path, val_share: float | None = None) -> Found:
 
 
 def position(path: Path) -> float:
-    """A number in [0, 1) that is a function of the name, evenly spread over names."""
+    """Hash a name to a number in [0, 1)."""
     return int.from_bytes(hashlib.sha256(os.fsencode(path.as_posix())).digest()[:6], "big") / 2**48
 
 
@@ -136,7 +136,7 @@ def _class_folders(folder: Path) -> LabelledPaths:
         ) from None
     strange = next((name for name in classes if not name.isprintable()), None)
     if strange is not None:
-        raise UserError(f"{printable(folder / strange)} is no name for a class: expected printable UTF-8")
+        raise UserError(f"{printable(folder / strange)} cannot name a class: expected printable UTF-8")
     if len(classes) > MOST_CLASSES:
         raise UserError(
             f"{printable(folder)} holds {len(classes):,} folders: expected at most {MOST_CLASSES:,} classes"

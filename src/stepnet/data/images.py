@@ -145,4 +145,4 @@ def _opened(path: Path) -> Iterator[Image.Image]:
             yield image
     except Exception as error:  # a decoder raises whatever damaged bytes happen to mean
         said = first_line(error).replace(printable(path), "it")
-        raise UnreadableImage(f"{printable(path)} is no image that can be read ({said})") from None
+        raise UnreadableImage(f"{printable(path)} cannot be read as an image ({said})") from None

@@ -1,4 +1,4 @@
-"""From what a person names or holds to a data set: a registered name, a folder, a torch Dataset."""
+"""`get_data`: the data set of a registered name, a folder or a torch Dataset."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def get_data(
     val_share: float | None = None,
     of_classes: bool = True,
 ) -> Data:
-    """The data set that `data` stands for.
+    """Return the data set that `data` names or holds.
 
     - a name of `list_data()`, read from the folder `root` (`data_root()` by default);
     - a folder with a folder of images for each class, in images of `image_size` pixels (`folders`);
@@ -54,13 +54,13 @@ def get_data(
     if not is_folder(folder):
         if os.sep in name:
             raise UserError(
-                f"{printable(name)} is no folder: expected a folder of images, or a name of `stepnet data list`"
+                f"{printable(name)}: no such folder; give a folder of images, or a name of `stepnet data list`"
             )
         raise UserError(f"{unknown('data', name, DATA_SETS)}; nor is it a folder")
     return folder_data(folder, data_root(root) / "decoded", image_size, val_share)
 
 
 def lasting_name(data: str) -> str:
-    """The name under which the data set is found from any folder: that of a folder is its whole path."""
+    """Return a name that is valid in any working directory: for a folder, its absolute path."""
     folder = Path(data).expanduser()
     return str(folder.absolute()) if data not in DATA_SETS and is_folder(folder) else data

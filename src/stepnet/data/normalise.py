@@ -70,12 +70,12 @@ def statistics(images: Pixels) -> Normalisation:
 
 
 def sample_of(count: int) -> NDArray[np.intp]:
-    """`SAMPLE` places among so many images, evenly spread; all of them where there are fewer."""
+    """Return `SAMPLE` evenly spread indices below `count`, or all of them where there are fewer."""
     return np.linspace(0, count - 1, min(count, SAMPLE)).round().astype(np.intp)
 
 
 def kept_statistics(path: Path, take: Callable[[], Normalisation]) -> Normalisation:
-    """The statistics that were written to `path` before, else those that `take` finds, written there."""
+    """Return the statistics stored at `path`; compute and store them there the first time."""
     with suppress(UserError, ValueError, KeyError, TypeError):
         values = json.loads(read_file(path, LARGEST_KEPT))
         return Normalisation(tuple(map(float, values["mean"])), tuple(map(float, values["std"])))

@@ -57,7 +57,7 @@ class Photos:
         return self.side, self.side, 3
 
     def read(self, requests: Iterable[Request], normalise: Normalisation) -> Iterator[Batch]:
-        """The batches asked for; files that cannot be decoded are missing from them."""
+        """Yield the requested batches, without the files that cannot be decoded."""
         import torch
 
         for request, images, good in self.decoded(requests):
@@ -69,7 +69,7 @@ class Photos:
     def decoded(
         self, requests: Iterable[Request], margin: float = MARGIN
     ) -> Iterator[tuple[Request, Pixels, NDArray[np.bool_]]]:
-        """For each request its images, and which of them could be decoded. `margin` is the evaluation view's."""
+        """Yield each request with its images and a mask of the decoded ones; `margin` is of the evaluation view."""
         pool = ThreadPoolExecutor(max(1, self.workers), thread_name_prefix="stepnet-decode")
         waiting: deque[tuple[Request, Pixels, list[Future[None]]]] = deque()
         try:
@@ -89,7 +89,7 @@ class Photos:
             pool.shutdown(cancel_futures=True)
 
     def decode_all(self, margin: float = MARGIN) -> tuple[Pixels, NDArray[np.intp]]:
-        """The evaluation views of all files that can be decoded, and which these are."""
+        """Return the evaluation views of all files that can be decoded, and their indices."""
         every = np.arange(len(self))
         requests = (Request(every[start : start + BATCH], None) for start in range(0, len(self), BATCH))
         images = np.empty((len(self), *self.shape), np.uint8)
@@ -101,7 +101,7 @@ class Photos:
         return images[good], np.flatnonzero(good)
 
     def sample(self) -> Photos:
-        """Those of which its statistics are taken."""
+        """Return the images from which its statistics are computed."""
         places = sample_of(len(self))
         some = tuple(self.paths[place] for place in places)
         return Photos(some, self.labels[places], self.classes, self.side, self.workers, self.unreadable)
@@ -151,7 +151,7 @@ def decode_once(photos: Photos, cache: Path, augmentation: Augmentation | None =
 
 
 def cache_key(photos: Photos) -> str:
-    """A name for these files at this size: another file, another length or another time gives another name."""
+    """Return a cache key from the names, sizes and modification times of the files, and the image size."""
     digest = hashlib.sha256(f"{CACHE_VERSION} {photos.side}".encode())
     for path in photos.paths:
         try:

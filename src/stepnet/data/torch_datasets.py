@@ -120,7 +120,7 @@ class DatasetImages:
         return self._first.dtype == torch.uint8 and self._first.ndim == 3
 
     def read(self, requests: Iterable[Request], normalise: Normalisation) -> Iterator[Batch]:
-        """The batches asked for. Images of bytes are normalised; other items are what the data set made of them."""
+        """Yield the requested batches. Images of bytes are normalised; other items are passed on as they are."""
         import torch
 
         for indices, words in requests:
@@ -266,7 +266,7 @@ def _tensor(image: object) -> torch.Tensor | None:
 
 @contextmanager
 def _generators_kept() -> Iterator[None]:
-    """Python's, numpy's and torch's generators come out as they went in."""
+    """Restore Python's, numpy's and torch's generators at the end."""
     import torch
 
     python, array = random.getstate(), np.random.get_state()

@@ -96,7 +96,7 @@ def _compared(network: nn.Module, exported: Callable[[Tensor], Tensor], example:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporter's remarks on torchvision, versions and its own future."""
+    """Silence the exporter's warnings and log."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -16,7 +16,7 @@ from stepnet.exchange.model_description import description_of
 from stepnet.exchange.model_files import HUB, MODEL, load, save
 from stepnet.extras import import_extra
 
-import_extra("huggingface_hub")  # where it is missing, told by the extra's name
+import_extra("huggingface_hub")  # where it is missing, the error names the extra
 
 from huggingface_hub import (  # noqa: E402
     ModelCard,

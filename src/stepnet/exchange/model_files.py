@@ -125,12 +125,12 @@ def read_model(where: Location, model: str | nn.Module | None = None, options: d
 
 
 def resumed_weights(tensors: Tensors) -> Tensors:
-    """The network's weights in a run's resume state, which holds the optimiser's beside them."""
+    """Return the network's weights from a run's resume state, which also holds the optimiser's."""
     return {name.removeprefix(PREFIX): tensor for name, tensor in tensors.items() if name.startswith(PREFIX)}
 
 
 def attach(network: nn.Module, description: ModelDescription) -> nn.Module:
-    """Give a network its description, and what makes its input of a picture."""
+    """Attach the description and `preprocess` to a network."""
     description = description.changed(k=coefficients(network))
     network.description = description  # type: ignore[assignment]
     network._described_weights = checksum(network.state_dict())  # type: ignore[assignment]
@@ -140,7 +140,7 @@ def attach(network: nn.Module, description: ModelDescription) -> nn.Module:
 
 
 def file_of(place: Location) -> Path:
-    """The file that is meant: of a run's folder, the network after its last whole epoch; of a name, its weights."""
+    """Resolve a location to a file: for a run, the network after its last complete epoch; for a name, its weights."""
     where = Path(place)
     if str(place).startswith(HUB):
         from stepnet.exchange.hub import download
@@ -155,4 +155,4 @@ def file_of(place: Location) -> Path:
             return where / name
     if (where / "config.yaml").exists():
         raise UserError(f"{where}: the run has no checkpoint yet; it writes one by the end of its first epoch")
-    raise UserError(f"{where} is no run and no model: it has neither {MODEL} nor config.yaml")
+    raise UserError(f"{where} is neither a run nor a model: it has neither {MODEL} nor config.yaml")

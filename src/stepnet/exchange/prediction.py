@@ -36,7 +36,7 @@ def preprocess(how: Preprocessing, pictures: AnyPicture | Sequence[AnyPicture]) 
 
 
 def preprocessing_of(data: Data) -> Preprocessing | None:
-    """How the test images of a data set are prepared; None where a data set of someone else does it itself."""
+    """Return the preprocessing of a data set's test images, or None where a torch Dataset does its own."""
     if len(data.test.shape) != 3:
         return None
     size = data.image_size
@@ -54,7 +54,7 @@ class Prediction(NamedTuple):
 
 
 def predict(network: nn.Module, pictures: Sequence[AnyPicture], top: int = 5) -> Iterator[list[Prediction]]:
-    """For each picture its `top` likeliest classes, likeliest first; one picture at a time, whatever their number."""
+    """Yield the `top` likeliest classes of each picture, likeliest first; pictures are read one at a time."""
     description = description_of(network)
     if description.preprocessing is None:
         raise UserError(
@@ -73,7 +73,7 @@ def predict(network: nn.Module, pictures: Sequence[AnyPicture], top: int = 5) ->
 
 
 def _view(how: Preprocessing, picture: AnyPicture) -> NDArray[np.uint8]:
-    """The shorter side to `resize` pixels, and of that the square in the middle."""
+    """Resize the shorter side to `resize` pixels and crop the centre square."""
     look = centre_view(how.image_size, how.resize / how.image_size)
     if isinstance(picture, str | os.PathLike):
         pixels = read_view(Path(picture), how.image_size, look)

@@ -1,4 +1,4 @@
-"""From a description back to the network that it describes."""
+"""Build the network of a description, and fill it with weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stepnet.tensors import Tensors, first_difference
 
 
 def rebuild(description: ModelDescription, weights: Tensors, where: object) -> nn.Module:
-    """The network with these weights, in evaluation mode; a description that does not fit them is refused.
+    """Return the network with these weights, in evaluation mode; raise where the description does not fit them.
 
     It is laid out without memory first, so that what a stranger's description asks for is compared with what the file
     holds before anything of that size is allocated, and then takes the file's tensors as its own.
@@ -32,7 +32,7 @@ def rebuild(description: ModelDescription, weights: Tensors, where: object) -> n
         raise UserError(f"{where} holds a {description.model}, which stepnet cannot build: load(…, model=your network)")
     with torch.random.fork_rng(devices=[]):
         network = _try_build(description.changed(conversion=None), weights, where)
-        if description.conversion is not None:  # its blocks are told by running them
+        if description.conversion is not None:  # which modules are blocks is found by running the network
             given = {name: weights[name] for name in network.state_dict() if name in weights}
             _check_same(network, description, given, where)
             network = _try_build(description, weights, where, "cpu")
@@ -50,7 +50,7 @@ def rebuild(description: ModelDescription, weights: Tensors, where: object) -> n
 def fill(
     network: nn.Module, description: ModelDescription, weights: Tensors, where: object, example: Any = None
 ) -> nn.Module:
-    """Put the weights, and before them the scheme that was there when they were saved, into someone's network."""
+    """Load the weights into a given network, which is converted first if the saved one was."""
     if description.conversion is not None and not hasattr(network, RECORD):
         restore_conversion(network, description.conversion, _image(description) if example is None else example)
     _check_same(network, description, weights, where)
@@ -60,7 +60,7 @@ def fill(
 
 
 def fitted_options(model: str, weights: Tensors) -> dict[str, Any]:
-    """Classes and channels of these weights of a model."""
+    """Return the numbers of classes and channels that the weights of a model have."""
     return dict(shape_of(weights, _try_build(ModelDescription(model=model), weights, model)))
 
 
@@ -122,7 +122,7 @@ def _build(description: ModelDescription) -> nn.Module:
 
 
 def restore_conversion(network: nn.Module, done: ConversionRecord, example: Any = None) -> None:
-    """Put the scheme into a network as it was in another of its kind."""
+    """Convert a network as the record says that another of its kind was converted."""
     blocks = None if done.blocks is None else list(done.blocks)
     options: dict[str, Any] = {"blocks": blocks, "dt": done.dt, "k_bound": done.k_bound}
     if done.stages and done.split is not None:

@@ -86,7 +86,7 @@ def _from_pretrained(values: dict[str, Any], weights: Tensors, folder: Path) -> 
     name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
     named = getattr(library, name, None)
     if not (isinstance(named, type) and issubclass(named, library.PreTrainedModel)):
-        raise UserError(f"{folder}: {name!r} is no network of transformers; load it yourself: load(folder, model=…)")
+        raise UserError(f"{folder}: {name!r} is not a network of transformers; load it yourself: load(folder, model=…)")
     kind: Any = named
     if (
         kind.config_class is None
