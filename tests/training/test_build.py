@@ -1,9 +1,11 @@
 """A config becomes a network."""
 
+import pytest
 import torch
 from torch import nn
 
 import stepnet
+from stepnet import UserError
 from stepnet.data import get_data
 from stepnet.training.build import build_network
 from training.tiny import tiny_config
@@ -69,3 +71,14 @@ def test_a_converted_network_takes_the_memory_mode_of_the_run(tmp_path):
     steps = [module for module in build_network(config, get_data("digits")).modules() if hasattr(module, "step_role")]
     assert {step.step_role.memory for step in steps} == {"recompute"}  # a ReLU after each sum cannot be undone
     assert [step.memory_in_use for step in steps if step.memory_in_use] == ["recompute"] * 4
+
+
+def test_a_converted_network_takes_the_stochastic_depth_of_the_recipe(tmp_path):
+    data = get_data("digits")
+    gated = {"stochastic_depth": 0.5, "stochastic_mode": "drop_path"}
+    network = build_network(tiny_config(tmp_path, model="timm/resnet18", scheme="lm", recipe=gated), data)
+    gates = network.draw(0, 0, range(3))
+    assert len(gates) == 8 and {gate.numel() for gate in gates} == {3}
+    for recipe in (gated, {"running_cost": "kinetic"}):
+        with pytest.raises(UserError, match=r"'timm/resnet18' has no steps; add --scheme euler"):
+            build_network(tiny_config(tmp_path, model="timm/resnet18", recipe=recipe), data)

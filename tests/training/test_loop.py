@@ -1,3 +1,4 @@
+import copy
 import dataclasses
 import json
 import signal
@@ -6,13 +7,16 @@ import time
 
 import pytest
 import torch
+from tests.conversion.unstaged import Unstaged
 
+import stepnet
 from stepnet import UserError
-from stepnet.data import ImageSet, evaluation_batches
+from stepnet.data import ImageSet, evaluation_batches, get_data
 from stepnet.nets import register_model
+from stepnet.nets.resnet import cifar_resnet
 from stepnet.training import Callback, Run, evaluate, loop, train
 from stepnet.training import trainer as trainer_module
-from stepnet.training.loop import evaluate_batch, fit
+from stepnet.training.loop import evaluate_batch, fit, train_config
 from stepnet.training.signals import Interrupted, StopRequest
 from stepnet.training.trainer import Trainer
 from training.runs import StopAt, assert_same_run, metrics_of
@@ -275,3 +279,21 @@ def test_a_second_run_in_the_same_process_is_refused(tmp_path):
     train(config, callbacks=[Second()])
     assert refused == [True] and not (tmp_path / "b").exists()
     train(dataclasses.replace(config, out=str(tmp_path / "b")))  # one after the other
+
+
+def test_a_converted_network_trains_as_ours_does(tmp_path):
+    """Stochastic depth and the running cost, by the same loop: the same weights after an epoch."""
+    torch.manual_seed(0)
+    ours = cifar_resnet(14, pre_activation=True, scheme="lm", in_channels=1, stochastic_depth=0.5, k=-0.1).double()
+    plain = Unstaged(copy.deepcopy(ours))
+    example = torch.randn(2, 1, 8, 8, dtype=torch.float64)
+    converted = stepnet.convert(plain, "lm", example, init=-0.1, stochastic_depth=0.5)
+    recipe = {"running_cost": "kinetic", "kinetic": 0.01, "epochs": 1, "milestones": ()}
+    for name, network in (("ours", ours), ("converted", converted)):
+        network.register_forward_pre_hook(lambda module, args: (args[0].double(), *args[1:]))
+        train_config(tiny_config(tmp_path / name, model=name, recipe=recipe), network=network, data=get_data("digits"))
+    trained = dict(converted.named_parameters())
+    for name, parameter in Unstaged(ours).named_parameters():
+        torch.testing.assert_close(trained[name], parameter, rtol=1e-6, atol=1e-7)
+    ks = [list(stepnet.coefficients(network).values()) for network in (ours, converted)]
+    assert ks[0] == pytest.approx(ks[1], rel=1e-6) and -0.1 not in ks[0]

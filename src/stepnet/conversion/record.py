@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from torch import nn
 
 from stepnet.conversion.summary import Conversion
 from stepnet.nets.bounds import Bound
+from stepnet.nets.stochastic import StochasticDepth
 
 RECORD = "stepnet_conversion"  # the attribute of the network, and the key in transformers' config.json
 
 
-def record_of(done: Conversion, dt: float, bound: Bound | None, blocks: object) -> dict[str, Any]:
+def record_of(
+    done: Conversion, dt: float, bound: Bound | None, blocks: object, stochastic: StochasticDepth | None = None
+) -> dict[str, Any]:
     """The conversion as JSON holds it."""
     several = blocks if isinstance(blocks, Sequence) and not isinstance(blocks, str) else [blocks]
     names = [each.__name__ if isinstance(each, type) else str(each) for each in several]
+    options = {} if stochastic is None else asdict(stochastic)
+    options.pop("depth", None)  # that is the number of steps
     return {
         "scheme": done.scheme,
         "dt": dt,
@@ -24,6 +30,7 @@ def record_of(done: Conversion, dt: float, bound: Bound | None, blocks: object) 
         "split": [name for stage in done.stages for name in stage.split],
         "blocks": None if blocks is None else names,
         "k_bound": None if bound is None else [bound.low, bound.high],
+        **({"stochastic_depth": options} if options else {}),
     }
 
 

@@ -10,7 +10,7 @@ trusted: `convert` compares the split with the block itself on the example, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -69,6 +69,21 @@ class Split:
         """`(u, f(u))`, or `(P u, f(u))` where the block changes the shape; what both share is evaluated once."""
         values = _run(self.before, block, u)
         return values[self.shortcut], values[self.branch]
+
+    def projection(self, block: nn.Module, u: Tensor) -> Tensor:
+        """The shortcut alone: what only the branch needs is not evaluated."""
+        needed, waiting = set(), [self.shortcut]
+        while waiting:
+            number = waiting.pop()
+            if number and number not in needed:
+                needed.add(number)
+                operation = self.before[number - 1]
+                waiting += _numbers((operation.args, tuple(operation.kwargs.values())))
+        values: list[Any] = [u]
+        for number, operation in enumerate(self.before, 1):
+            values.append(operation(block, values) if number in needed else None)
+        projected: Tensor = values[self.shortcut]
+        return projected
 
     def activation(self, block: nn.Module, u: Tensor) -> Tensor:
         """What follows the sum."""
@@ -137,6 +152,15 @@ def _resolved(value: Any, values: Sequence[Any]) -> Any:
     if isinstance(value, tuple | list):
         return type(value)([_resolved(part, values) for part in value])
     return value
+
+
+def _numbers(value: Any) -> Iterator[int]:
+    """The values that an argument reads."""
+    if isinstance(value, Value):
+        yield value.number
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from _numbers(part)
 
 
 def _at_path(block: nn.Module, path: str) -> Any:

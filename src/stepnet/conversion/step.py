@@ -11,7 +11,7 @@ whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
@@ -29,8 +29,9 @@ from stepnet.nets.bounds import Bound
 from stepnet.nets.memory_modes import Memory
 from stepnet.nets.replay import only_reverse_mode, recomputed
 from stepnet.nets.reversible import ReversibleMarch
+from stepnet.nets.trajectories import KineticCost
 from stepnet.schemes import Difference, Point, Scheme, advance
-from stepnet.schemes.arithmetic import Coefficient, State, is_traced
+from stepnet.schemes.arithmetic import Coefficient, State, is_number, is_traced
 from stepnet.schemes.core import RightHandSide
 from stepnet.schemes.plan import EULER, Taker
 
@@ -62,7 +63,8 @@ class Role:
     place: int  # how many steps of the chain come before it
     taker: Taker  # who takes this step
     argument: Argument  # where the block takes the state,
-    result: Path = FIRST  # and where it returns the new one
+    result: Path = FIRST  # and where it returns the new one,
+    alone: bool = True  # or nothing but the new one
     dt: float = 1  # the weight of f
     last: bool = False  # the chain ends here: nobody needs a past any more
     row: tuple[str, ...] = ()  # the blocks of the chain, in order
@@ -72,6 +74,8 @@ class Role:
     keeps_f: bool = False  # later steps read this step's f
     evaluations: int = 1  # of the block in this step
     own_k: int | None = None  # which of the block's coefficients is this step's
+    number: int = 0  # how many steps of the network come before it
+    mean_gate: float | None = None  # of stochastic depth: the gate of evaluation
     bound: Bound | None = None  # the interval in which k is kept
 
     @property
@@ -90,8 +94,19 @@ class Role:
         return self.memory == "reversible" and self.taker == "scheme"
 
 
+@dataclass
+class ForwardPass:
+    """What the caller of a network passes to the steps of one forward pass."""
+
+    gates: Sequence[Coefficient] | None  # one for each step of the network
+    cost: KineticCost | None
+    unused: list[nn.Parameter] = field(default_factory=list)  # of the blocks that were dropped
+
+
 class ConvertedStep(Graft):
     """What the subclass adds to a block's class."""
+
+    step_pass: ForwardPass | None = None
 
     step_roles: tuple[Role, ...]  # one for each call of the block in its chain
 
@@ -126,9 +141,12 @@ class ConvertedStep(Graft):
         args, kwargs = role.argument.put(args, kwargs, None)
         if isinstance(self, Residual) and role.memory != "stored":
             args, kwargs = tuple(map(bound_now, args)), {name: bound_now(f) for name, f in kwargs.items()}
-        split = role.split
         if is_traced(u):
             _check_recordable(self)
+        gate, cost = self._gate(role, u), None if self.step_pass is None else self.step_pass.cost
+        if cost is not None and role.memory == "reversible":
+            role = replace(role, memory="recompute")  # a cost reads every f
+        split, dropped = role.split, is_number(gate, 0)
         outputs: list[Any] = []  # of the block, or of its branch
         done = False  # what is evaluated later is evaluated again, and its outputs are not wanted
 
@@ -142,10 +160,14 @@ class ConvertedStep(Graft):
         if split is not None and role.transition:
             past: tuple[Point, ...] = ()
             march, exact = None, u
-            projected, f = self._terms(role, u, 0)
-            outputs.append(f)
-            point = Point(projected, lambda v, c, i: f)
-            new = advance(EULER, (point,), role.dt)
+            if dropped:
+                point = Point(split.projection(self, u))
+            else:
+                projected, f = self._terms(role, u, 0)
+                outputs.append(f)
+                side = cast(RightHandSide, lambda v, c, i: f)
+                point = Point(projected, side if cost is None else cost.watch(side, role.dt))
+            new = advance(EULER, (point,), role.dt, None, gate)
         else:
             if role.repeats and role.place == 0 and not torch.compiler.is_compiling():
                 setattr(u, PAST, CarriedPast((), _version(u), role.row))  # known again in a backward pass
@@ -153,25 +175,57 @@ class ConvertedStep(Graft):
             k = self.k_of(role) if role.scheme.trainable else role.scheme.k
             march, exact = self._march(role, u)
             if march is None:
-                point = Point(u, rhs)
-                new = advance(role.scheme, (point, *past), role.dt, k)
+                point = Point(u, rhs if cost is None else cost.watch(rhs, role.dt))
+                new = advance(role.scheme, (point, *past), role.dt, k, gate)
             else:
                 point = Point(exact, _Side(self._evaluated(*args, *kwargs.values()), rhs))
-                exact = march.advance(role.scheme, (point, *past), role.dt, k)
+                exact = march.advance(role.scheme, (point, *past), role.dt, k, gate)
                 exact = march.close(exact) if role.last else exact
                 new = march.given(exact)
         done = True
-        new = _laid_out_like(state_in(outputs[0], role.result), new)
+        if dropped:
+            outputs += self._dropped(role, u, args, kwargs)
         if split is not None:
+            new = new.clone() if dropped else _laid_out_like(outputs[0], new)  # a state that others hold may be carried
             output = new = split.activation(self, new)
         else:
+            new = _laid_out_like(state_in(outputs[0], role.result) if outputs else u, new)
             new = new.view_as(new) if new is u else new  # a block that returned its input, the caller's tensor
-            output = with_state(outputs[0], new, role.result)
+            output = with_state(outputs[0], new, role.result) if outputs else new
         if not role.last or role.repeats:  # one call more than there were on the example is an error
             points = () if role.last else (_remember(point, role.keeps_f), *past)[: role.scheme.steps - 1]
             setattr(new, PAST, CarriedPast(points, _version(new), role.row, role.place + 1, march, exact))
         outputs.clear()  # a repetition holds on to this frame
         return output
+
+    def _gate(self, role: Role, u: Tensor) -> Coefficient:
+        """What multiplies the increment: given for this pass, or the mean of stochastic depth in evaluation, or 1."""
+        gates = None if self.step_pass is None else self.step_pass.gates
+        if gates is None and role.mean_gate is not None and self.training:
+            raise UserError(
+                f"step {role.name!r} has stochastic depth, and was called in training without a gate: call the whole "
+                "network, which draws them; memory='recompute' takes the place of gradient checkpointing"
+            )
+        if gates is None:
+            return 1 if role.mean_gate is None else role.mean_gate
+        gate = gates[role.number]
+        if not isinstance(gate, Tensor) or not gate.ndim:
+            return gate
+        if gate.numel() not in (1, len(u)):
+            raise UserError(
+                f"{gate.numel()} gates for a state of shape {tuple(u.shape)} in {role.name!r}: gates for each sample "
+                "need states whose first dimension is the batch; take mode='batch'"
+            )
+        return gate.to(u).reshape(-1, *[1] * (u.ndim - 1))
+
+    def _dropped(self, role: Role, u: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """The outputs of a block whose f is not wanted: only those beside its state have to be computed."""
+        if self.step_pass is not None:
+            self.step_pass.unused += self._evaluated(*args, *kwargs.values()).parameters()
+        if role.split is not None or role.alone:
+            return []
+        with torch.no_grad():
+            return [self._block(role, u, 0, args, kwargs)]
 
     def _march(self, role: Role, u: Tensor) -> tuple[ReversibleMarch | None, Tensor]:
         """The march of which this is a step that can be taken back, and `u` as it has it."""

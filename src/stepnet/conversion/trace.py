@@ -30,7 +30,8 @@ class Call:
     name: str
     block: nn.Module
     argument: Argument  # where the state is among the arguments,
-    result: Path  # and among the outputs
+    result: Path  # and among the outputs,
+    alone: bool  # or that is all it returns
     before: Tensor
     after: Tensor
     versions: tuple[int, int]  # of the two, at the time: work in place changes a tensor, not which tensor it is
@@ -150,7 +151,9 @@ class _Watch:
             fits = [state for state in states if state[0].tensor.shape == state[2].shape]
             old, path, new, holds_input = next((state for state in fits if state[3]), states[0])
             versions, overwrites = (old.version, new._version), old.tensor._version != old.version
-            call = Call(name, block, old.argument, path or FIRST, old.tensor, new, versions, holds_input, overwrites)
+            call = Call(
+                name, block, old.argument, path or FIRST, not path, old.tensor, new, versions, holds_input, overwrites
+            )
             alone = len(outputs) == len(seen) == len(args) + len(kwargs) == 1 and not path and not old.argument.path
             if name not in self.splits:
                 self.splits[name] = self.checked_split(call) if alone else None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from itertools import count
+from typing import Any, TypeAlias, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from stepnet.arguments import checked
 from stepnet.conversion.chains import Chain, Selection, candidates, link, select
+from stepnet.conversion.converted_network import ConvertedNetwork, become_converted, become_plain
 from stepnet.conversion.inline import Residual
 from stepnet.conversion.record import forget_conversion, record_of, remember_conversion
 from stepnet.conversion.step import ConvertedStep, Role, become_block, become_step
@@ -25,6 +27,7 @@ from stepnet.nets.bounds import Bound, BoundOption, initial_k
 from stepnet.nets.memory_modes import Memory, choose_memory
 from stepnet.nets.residual import Network
 from stepnet.nets.stage import Stage, check_makes_network, check_step_size
+from stepnet.nets.stochastic import StochasticDepth
 from stepnet.nets.trajectories import trajectory
 from stepnet.schemes import Scheme, get_scheme
 from stepnet.schemes.plan import warn_if_it_rarely_acts
@@ -47,6 +50,7 @@ def convert(
     k_bound: BoundOption = None,
     blocks: Blocks | None = None,
     memory: Memory = "stored",
+    stochastic_depth: float | Mapping[str, Any] | None = None,
     verbose: bool = False,
 ) -> Model:
     """Put a scheme into the residual stages of a network: `B(u_n)` becomes `B(u_n) + k_n (u_{n-1} - u_n)` for `lm`.
@@ -62,18 +66,22 @@ def convert(
     `memory` says what a gradient keeps: "stored" all that autograd saves, "recompute" the states (the blocks, not the
     scheme's own terms, are evaluated again), "reversible" the last states of each stage (for blocks without an
     activation after their sum), "auto" the best of these for the first `k`.
+    `stochastic_depth` is the survival probability of the last step, or options, as in networks of ours; gates of a
+    caller go in as `network(x, noise=gates)`, and a running cost as `network(x, cost=cost)`.
     `verbose` prints what became a step, what stayed, and why.
     """
     method = get_scheme(scheme)
     _check(model, method, init)
     check_step_size(dt)
     selection = _select(model, method, example, blocks)
-    return _converted(model if inplace else _copy(model), method, selection, init, dt, k_bound, blocks, memory, verbose)
+    model = model if inplace else _copy(model)
+    return _converted(model, method, selection, init, dt, k_bound, blocks, memory, stochastic_depth, verbose)
 
 
 def convert_again(
     model: nn.Module, scheme: str, stages: Sequence[Sequence[str]], split: Sequence[str], example: Any = None, *,
     dt: float = 1, k_bound: BoundOption = None, blocks: Blocks | None = None,
+    stochastic_depth: Mapping[str, Any] | None = None,
 ) -> None:  # fmt: skip
     """Convert, in place, the blocks of a recorded conversion: those `stages`, and only the blocks in `split` split.
 
@@ -83,7 +91,7 @@ def convert_again(
     _check(model, method, "paper")
     names = [name for stage in stages for name in stage]
     selection = _select(model, method, example, names, split)
-    _converted(model, method, selection, dt=dt, k_bound=k_bound, blocks=blocks)
+    _converted(model, method, selection, dt=dt, k_bound=k_bound, blocks=blocks, stochastic_depth=stochastic_depth)
 
 
 def _converted(
@@ -95,24 +103,31 @@ def _converted(
     k_bound: BoundOption = None,
     blocks: Blocks | None = None,
     memory: Memory = "stored",
+    stochastic_depth: float | Mapping[str, Any] | None = None,
     verbose: bool = False,
 ) -> Model:
     """The model itself, its selected blocks made steps."""
     bound = Bound.of(k_bound, method)
     warn_if_it_rarely_acts(method, (chain.plan(method) for chain in selection.chains))
     conversion = Conversion.of(method, selection)
-    modules = dict(model.named_modules())
+    stochastic = None
+    if stochastic_depth is not None:
+        stochastic = StochasticDepth.of(stochastic_depth, conversion.steps, dt)
+    numbers, roles = count(), dict[str, list[Role]]()
     for chain in selection.chains:
         mode = _memory(chain, method, init, memory)
-        for name, roles in _roles(chain, method, dt, mode, bound).items():
-            _check_statistics(model, name, roles)
-            owned = sum(role.own_k is not None for role in roles)
-            like = next(
-                (p for part in (modules[name], model) for p in part.parameters() if p.is_floating_point()), None
-            )
-            become_step(modules[name], roles, _initial_k(method, init, like, bound, owned) if owned else None)
+        roles |= _roles(chain, method, dt, mode, bound, numbers, stochastic)
+    for name, own in roles.items():
+        _check_statistics(model, name, own)
+    become_converted(model, conversion.steps, stochastic)
+    like = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
+    for name, own in roles.items():
+        block = model.get_submodule(name)
+        owned = sum(role.own_k is not None for role in own)
+        near = next((p for p in block.parameters() if p.is_floating_point()), like)
+        become_step(block, own, _initial_k(method, init, near, bound, owned) if owned else None)
     setattr(model, REPORT, conversion)
-    remember_conversion(model, record_of(conversion, dt, bound, blocks))
+    remember_conversion(model, record_of(conversion, dt, bound, blocks, stochastic))
     if not hasattr(model, TRAJECTORY):
         setattr(model, TRAJECTORY, partial(trajectory, model))
     if verbose:
@@ -132,6 +147,7 @@ def revert(model: Model) -> Model:
         if hasattr(module, REPORT):
             delattr(module, REPORT)
             forget_conversion(module)
+            become_plain(cast(ConvertedNetwork, module))
             vars(module).pop(TRAJECTORY, None)
     return model
 
@@ -229,12 +245,20 @@ def _memory(chain: Chain, scheme: Scheme, init: str | float, memory: Memory) -> 
     return choose_memory(memory, scheme, ks, f"the activation after {activated[0]!r}" if activated else "")
 
 
-def _roles(chain: Chain, scheme: Scheme, dt: float, memory: Memory, bound: Bound | None) -> dict[str, list[Role]]:
+def _roles(
+    chain: Chain,
+    scheme: Scheme,
+    dt: float,
+    memory: Memory,
+    bound: Bound | None,
+    numbers: Iterator[int],
+    stochastic: StochasticDepth | None,
+) -> dict[str, list[Role]]:
     """The roles of each block, one for each of its calls."""
     plan = chain.plan(scheme)
     roles: dict[str, list[Role]] = {name: [] for name in chain.names}
     for place, call in enumerate(chain.calls):
-        own = roles[call.name]
+        own, number = roles[call.name], next(numbers)
         role = Role(
             name=call.name,
             scheme=scheme,
@@ -247,8 +271,11 @@ def _roles(chain: Chain, scheme: Scheme, dt: float, memory: Memory, bound: Bound
             overwrites=call.overwrites,
             argument=call.argument,
             result=call.result,
+            alone=call.alone,
             memory=memory,
             own_k=sum(role.own_k is not None for role in own) if place in plan.owners else None,
+            number=number,
+            mean_gate=None if stochastic is None else stochastic.means[number],
             bound=bound,
             keeps_f=plan.keeps_f(place),
             evaluations=plan.evaluations[place],
@@ -268,10 +295,9 @@ def _check_statistics(model: nn.Module, name: str, roles: Sequence[Role]) -> Non
         )
 
 
-def _initial_k(scheme: Scheme, init: str | float, like: Tensor | None, bound: Bound | None, count: int) -> Tensor:
+def _initial_k(scheme: Scheme, init: str | float, like: Tensor, bound: Bound | None, size: int) -> Tensor:
     given = None if init == "paper" else 0.0 if init == "identity" else float(init)
-    like = torch.zeros(()) if like is None else like
-    return initial_k(scheme, (count,), given, bound, like.dtype).to(like)
+    return initial_k(scheme, (size,), given, bound, like.dtype).to(like)
 
 
 def _check(model: nn.Module, scheme: Scheme, init: str | float) -> None:

@@ -42,6 +42,7 @@ class ConversionRecord(Record, frozen=True, kw_only=True):
     blocks: tuple[str, ...] | None = None  # the patterns that named them, if any did
     k_bound: tuple[float, float] | None = None
     dt: float = 1  # the weight of f
+    stochastic_depth: dict[str, int | float | str] | None = None  # the options of `StochasticDepth`
 
 
 class Preprocessing(Record, frozen=True, kw_only=True):

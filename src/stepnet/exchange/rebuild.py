@@ -125,6 +125,7 @@ def restore_conversion(network: nn.Module, done: ConversionRecord, example: Any 
     """Convert a network as the record says that another of its kind was converted."""
     blocks = None if done.blocks is None else list(done.blocks)
     options: dict[str, Any] = {"blocks": blocks, "dt": done.dt, "k_bound": done.k_bound}
+    options["stochastic_depth"] = done.stochastic_depth
     if done.stages and done.split is not None:
         convert_again(network, done.scheme, done.stages, done.split, example, **options)
     else:

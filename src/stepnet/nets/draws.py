@@ -115,6 +115,8 @@ def compiled(model: nn.Module) -> nn.Module:
 def compile_blocks(model: nn.Module) -> None:
     """Compile every block of the network in place; names and parameters stay what they were."""
     blocks = [block for stage in model.modules() if isinstance(stage, Stage) for block in stage.steps]
+    if not blocks:
+        raise UserError(f"{type(model).__name__} has stochastic depth and no stages whose blocks could be compiled")
     # torch counts the graphs of one `forward`, which all blocks share, and gives up at 8; they differ in shape, in
     # the evaluation's index, in training or evaluation.
     limits = torch._dynamo.config

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from stepnet.errors import UserError
-from stepnet.schemes.arithmetic import Coefficient, State
+from stepnet.schemes.arithmetic import Coefficient, Difference, State
 from stepnet.schemes.core import RightHandSide
 
 Visit = Callable[[State], object]  # called with each state of a stage, when it is made
@@ -81,15 +81,16 @@ class KineticCost:
     def watch(self, rhs: RightHandSide, dt: float) -> RightHandSide:
         """`rhs` itself; its first evaluation in a step, `f(X_n)`, is added to the total."""
 
-        def watched(u: State, c: Coefficient, i: int) -> Tensor:
-            f: Tensor = rhs(u, c, i)
+        def watched(u: State, c: Coefficient, i: int) -> State:
+            found = rhs(u, c, i)
             if i == 0:
+                f: Tensor = found.value if isinstance(found, Difference) else found
                 self.total = self.total + dt / len(f) * f.to(torch.promote_types(f.dtype, torch.float32)).square().sum()
-            return f
+            return found
 
         return watched
 
 
 def takes_cost(network: nn.Module) -> bool:
-    """Whether its forward pass can sum a running cost."""
-    return "cost" in inspect.signature(network.forward).parameters
+    """Whether its forward pass can sum a running cost: ours, and converted networks."""
+    return getattr(network, "takes_cost", False) or "cost" in inspect.signature(network.forward).parameters

@@ -64,17 +64,27 @@ def _own(config: TrainConfig, data: Data) -> nn.Module:
         options["scheme"] = config.scheme
     if config.memory is not None:
         options["memory"] = config.memory
-    if recipe.stochastic_depth is not None:
-        options["stochastic_depth"] = {"survival": recipe.stochastic_depth, "mode": recipe.stochastic_mode}
+    if (gates := _gates(recipe)) is not None:
+        options["stochastic_depth"] = gates
     options |= model_options(config.model_kwargs)
     return _synchronised(create_model(config.model, pretrained=config.pretrained, **options), config)
 
 
+def _gates(recipe: Recipe) -> dict[str, Any] | None:
+    """The options of stochastic depth."""
+    if recipe.stochastic_depth is None:
+        return None
+    return {"survival": recipe.stochastic_depth, "mode": recipe.stochastic_mode}
+
+
 def _foreign(config: TrainConfig, data: Data) -> nn.Module:
-    if config.recipe.stochastic_depth is not None:
-        raise UserError(
-            f"stochastic depth is for stepnet's own networks, not {config.model!r}: leave it out of the recipe"
-        )
+    recipe = config.recipe
+    for option in ("stochastic_depth", "running_cost"):
+        if config.scheme is None and getattr(recipe, option) not in (None, "weight_decay"):
+            raise UserError(
+                f"{option} = {getattr(recipe, option)!r}: {config.model!r} has no steps; add --scheme euler, which "
+                "leaves the network as it is"
+            )
     if config.model_kwargs:
         raise UserError(f"model_kwargs are for stepnet's own networks, not {config.model!r}: leave them out")
     if config.memory is not None and config.scheme is None:
@@ -93,7 +103,9 @@ def _foreign(config: TrainConfig, data: Data) -> nn.Module:
         return network
     example = torch.zeros(2, data.in_channels, data.image_size, data.image_size)
     init, memory = "identity" if config.pretrained else "paper", config.memory or "stored"
-    return convert(network, config.scheme, example, inplace=True, init=init, memory=memory)
+    return convert(
+        network, config.scheme, example, inplace=True, init=init, memory=memory, stochastic_depth=_gates(recipe)
+    )
 
 
 def _synchronised(network: nn.Module, config: TrainConfig) -> nn.Module:

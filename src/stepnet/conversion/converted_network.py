@@ -1,0 +1,94 @@
+"""Stochastic depth and a running cost on a converted network: it is called as one of ours.
+
+    noise = network.draw(seed, step, places)      output = network(x, noise=noise, cost=cost)
+
+The network hands gates and cost to its steps for one pass. Its `forward`, and so its signature, stays its own.
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from stepnet.conversion.graft import Graft, graft, ungraft
+from stepnet.conversion.step import ConvertedStep, ForwardPass
+from stepnet.errors import UserError
+from stepnet.nets.draws import Draw, OwnDraws, zero_gradient
+from stepnet.nets.stochastic import StochasticDepth
+
+
+class Gates(OwnDraws):
+    """The draws of stochastic depth in a network that takes none by itself."""
+
+    def __init__(self, stochastic: StochasticDepth) -> None:
+        self.stochastic, self.seed = stochastic, stochastic.seed
+
+    def draw(self, seed: int, step: int, places: range) -> Draw:
+        return self.stochastic.draw(seed, step, places)
+
+
+class ConvertedNetwork(Graft):
+    """What the subclass adds to a network's class."""
+
+    takes_cost = True
+    step_count: int = 0  # how many steps it takes: one gate for each
+    step_gates: Gates | None = None  # defaults for a network that someone builds from this class, not converted
+    own_options: frozenset[str]  # the arguments of the network's own forward
+
+    @property
+    def compile_by_block(self) -> bool:
+        """Whether its draws are Python numbers, which would be constants of one graph for the whole network."""
+        return self.step_gates is not None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The network's own call. `noise` holds a gate for each step, `cost` watches their right-hand sides."""
+        gates, cost = (None if name in self.own_options else kwargs.pop(name, None) for name in ("noise", "cost"))
+        if gates is None and self.step_gates is not None and self.training:
+            gates = self.step_gates.next_draw(
+                next(leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
+            )
+        if gates is None and cost is None:
+            return super().__call__(*args, **kwargs)
+        if gates is not None and len(gates) != self.step_count:
+            raise UserError(f"{len(gates)} gates: the network takes {self.step_count} steps, and one gate for each")
+        given = ForwardPass(gates, cost)
+        steps = [module for module in self.modules() if isinstance(module, ConvertedStep)]
+        for step in steps:
+            step.step_pass = given
+        try:
+            output = super().__call__(*args, **kwargs)
+        finally:
+            for step in steps:
+                step.step_pass = None
+        return tree_map(partial(_without_gradient, given.unused), output)
+
+    @classmethod
+    def members(cls, original: type[nn.Module]) -> dict[str, Any]:
+        return {"own_options": frozenset(inspect.signature(original.forward).parameters)}
+
+
+def become_converted(network: nn.Module, steps: int, stochastic: StochasticDepth | None) -> None:
+    """Make the network one that takes gates and a cost, in place."""
+    if stochastic is not None and hasattr(network, "draw"):
+        raise UserError(f"stochastic_depth: {type(network).__name__} draws a noise of its own; leave one of them out")
+    graft(network, ConvertedNetwork)
+    gates = None if stochastic is None else Gates(stochastic)
+    network.step_count, network.step_gates = steps, gates  # type: ignore[assignment]
+    if gates is not None:
+        network.draw = gates.draw  # type: ignore[assignment]
+
+
+def become_plain(network: ConvertedNetwork) -> None:
+    """Make the network what it was, in place."""
+    if network.step_gates is not None:
+        del network.draw
+    ungraft(network)
+    del network.step_count, network.step_gates
+
+
+def _without_gradient(unused: list[nn.Parameter], output: Any) -> Any:
+    return zero_gradient(output, unused) if isinstance(output, Tensor) and output.is_floating_point() else output
