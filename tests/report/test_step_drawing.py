@@ -1,13 +1,16 @@
 """A step, drawn: every evaluation, join and weight of its wiring, and where each stroke begins and ends."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgba
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
 
-from stepnet.report.figures import Picture
+from stepnet.report.figures import ACCENT, Picture
 from stepnet.report.sketch import Anatomy, wiring
-from stepnet.report.step_drawing import Pen, draw_inside, headroom
-from stepnet.schemes import get_scheme
+from stepnet.report.step_drawing import JOIN, RADIUS, Pen, draw_inside, headroom, width_inside
+from stepnet.schemes import Euler, Scheme, combine, get_scheme
 from stepnet.schemes.plan import plan
 
 
@@ -30,7 +33,7 @@ def test_a_join_that_two_boxes_read_is_drawn_once() -> None:
     boxes, joins, arrows, texts = drawn("full_fractal3", Anatomy(whole=True, own_weights=True))
     assert (boxes, joins) == (7, 1)
     assert arrows == 3 + 1 + 2 + 2 + 1 + 3
-    assert texts.count("$1/4$") == 2
+    assert texts.count("$1/3$") == 3  # the three columns, averaged
 
 
 def test_the_arc_over_a_step_goes_over_its_rows() -> None:
@@ -63,3 +66,31 @@ def test_a_weight_of_one_is_not_written() -> None:
     axes = Picture().subplots()
     Pen(axes).label((0, 0), "")
     assert not axes.texts
+
+
+class TwoStates(Scheme):
+    """`u_{n+1} = u_n + dt f((u_n + u_{n-1})/2)`: its block reads a sum of two states."""
+
+    steps = 2
+
+    def carry(self, past, dt, k):
+        return past[0].u
+
+    def increment(self, past, dt, k):
+        middle = combine((Fraction(1, 2), past[0].u), (Fraction(1, 2), past[1].u))
+        return combine((dt, past[0].rhs(middle, 0, 0)))
+
+    def starter(self):
+        return Euler()
+
+
+def test_an_older_state_is_read_from_below_and_its_join_has_room() -> None:
+    found = wiring(plan(TwoStates(), 2).steps[1], 1)
+    axes = Picture().subplots()
+    states = {0: (0.0, 0.0), 1: (2.4, 0.0)}
+    draw_inside(Pen(axes), found, 1, states, (2.4 + 2.4 + width_inside(found), 0.0))
+    join = next(patch for patch in axes.patches if isinstance(patch, Circle))
+    assert join.center[0] - JOIN > 2.4 + RADIUS  # clear of u_1
+    (below,) = [p._path_original.vertices for p in axes.patches if isinstance(p, FancyArrowPatch)
+                and p.get_edgecolor() == to_rgba(ACCENT)]  # fmt: skip
+    assert below[0][0] == pytest.approx(0.12) and below[1][1] < 0 and below[2][1] < 0
