@@ -44,3 +44,8 @@ def markdown_code(text: object) -> str:
     line = for_terminal(" ".join(str(text).split()))
     fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
     return f"{fence} {line} {fence}" if len(fence) > 1 else f"`{line}`"
+
+
+def for_plot(text: object) -> str:
+    """Text in which matplotlib finds no formula."""
+    return for_terminal(text).replace("$", r"\$")

@@ -1,5 +1,6 @@
 """The paper's figures: what the lines hold, against the run folders; the caller's rcParams decide how they look."""
 
+import io
 import math
 
 import matplotlib
@@ -92,3 +93,11 @@ def test_the_callers_style_is_honoured(write_run) -> None:
     assert tuple(picture.get_size_inches()) == (5, 2)
     with paper_style(2):
         assert plot_curves(run).get_size_inches()[0] == 6.9
+
+
+@pytest.mark.parametrize("plot", [plot_curves, plot_coefficients])
+def test_a_name_with_dollars_is_no_formula(plot, write_run):
+    name = r"lm$\frac$"
+    picture = plot(write_run(name, name="run"))
+    picture.savefig(io.BytesIO(), format="svg")
+    assert name.replace("$", r"\$") in labelled(picture)

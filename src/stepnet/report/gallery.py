@@ -9,6 +9,7 @@ from typing import cast
 import matplotlib
 
 from stepnet.errors import UserError
+from stepnet.escaping import for_plot
 from stepnet.report.figures import Picture
 from stepnet.report.lesion import Lesion, lesion_study
 from stepnet.report.modified_plots import ModifiedExample, plot_modified
@@ -63,7 +64,8 @@ def modified(subjects: Sequence[str]) -> Picture:
 def trajectory(subjects: Sequence[str]) -> Picture:
     """The states of images of five classes."""
     shown = specimen(_one("trajectory", subjects))
-    return plot_trajectory(shown.network, *shown.some_of_each())
+    images, names = shown.some_of_each()
+    return plot_trajectory(shown.network, images, list(map(for_plot, names)))
 
 
 def spectrum(subjects: Sequence[str]) -> Picture:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ from torch import nn
 
 from stepnet.arguments import checked
 from stepnet.errors import UserError, check_known
+from stepnet.escaping import for_plot
 from stepnet.nets import coefficients
 from stepnet.report.charts import printed_points
 from stepnet.report.figures import Picture, legend_above, panels, rc_styles
@@ -141,7 +143,8 @@ def _networks(runs: OneOrMore, data: str | None = None, labels: Sequence[str] | 
     found = by_data(read_histories(map(Path, folders)), labels)
     if len(found) > 1 or (data is not None and data not in found):
         raise UserError(f"runs on {', '.join(found)}: expected runs on {data or 'one data set'}, one figure for each")
-    return next(iter(found.values()))
+    networks = next(iter(found.values()))
+    return networks if labels else [dataclasses.replace(each, label=for_plot(each.label)) for each in networks]
 
 
 def _after(run: RunHistory, epoch: int | None) -> KByLayer:
