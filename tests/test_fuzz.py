@@ -73,7 +73,6 @@ CALLS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
     "is_symbolic": (analysis.is_symbolic, {"scheme": "lm"}),
     "stability_interval": (analysis.stability_interval, {"scheme": "ab2"}),
     "zero_stable": (analysis.zero_stable, {"scheme": "lm"}),
-    "growth": (analysis.growth, {"scheme": "euler", "values": [-1.0, -2.0]}),
     "stability_region": (analysis.stability_region, {"scheme": "euler", "extent": (-3.0, 1.0, -2.0, 2.0), "n": 5}),
     "modified_equation": (analysis.modified_equation, {"scheme": "euler"}),
     "descend": (analysis.descend, {"scheme": "euler", "eigenvalues": [1.0, 2.0], "dt": 0.1, "steps": 3}),

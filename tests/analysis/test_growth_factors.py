@@ -5,7 +5,7 @@ import pytest
 import sympy
 
 from stepnet import get_scheme, list_schemes, solve
-from stepnet.analysis import amplification, companion, growth
+from stepnet.analysis import analyse
 from stepnet.analysis.symbols import k, z, zeta
 
 
@@ -23,25 +23,25 @@ from stepnet.analysis.symbols import k, z, zeta
     ],
 )
 def test_textbook_polynomials(name, wanted):
-    assert sympy.expand(amplification(name).as_expr() - wanted) == 0
+    assert sympy.expand(analyse(name).amplification.as_expr() - wanted) == 0
 
 
 def test_neumann_and_picard_are_one_polynomial():
     for m in (2, 3, 4):
-        assert amplification(f"neumann{m}") == amplification(f"picard{m}")
+        assert analyse(f"neumann{m}").amplification == analyse(f"picard{m}").amplification
 
 
 def test_revnet_is_not_forward_euler():
     """Forward Euler of `X' = zY, Y' = zX` is `(zeta - 1)^2 - z^2`; RevNet's polynomial is another, of determinant 1."""
-    assert sympy.expand(amplification("coupled").as_expr() - ((zeta - 1) ** 2 - z**2)) != 0
-    assert sympy.simplify(companion("coupled").det()) == 1
+    assert sympy.expand(analyse("coupled").amplification.as_expr() - ((zeta - 1) ** 2 - z**2)) != 0
+    assert sympy.simplify(analyse("coupled").companion.det()) == 1
 
 
 @pytest.mark.parametrize("name", [n for n in list_schemes() if not get_scheme(n).equation.partitioned])
 def test_the_companion_matrix_makes_the_run(name):
     """Three steps of `u' = lambda u` by `solve` are the last three powers of the matrix."""
     scheme, value = get_scheme(name), -0.37
-    matrix = np.array(companion(scheme).subs(z, value).tolist(), dtype=float)
+    matrix = np.array(analyse(scheme).companion.subs(z, value).tolist(), dtype=float)
     steps = scheme.steps
     run = solve(lambda u: value * u, np.array([1.0]), (0.0, float(steps + 2)), steps + 2, scheme).u[:, 0]
     state = run[:steps][::-1]
@@ -52,9 +52,9 @@ def test_the_companion_matrix_makes_the_run(name):
 
 def test_growth_is_the_largest_root():
     values = np.array([-0.5, -1.9, -2.1, 0.3j, -1 + 1j])
-    assert np.allclose(growth("euler", values), np.abs(1 + values), atol=1e-12)
-    assert np.allclose(growth("backward_euler", values), 1 / np.abs(1 - values), atol=1e-12)
-    assert growth("backward_euler", np.array([1.0]))[0] == np.inf
+    assert np.allclose(analyse("euler").growth(values), np.abs(1 + values), atol=1e-12)
+    assert np.allclose(analyse("backward_euler").growth(values), 1 / np.abs(1 - values), atol=1e-12)
+    assert analyse("backward_euler").growth(np.array([1.0]))[0] == np.inf
     lm = get_scheme("lm", k=-0.5)
     wanted = [max(abs(np.roots([1, -(1.5 + v), 0.5]))) for v in values]
-    assert np.allclose(growth(lm, values), wanted, atol=1e-12)
+    assert np.allclose(analyse(lm).growth(values), wanted, atol=1e-12)

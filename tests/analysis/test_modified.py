@@ -11,7 +11,7 @@ from scipy.integrate import solve_ivp
 from scipy.linalg import expm
 
 from stepnet import UserError, get_scheme
-from stepnet.analysis import amplification, between_states, modified_equation
+from stepnet.analysis import analyse, modified_equation
 from stepnet.analysis.modified import differential_name, f, t, u
 from stepnet.analysis.symbols import dt, k, z, zeta
 from stepnet.schemes import Point, advance, march
@@ -181,7 +181,8 @@ def test_the_principal_root_follows_the_derivatives(name):
     for h in (0.02, 0.01):
         lam = mpmath.mpf(-1) if m == 1 else mpmath.mpf(1)
         with mpmath.workdps(40):
-            row = sympy.Poly(amplification(scheme).as_expr().subs(z, sympy.Float(lam * mpmath.mpf(h) ** m, 40)), zeta)
+            at = sympy.Float(lam * mpmath.mpf(h) ** m, 40)
+            row = sympy.Poly(analyse(scheme).amplification.as_expr().subs(z, at), zeta)
             wanted = lam / mpmath.mpf(str(float(scheme.equation.mass))) if m == 1 else mpmath.sqrt(lam)
             roots = [mpmath.mpmathify(r) for r in row.nroots(n=40)]
             principal = min(roots, key=lambda root: abs(root - mpmath.exp(wanted * h)))
@@ -224,5 +225,5 @@ def test_a_number_for_k_gives_numbers():
 
 
 def test_a_step_that_evaluates_f_between_its_states_is_known():
-    assert [name for name in ("euler", "lm", "ab3", "backward_euler") if between_states(name)] == []
-    assert all(between_states(name) for name in ("heun", "rk4", "neumann2", "picard2"))
+    assert [name for name in ("euler", "lm", "ab3", "backward_euler") if analyse(name).between_states] == []
+    assert all(analyse(name).between_states for name in ("heun", "rk4", "neumann2", "picard2"))

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from stepnet import UserError, get_scheme, list_schemes
 from stepnet.analysis import (
-    companion,
-    growth,
+    analyse,
     imaginary_limit,
     stability_interval,
     stability_region,
@@ -87,7 +86,7 @@ def test_an_end_of_an_interval_is_stable_where_a_run_stays_bounded(name):
     scheme = get_scheme(name)
     for limit, direction in ((stability_interval(scheme), -1), (imaginary_limit(scheme), sympy.I)):
         if limit > 0:
-            matrix = np.array(companion(scheme).subs(z, direction * sympy.N(limit, 30)).tolist(), dtype=complex)
+            matrix = np.array(analyse(scheme).companion.subs(z, direction * sympy.N(limit, 30)).tolist(), dtype=complex)
             grown = [np.abs(np.linalg.matrix_power(matrix, n)).max() for n in (500, 1000)]
             assert stable(scheme, direction * limit) is bool(grown[1] < 1.5 * grown[0])
             assert stable(scheme, direction * limit * Fraction(99, 100)) is True
@@ -115,7 +114,7 @@ def test_a_symbol_of_any_name_in_the_coefficients():
     with pytest.raises(UserError, match="the symbols a, b in one scheme: give numbers for all but one"):
         stability_interval(LinearMultistep((1, a - 1, -a), (0, b, 0)))
     with pytest.raises(UserError, match="has a a: give a number"):
-        growth(scheme, [0.0])
+        analyse(scheme).growth([0.0])
 
 
 def test_an_irrational_k():
@@ -152,9 +151,9 @@ def test_every_scheme_is_zero_stable_and_its_limits_agree_with_the_grid(name):
     for limit, direction in ((stability_interval(scheme), -1), (imaginary_limit(scheme), 1j)):
         end = 20.0 if limit == sympy.oo else float(limit)
         if end > 0:
-            assert growth(scheme, direction * np.linspace(0, end, 101)[1:-1]).max() <= 1 + 1e-7
+            assert analyse(scheme).growth(direction * np.linspace(0, end, 101)[1:-1]).max() <= 1 + 1e-7
         if limit != sympy.oo:
-            assert growth(scheme, direction * (end + np.linspace(0.01, 0.05, 20))).max() > 1
+            assert analyse(scheme).growth(direction * (end + np.linspace(0.01, 0.05, 20))).max() > 1
 
 
 def test_a_region_is_a_grid_of_growth_factors():
@@ -217,10 +216,10 @@ def runs_on_both_sides(scheme):
     end, start = float(limit), [1.0, -0.3][: scheme.steps]
     within = 0.0
     if end > 0:
-        assert growth(scheme, -np.linspace(0, end, 200)[:-1]).max() <= 1 + 1e-7
+        assert analyse(scheme).growth(-np.linspace(0, end, 200)[:-1]).max() <= 1 + 1e-7
         within = run(scheme, -0.97 * end, 400, start).max()
     beyond = end + np.linspace(1e-4, 0.05, 400) * max(end, 1)
-    factors = growth(scheme, -beyond)
+    factors = analyse(scheme).growth(-beyond)
     assert factors.max() > 1
     steps = 10 * int(np.ceil(np.log(1e6) / np.log(factors.max()) / 10) + 10)
     assume(steps < 20_000)

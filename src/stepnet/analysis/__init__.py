@@ -15,11 +15,7 @@ from stepnet.analysis.linear_flow import march_and_modified as march_and_modifie
 from stepnet.analysis.noise_analysis import NoiseAnalysis as NoiseAnalysis
 from stepnet.analysis.noise_analysis import analyse_noise as analyse_noise
 from stepnet.analysis.scheme_analysis import SchemeAnalysis as SchemeAnalysis
-from stepnet.analysis.scheme_analysis import amplification as amplification
 from stepnet.analysis.scheme_analysis import analyse as analyse
-from stepnet.analysis.scheme_analysis import between_states as between_states
-from stepnet.analysis.scheme_analysis import companion as companion
-from stepnet.analysis.scheme_analysis import growth as growth
 from stepnet.analysis.scheme_analysis import imaginary_limit as imaginary_limit
 from stepnet.analysis.scheme_analysis import modified_equation as modified_equation
 from stepnet.analysis.scheme_analysis import order as order

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepnet.analysis.scheme_analysis import growth
+from stepnet.analysis.scheme_analysis import analyse
 from stepnet.analysis.stability import Array
 from stepnet.arguments import checked
 from stepnet.errors import UserError
@@ -31,7 +31,7 @@ class Descent(NamedTuple):
 @checked
 def convergence_rate(scheme: str | Scheme, eigenvalues: Sequence[float] | Array, dt: float) -> float:
     """The asymptotic factor per step on a quadratic with these eigenvalues, from the amplification polynomial."""
-    return float(growth(scheme, -np.asarray(eigenvalues, dtype=float) * dt).max())
+    return float(analyse(scheme).growth(-np.asarray(eigenvalues, dtype=float) * dt).max())
 
 
 @checked

@@ -71,12 +71,12 @@ class SchemeAnalysis:
 
     @cached_property
     def companion(self) -> sympy.Matrix:
-        """The matrix of one step on the linear test equation."""
+        """The matrix that takes `(u_n, u_{n-1}, …)` to `(u_{n+1}, u_n, …)` on the linear test equation."""
         return companion_matrix(self.scheme)
 
     @cached_property
     def amplification(self) -> sympy.Poly:
-        """`p(zeta, z)`, whose roots in zeta are the growth factors at `z = dt^m lambda`."""
+        """`p(zeta, z)`, whose roots in zeta are the growth factors at `z = dt^m lambda`. `zeta - 1 - z` for `euler`."""
         return characteristic_polynomial(self.companion)
 
     @cached_property
@@ -100,7 +100,7 @@ class SchemeAnalysis:
         return stable_at(self.amplification, at, self.zero_stable)
 
     def growth(self, values: ArrayLike) -> Array:
-        """The largest growth factor at each z."""
+        """The largest |root| of the amplification polynomial at each z: the asymptotic growth factor of one step."""
         symbols = self.amplification.free_symbols_in_domain
         if symbols:
             symbol = min(map(str, symbols))
@@ -119,7 +119,7 @@ class SchemeAnalysis:
 
     @cached_property
     def between_states(self) -> bool:
-        """Whether the step evaluates f elsewhere than at a state."""
+        """Whether the step evaluates f elsewhere than at a state, as `f((u_n + u_{n-1})/2)` or a stage does."""
         return evaluates_between_states(self.scheme)
 
     def convergence(self, steps: Sequence[int] = STEPS) -> Convergence:
@@ -178,18 +178,6 @@ def order(scheme: str | Scheme, against: Equation | None = None) -> int:
 
 
 @checked
-def companion(scheme: str | Scheme) -> sympy.Matrix:
-    """The matrix that takes `(u_n, u_{n-1}, …)` to `(u_{n+1}, u_n, …)` on the linear equation."""
-    return analyse(scheme).companion
-
-
-@checked
-def amplification(scheme: str | Scheme) -> sympy.Poly:
-    """`p(zeta, z)`: the scheme's growth factors at z are the roots of `p(., z)`. For `euler`: `zeta - 1 - z`."""
-    return analyse(scheme).amplification
-
-
-@checked
 def zero_stable(scheme: str | Scheme) -> Verdict:
     """The root condition for dt -> 0: True or False, or with a symbol k the set of k for which it holds.
 
@@ -224,12 +212,6 @@ def stable(scheme: str | Scheme, at: sympy.Expr | complex) -> bool:
 
 
 @checked
-def growth(scheme: str | Scheme, values: ArrayLike) -> Array:
-    """The largest |root| of the amplification polynomial at each z: the asymptotic growth factor of one step."""
-    return analyse(scheme).growth(values)
-
-
-@checked
 def stability_region(scheme: str | Scheme, extent: tuple[float, float, float, float] = EXTENT, n: int = 201) -> Region:
     """The largest |root| on an n by n grid over `extent = (left, right, bottom, top)`, for plotting."""
     return analyse(scheme).stability_region(extent, n)
@@ -247,9 +229,3 @@ def modified_equation(
     (`between_states`), the derivatives are those for linear f.
     """
     return analyse(scheme).modified_equation(terms, form)
-
-
-@checked
-def between_states(scheme: str | Scheme) -> bool:
-    """Whether the step evaluates f elsewhere than at a state, as `f((u_n + u_{n-1})/2)` or a Runge–Kutta stage does."""
-    return analyse(scheme).between_states

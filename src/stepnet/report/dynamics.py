@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, eigs
 from torch import Tensor, nn
 
-from stepnet.analysis import amplification
+from stepnet.analysis import analyse
 from stepnet.analysis.symbols import z, zeta
 from stepnet.conversion.places import state_in
 from stepnet.conversion.step import ConvertedStep, Role, converted_rows
@@ -90,7 +90,7 @@ def roots(scheme: Scheme, k: float | None, at: complex = 0) -> Complex:
 
 @cache
 def _coefficients_of_polynomial(scheme: str | Scheme) -> tuple[Callable[..., Sequence[complex]], bool]:
-    polynomial = sympy.Poly(amplification(scheme).as_expr(), zeta)
+    polynomial = sympy.Poly(analyse(scheme).amplification.as_expr(), zeta)
     free = sorted(polynomial.free_symbols_in_domain - {z}, key=str)
     return sympy.lambdify([z, *free], polynomial.all_coeffs()), bool(free)
 
