@@ -53,7 +53,7 @@ def write(path, model, options, weights=None, **fields):
 
 
 DOORS = [
-    {"pretrained": True, "pretrained_cfg_overlay": {"url": "{url}/w.pth"}},
+    {"pretrained": True, "pretrained_cfg_overlay": {"url": "{url}/w.pth", "hf_hub_id": None}},
     {"pretrained_cfg_overlay": {"url": "{url}/w.pth"}},
     {"pretrained": True, "pretrained_cfg": {"url": "{url}/w.pth", "architecture": "resnet18"}},
     {"checkpoint_path": "{url}/w.pth"},
@@ -94,7 +94,7 @@ def test_a_model_file_asks_torchvision_for_no_weights(tmp_path, options):
 
 def test_no_command_opens_that_door(tmp_path, asked, capsys):
     paths, url = asked
-    options = {"pretrained": True, "pretrained_cfg_overlay": {"url": f"{url}/w.pth"}}
+    options = {"pretrained": True, "pretrained_cfg_overlay": {"url": f"{url}/w.pth", "hf_hub_id": None}}
     path = str(write(tmp_path / "model.safetensors", "timm/resnet18", options, preprocessing=GREY))
     picture = str(tmp_path / "a.png")
     words = (["predict", path, picture], ["evaluate", path], ["inspect", path], ["figure", "k", path])
@@ -123,7 +123,7 @@ def changed(tmp_path, converted, **changes):
 
 def test_transformers_wrapper_of_timm_is_no_way_around(tmp_path, asked, converted):
     paths, url = asked
-    door = {"pretrained": True, "pretrained_cfg_overlay": {"url": f"{url}/w.pth"}}
+    door = {"pretrained": True, "pretrained_cfg_overlay": {"url": f"{url}/w.pth", "hf_hub_id": None}}
     wrapper = {"architectures": ["TimmWrapperForImageClassification"], "model_type": "timm_wrapper"}
     folder = changed(tmp_path, converted, **wrapper, architecture="resnet18", num_classes=2, model_args=door)
     with pytest.raises(UserError, match="may fetch other files; if you trust it, load it yourself"):
