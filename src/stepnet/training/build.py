@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from typing import Any
 
 import torch
 from torch import nn
 
 from stepnet.data import Data
-from stepnet.errors import UserError
+from stepnet.errors import UserError, check_known
 from stepnet.exchange.model_files import read_model
 from stepnet.nets import create_model, load_weights
 from stepnet.nets.residual import vectors
@@ -38,8 +39,8 @@ def build_network(config: TrainConfig, data: Data) -> nn.Module:
     return network
 
 
-def build_optimizer(recipe: Recipe, network: nn.Module) -> torch.optim.SGD:
-    """SGD with momentum; norms, biases and k are spared from weight decay where the recipe says so."""
+def build_optimizer(recipe: Recipe, network: nn.Module) -> torch.optim.Optimizer:
+    """The recipe's optimiser; norms, biases and k are spared from weight decay where the recipe says so."""
     decay = 0.0 if recipe.running_cost == "kinetic" else recipe.weight_decay
     spared = set() if recipe.decay_vectors else vectors(network)
     head = classifier_names(network)
@@ -48,7 +49,13 @@ def build_optimizer(recipe: Recipe, network: nn.Module) -> torch.optim.SGD:
         multiple = recipe.k_lr if is_coefficient(name) else recipe.head_lr if name in head else 1.0
         members.setdefault((0.0 if name in spared else decay, multiple), []).append(parameter)
     groups = [{"params": own, "weight_decay": wd, "multiple": multiple} for (wd, multiple), own in members.items()]
-    return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, nesterov=recipe.nesterov)
+    known = {name.lower(): kind for name, kind in vars(torch.optim).items() if isinstance(kind, type)}
+    check_known("optimizer", recipe.optimizer, known.keys() - {"optimizer", "lbfgs", "sparseadam"})
+    kind = known[recipe.optimizer]
+    own: dict[str, Any] = {"momentum": recipe.momentum, "nesterov": recipe.nesterov} if kind is torch.optim.SGD else {}
+    if "betas" in inspect.signature(kind).parameters:
+        own["betas"] = recipe.betas
+    return kind(groups, lr=recipe.lr, **own)  # type: ignore[no-any-return]
 
 
 def _seeded(config: TrainConfig, data: Data) -> nn.Module:

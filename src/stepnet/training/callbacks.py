@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torch import Tensor
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 if TYPE_CHECKING:
     from stepnet.training.run import EpochMetrics
@@ -38,6 +39,30 @@ class Callback:
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take up what `state_dict` gave, after `start`."""
+
+
+class WeightAverage(Callback):
+    """An exponential moving average of weights and buffers, `decay` of the old one at each step (`--ema`).
+
+    It is what is evaluated and written; the network that is trained stays as it is.
+    """
+
+    def __init__(self, decay: float) -> None:
+        self.decay = decay
+
+    def start(self, trainer: Trainer) -> None:
+        mean = get_ema_multi_avg_fn(self.decay)  # type: ignore[no-untyped-call]
+        self.average = AveragedModel(trainer.network, multi_avg_fn=mean, use_buffers=True)
+        trainer.evaluated = self.average.module
+
+    def step(self, trainer: Trainer) -> None:
+        self.average.update_parameters(trainer.network)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return dict(self.average.state_dict())
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        self.average.load_state_dict(state)
 
 
 class CallbackList(Callback):

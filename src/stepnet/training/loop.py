@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from stepnet.data import Data
 from stepnet.errors import UserError
@@ -28,7 +28,7 @@ from stepnet.training.run import EpochMetrics, Run
 from stepnet.training.saving import Saver
 from stepnet.training.scores import SEEN, Sums, at_least_float32, evaluate_batch, figures_of
 from stepnet.training.signals import Interrupted, StopRequest, stop_signals
-from stepnet.training.trainer import Trainer
+from stepnet.training.trainer import Trainer, slices
 
 
 def train_config(
@@ -89,22 +89,21 @@ def fit(trainer: Trainer, stop: StopRequest) -> None:
             serial = epoch * len(batches) + step
             inputs, targets = inputs.to(device, non_blocking=True), targets.to(device, non_blocking=True)
 
-            noise = drawn_options(trainer.network, config.seed, serial, batches.places(step, len(inputs)))
             word = random_words(1, config.seed, serial, trainer.processes.rank, Stream.NOISE)
             torch.manual_seed(int(word[0]))  # for dropout and the like in networks that are not ours
-            cost = None if recipe.running_cost == "weight_decay" else KineticCost()
-            outputs = at_least_float32(trainer.model(inputs, **noise, **({} if cost is None else {"cost": cost})))
-            loss = task.training_loss(outputs, targets, recipe)
-            objective = loss if cost is None else loss + recipe.kinetic * len(inputs) * cost.total
-
-            # Processes average their gradients, so each counts its sum as a share of the mean over the global batch.
-            trainer.accelerator.backward(objective * (trainer.processes.count / batches.size(step)))
+            places, parts = batches.places(step, len(inputs)), slices(len(inputs), recipe.accumulate)
+            for part in parts:  # processes exchange the gradient of a batch once
+                with nullcontext() if part is parts[-1] else trainer.accelerator.no_sync(trainer.model):
+                    found = add_gradient(trainer, inputs[part], targets[part], places[part], serial, batches.size(step))
+                scores.add(found, part.stop - part.start)
+            if recipe.clip is not None:
+                trainer.accelerator.clip_grad_norm_(trainer.network.parameters(), recipe.clip)
             for group in trainer.optimizer.param_groups:
                 group["lr"] = lr * group["multiple"]
             trainer.stepper.step()
             trainer.stepper.zero_grad(set_to_none=True)
 
-            scores.add({"loss": loss.detach(), **task.sums(outputs.detach(), targets)}, len(inputs))
+            scores.end_step()
             callbacks.step(trainer)
             saver.after_step()
 
@@ -127,6 +126,21 @@ def fit(trainer: Trainer, stop: StopRequest) -> None:
     trainer.processes.wait_for_all()
     (number,) = trainer.processes.largest([stop.number])
     stop.number = int(number)
+
+
+def add_gradient(
+    trainer: Trainer, inputs: Tensor, targets: Tensor, places: range, serial: int, size: int
+) -> dict[str, Tensor]:
+    """Add the gradient of some items of a global batch of `size`; give what is summed of them."""
+    recipe, task = trainer.recipe, trainer.task
+    noise = drawn_options(trainer.network, trainer.config.seed, serial, places)
+    cost = None if recipe.running_cost == "weight_decay" else KineticCost()
+    outputs = at_least_float32(trainer.model(inputs, **noise, **({} if cost is None else {"cost": cost})))
+    loss = task.training_loss(outputs, targets, recipe)
+    objective = loss if cost is None else loss + recipe.kinetic * len(inputs) * cost.total
+    # Processes average their gradients, so each counts its sum as a share of the mean over the global batch.
+    trainer.accelerator.backward(objective * (trainer.processes.count / size))
+    return {"loss": loss.detach(), **task.sums(outputs.detach(), targets)}
 
 
 def evaluate_epoch(trainer: Trainer, saver: Saver) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -28,17 +29,22 @@ def flag(help: str, default: Any) -> Any:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is trained: SGD with momentum, and a learning rate that is a function of time alone."""
+    """How a network is trained: an optimiser, and a learning rate that is a function of time alone."""
 
     epochs: Count = flag("passes over the training set; milestones move in proportion", 160)
     batch_size: Count = flag("images in one step, over all processes", 128)
-    lr: Positive = flag("initial (steps) or highest (one_cycle) learning rate", 0.1)
-    schedule: Literal["steps", "one_cycle"] = flag(
-        "learning rate: cut at milestones, or one rise and fall to zero", "steps"
+    optimizer: str = flag("sgd, adamw or another of torch.optim, in small letters", "sgd")
+    lr: Positive = flag("initial (steps) or highest learning rate", 0.1)
+    schedule: Literal["steps", "one_cycle", "cosine", "constant"] = flag(
+        "learning rate: cut at milestones; or after a rise linear to zero, a cosine to zero, or constant", "steps"
     )
     milestones: tuple[int, ...] = flag("epochs after which the learning rate is divided by 10", (80, 120))
-    warmup: Share = flag("one_cycle: share of the run in which the learning rate rises", 0.25)
+    warmup: Share = flag("one_cycle, cosine, constant: share of the run in which the learning rate rises", 0.25)
     momentum: Share = flag("momentum of SGD", 0.9)
+    betas: tuple[Share, Share] = flag("of Adam and its kin: decay of the means of gradient and square", (0.9, 0.999))
+    clip: Positive | None = flag("largest norm of the gradient; a longer one is scaled down to it", None)
+    ema: Share | None = flag("decay of a running mean of the weights, which is evaluated and written, as 0.999", None)
+    accumulate: Count = flag("parts in which a batch is computed, one after the other", 1)
     head_lr: NotNegative = flag("learning rate of the classifier, as a multiple of lr", 1.0)
     k_lr: NotNegative = flag("learning rate of the coefficients k, as a multiple of lr", 1.0)
     nesterov: bool = flag("Nesterov's form of momentum", False)
@@ -80,13 +86,17 @@ class Recipe:
     def learning_rate(self, epoch: float) -> float:
         """The learning rate at a time t measured in epochs: a function, so that a resumed run needs no state.
 
-        steps: `lr / 10^j` after j milestones. one_cycle: up to lr in the first `w` epochs, w the warm-up's share of
-        all T, and down to 0 at the end: `lr min(1, (t + 0.01) / w, (T - t) / (T - w))`; the 0.01 moves the first step.
+        steps: `lr / 10^j` after j milestones. The others rise to lr in the first `w` epochs, w the warm-up's share of
+        all T, as `(t + 0.01) / w`; the 0.01 moves the first step. Then, with `s = (t - w) / (T - w)`, one_cycle falls
+        as `1 - s`, cosine as `(1 + cos(pi s)) / 2`, and constant stays.
         """
         if self.schedule == "steps":
             return self.lr * 0.1 ** sum(epoch >= milestone for milestone in self.milestones)
         rise = self.warmup * self.epochs
-        return self.lr * min(1.0, (epoch + 1e-2) / rise if rise else 1.0, (self.epochs - epoch) / (self.epochs - rise))
+        begun = min(1.0, (epoch + 1e-2) / rise) if rise else 1.0
+        left = (self.epochs - epoch) / (self.epochs - rise)  # 1 - s
+        fall = {"one_cycle": left, "cosine": (1 - math.cos(math.pi * min(1.0, left))) / 2, "constant": 1.0}
+        return self.lr * min(begun, fall[self.schedule])
 
 
 _paper = Recipe()

@@ -81,8 +81,11 @@ class EpochScores:
         self.next_reading = min(self.next_reading, p.step) + 1
 
     def add(self, named: Mapping[str, Tensor], count: int) -> None:
-        """One step more. Waits for nothing."""
+        """The sums of so many items more. Waits for nothing."""
         self.sums.add(named, count)
+
+    def end_step(self) -> None:
+        """One step more."""
         self.progress.step += 1
         self.tick()
 

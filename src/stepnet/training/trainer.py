@@ -26,7 +26,7 @@ from stepnet.tensors import Tensors, checksum, read_tensors
 from stepnet.training import checkpoint
 from stepnet.training.allocator import keep_memory
 from stepnet.training.build import build_network, build_optimizer
-from stepnet.training.callbacks import Callback, CallbackList
+from stepnet.training.callbacks import Callback, CallbackList, WeightAverage
 from stepnet.training.checkpoint import Progress
 from stepnet.training.compiling import compiled_or_eager
 from stepnet.training.config import TrainConfig
@@ -53,7 +53,8 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         task: str | None = None,
     ) -> None:
-        self.callbacks = CallbackList(callbacks)
+        average = [] if config.recipe.ema is None else [WeightAverage(config.recipe.ema)]
+        self.callbacks = CallbackList([*average, *callbacks])
         check_precision(config.precision)
         import_modules(config.imports)
         self.recipe = config.recipe
@@ -106,7 +107,8 @@ class Trainer:
         """
         count = self.processes.count
         parts = [replace(self.batches, rank=rank).positions(len(self.batches) - 1) for rank in range(count)]
-        smallest = min((part.stop - part.start for part in parts if part.stop > part.start), default=2)
+        sizes = [part.stop - part.start for part in parts if part.stop > part.start]
+        smallest = min((size // min(size, self.recipe.accumulate) for size in sizes), default=2)
         try:
             network = copy.deepcopy(self.network)
         except Exception:  # a module of the user's that cannot be copied
@@ -147,7 +149,8 @@ class Trainer:
         """A step forward and back for each size of batch; the network comes out as it went in."""
         buffers = [(buffer, buffer.clone()) for buffer in self.network.buffers()]
         parts = [self.batches.positions(step) for step in (0, len(self.batches) - 1)]
-        for size in {part.stop - part.start for part in parts} - {0}:
+        counts = {part.stop - part.start for part in parts} - {0}
+        for size in {s.stop - s.start for count in counts for s in slices(count, self.recipe.accumulate)}:
             self._forward(model, self.network, size).float().sum().backward()  # type: ignore[no-untyped-call]
         self.network.zero_grad(set_to_none=True)
         with torch.no_grad():
@@ -305,3 +308,9 @@ def network_fingerprint(weights: Tensors) -> str:
     numbers = sum(tensor.numel() for tensor in weights.values())
     contents = f"names and shapes {zlib.crc32(shapes.encode()):08x}, weights {checksum(weights):08x}"
     return f"{len(weights)} tensors, {numbers:,} numbers, {contents}"
+
+
+def slices(count: int, most: int) -> list[slice]:
+    """So many items in parts of nearly equal size, `most` of them or one for each item."""
+    number = max(1, min(count, most))
+    return [slice(count * n // number, count * (n + 1) // number) for n in range(number)]
