@@ -51,7 +51,7 @@ def convergence(scheme: str | Scheme, steps: Sequence[int] = STEPS, **parameters
     method = get_scheme(scheme, **parameters)
     fs, start = _problem(method.equation)
     f, u0 = joined(fs), joined(start)
-    runs = [solve(f, u0, (0.0, 1.0), n, method).u for n in steps]  # first: it tells what cannot be solved
+    runs = [solve(f, u0, (0.0, 1.0), n, method).u for n in steps]  # first: it raises for what cannot be solved
     wanted = _reference(method, fs, start)
     sizes, errors = [1 / n for n in steps], []
     for u in runs:

@@ -194,7 +194,7 @@ def stability_interval(scheme: str | Scheme) -> sympy.Expr:
 
     2 for `euler`; `2 - 2 k` for `lm` with a symbolic k, which holds where it is zero-stable (`Piecewise` where a closed
     end of that set differs from its inside). Single points, where roots on the circle happen to meet, are not
-    counted: whether an end belongs to the interval is what `stable` tells.
+    counted: `stable` says whether an end belongs to the interval.
     """
     return analyse(scheme).stability_interval
 

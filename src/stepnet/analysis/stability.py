@@ -48,7 +48,7 @@ def axis_limit(polynomial: sympy.Poly, direction: sympy.Expr, zero_stable: Verdi
 
     The formula is the one, among the roots of the same conditions, that gives the exact limit at every sampled k of
     the zero-stable ones; it is `Piecewise` where a closed end of that set differs from its inside. Single points,
-    where roots on the circle happen to meet, are not counted: `stable_at` tells whether an end belongs to it.
+    where roots on the circle happen to meet, are not counted: `stable_at` says whether an end belongs to it.
     """
     q = sympy.expand(polynomial.as_expr().subs(z, direction * _x))
     k = _parameter(q)

@@ -71,7 +71,7 @@ class Bound:
 def initial_k(
     scheme: Scheme, shape: Sequence[int], k: float | None, bound: Bound | None, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """`k ~ U[low, high]` of the scheme's own law, or all equal to the given one; told where that leads nowhere good."""
+    """Draw `k ~ U[low, high]` from the scheme's own law, or set all to the given one; warn where that is not stable."""
     if k is not None and not is_real(k):
         raise UserError(f"k = {k!r}: expected a finite number, from which all coefficients start")
     low, high = scheme.initial_k if k is None else (float(k), float(k))

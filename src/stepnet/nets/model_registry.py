@@ -141,13 +141,13 @@ class Origin:
 
 
 def remember_origin(network: Model, name: str, options: Mapping[str, Any]) -> Model:
-    """Tell a network how it was built."""
+    """Attach to a network how it was built."""
     setattr(network, ATTRIBUTE, Origin(name, dict(options)))
     return network
 
 
 def origin_of(network: nn.Module) -> Origin | None:
-    """How the network was built, if it was told."""
+    """Return how the network was built, or None if it does not say."""
     origin = getattr(network, ATTRIBUTE, None)
     return origin if isinstance(origin, Origin) else None
 

@@ -35,7 +35,7 @@ class RevNetOptions(SteppedOptions, total=False):
 
 
 class ModelOptions(SteppedOptions, total=False):
-    """Every option of some family; which family has which stands in docs/networks.md, and is told when one has not."""
+    """Every option of some family. docs/networks.md lists which family has which; any other option is refused."""
 
     scheme: str | Scheme
     # residual networks

@@ -148,7 +148,7 @@ class Scheme(ABC):
         return self.name if self.k is None else f"{self.name}(k={self.k})"
 
     def __repr__(self) -> str:
-        """With its tableau or its coefficients, where it is told by them."""
+        """With its tableau or its coefficients, where it has them."""
         return str(self)
 
 

@@ -87,7 +87,7 @@ def _takes_time(f: Field) -> bool:
     f = getattr(f, "forward", f)
     try:
         parameters = inspect.signature(f).parameters.values()
-    except (TypeError, ValueError):  # a builtin such as numpy.sin tells nothing: one argument
+    except (TypeError, ValueError):  # a builtin such as numpy.sin has no signature: one argument
         return False
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return sum(p.kind in positional and p.default is p.empty for p in parameters) >= 2

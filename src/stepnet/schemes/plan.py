@@ -61,7 +61,7 @@ class Quantity(NamedTuple):
     i: int = 0
 
 
-CONSTANT = Quantity("1", 0)  # what a sum holds beside quantities, such as a velocity at the start: no plan tells it
+CONSTANT = Quantity("1", 0)  # what a sum holds beside quantities, such as a velocity at the start: not part of a plan
 NO_SUM = "the step is not a combination of states and evaluations of f"
 
 Terms: TypeAlias = "tuple[tuple[Quantity, sympy.Expr], ...]"  # a sum: what is read, each with its weight in dt and k
