@@ -33,7 +33,7 @@ def test_steps_along_a_curve_are_those_of_the_schemes():
     for n in range(3):
         euler.append(euler[n] + 1.2 * euler[n] * (1 - euler[n]))
         past = lm[n] if n == 0 else (lm[n] + lm[n - 1]) / 2
-        lm.append(past + 1.2 * (1 if n == 0 else 1.5) * lm[n] * (1 - lm[n]))
+        lm.append(past + 1.2 * 1.5 * lm[n] * (1 - lm[n]))
     assert drawn["euler"] == pytest.approx(euler)
     assert drawn["lm, k = 0.5"] == pytest.approx(lm)
 

@@ -22,7 +22,7 @@ from stepnet.report.schematic import EDGE, SPACING, draw_stage, stage_size
 from stepnet.report.scheme_plots import label_of
 from stepnet.report.sketch import sketch_stage
 from stepnet.report.step_drawing import INCHES
-from stepnet.schemes import Point, Scheme, advance, get_scheme
+from stepnet.schemes import Scheme, get_scheme, solve
 
 ModifiedExample = Literal["gradient", "diffusion", "transport", "steps"]
 KS = (-0.3, -0.6, -0.9)
@@ -178,13 +178,8 @@ def _finish_steps(axes: Axes, across: float) -> None:
 def draw_steps(axes: Axes, scheme: Scheme, style: str) -> None:
     """The states of a scheme on `u' = g(u) = u (1 - u)`, with f scaled so that g is what its own equation has."""
     mass = float(analyse(scheme).equation.mass)
-    u, states = START, [START]
-    past: tuple[Point, ...] = ()
-    for _ in range(STEPS):
-        past = (Point(u, lambda v, c, i: mass * v * (1 - v)), *past)[: scheme.steps]
-        u = advance(scheme, past, STEP, scheme.k)
-        states.append(u)
-    axes.plot(range(STEPS + 1), states, style, markersize=5, linewidth=1.2, label=label_of(scheme))
+    _, states = solve(lambda u: mass * u * (1 - u), np.array([START]), (0.0, STEPS * STEP), STEPS, scheme)
+    axes.plot(range(STEPS + 1), states[:, 0], style, markersize=5, linewidth=1.2, label=label_of(scheme))
 
 
 def _logistic(t: Any) -> Any:
