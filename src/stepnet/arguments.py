@@ -1,133 +1,154 @@
-"""Arguments of public functions are checked against their annotations: one mechanism, at the boundary.
+"""Arguments of public functions and classes are checked against their annotations: one mechanism, at the boundary.
 
 Inside the library types are checked by mypy. A caller without a type checker gets one line for a wrong argument, with
-its name, its value and what was expected, before anything is built.
+its name, its value and what was expected, before anything is built. pydantic decides what fits and says what does not;
+it is imported by the first call. Values are only looked at: a function receives what it was given.
 """
 
 from __future__ import annotations
 
 import collections.abc
+import contextlib
 import functools
 import inspect
 import os
-import sys
+import re
 import types
 import typing
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Complex, Integral, Real
-from typing import Any, Literal, ParamSpec, TypeVar, Union
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union
 
 import numpy as np
+from annotated_types import Ge, Gt, Le, Lt
 
 from stepnet.errors import UserError, nearest
 
-P = ParamSpec("P")
-R = TypeVar("R")
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter, ValidationError
 
-NUMBERS: Mapping[object, type] = {int: Integral, float: Real, complex: Complex}  # numpy's too, and no truth values
+T = TypeVar("T", bound=Callable[..., Any])
 
+MOST = 2**31 - 1  # of anything that is counted
+LARGEST = float(np.finfo(np.float32).max)  # that a step in float32 can take
 LONGEST_NAME = 255  # bytes of one part of a path
-WORDS: Mapping[object, str] = {
-    os.PathLike: "a path",
-    int: "a whole number",
-    float: "a number",
-    complex: "a number",
-    str: "a str",
-    bool: "True or False",
+
+Count = Annotated[int, Ge(1), Le(MOST)]
+CountFromZero = Annotated[int, Ge(0), Le(MOST)]
+Seed = Annotated[int, Ge(0), Le(2**63 - 1)]  # torch's generators take no larger one
+Positive = Annotated[float, Gt(0), Le(LARGEST)]
+NotNegative = Annotated[float, Ge(0), Le(LARGEST)]
+Probability = Annotated[float, Ge(0), Le(1)]
+Share = Annotated[float, Ge(0), Lt(1)]
+OpenShare = Annotated[float, Gt(0), Lt(1)]
+
+WORDS = {  # for what pydantic calls "a valid integer" and so on
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "string_type": "a str",
+    "bool_type": "True or False",
+    "none_required": "None",
+    "callable_type": "a function",
+    "sequence_str": "a Sequence",
+    "list_type": "a Sequence",
+    "tuple_type": "a tuple",
+    "dict_type": "a dict",
+    "missing": "a longer tuple",
+    "too_short": "{min_length} or more",
+    "too_long": "a shorter tuple",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "{ge} or more",
+    "less_than": "less than {lt}",
+    "less_than_equal": "{le} or less",
 }
 
 
-def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, which refuses arguments that are not what its annotations say."""
-    signature = inspect.signature(function)
+def checked(target: T) -> T:
+    """The function, or the class, which refuses arguments that are not what its annotations say."""
+    if isinstance(target, type):
+        target.__init__ = checked(vars(target)["__init__"])  # type: ignore[misc]
+        return target
+    signature = inspect.signature(target)
 
-    @functools.wraps(function)
-    def checking(*args: P.args, **kwargs: P.kwargs) -> R:
-        for name, value in signature.bind(*args, **kwargs).arguments.items():
-            kind = signature.parameters[name].kind
-            hint = _hints(function).get(name, Any)
-            if kind is inspect.Parameter.VAR_KEYWORD:
-                options = _options(hint)
-                given = [(option, inner, options.get(option, Any)) for option, inner in value.items()]
-            elif kind is inspect.Parameter.VAR_POSITIONAL:
-                given = [(name, inner, hint) for inner in value]
-            else:
-                given = [(name, value, hint)]
-            for what, inner, wanted in given:
-                if not fits(inner, wanted):
-                    near = nearest(inner, allowed_words(wanted)) if isinstance(inner, str) else ""
-                    raise UserError(
-                        f"{what} = {shown(inner)}: expected {in_words(wanted)} in {function.__name__}(…)"
-                        + (f"; {near}" if near else "")
-                    )
-        return function(*args, **kwargs)
+    @functools.wraps(target)
+    def checking(*args: Any, **kwargs: Any) -> Any:
+        for what, value, adapter in _given(target, signature.bind(*args, **kwargs)):
+            error = _error(adapter, value)
+            if error is not None:
+                name = type(args[0]).__name__ if target.__name__ == "__init__" else target.__name__
+                raise UserError(_explained(what, value, error, f" in {name}(…)"))
+        return target(*args, **kwargs)
 
-    return checking
+    return typing.cast(T, checking)
 
 
-def fits(value: object, hint: object) -> bool:
-    """Whether a value is one of a type; what cannot be decided here is taken for right."""
-    origin, parts = typing.get_origin(hint), typing.get_args(hint)
-    if hint in (Any, object):
-        return True
-    if hint is None or hint is type(None):
-        return value is None
-    if origin in (Union, types.UnionType):
-        if isinstance(value, str) and any(typing.get_origin(part) is os.PathLike for part in parts):
-            return _is_file_name(value)
-        return any(fits(value, part) for part in parts)
-    if origin is Literal:
-        return any(type(value) is type(part) and value == part for part in parts)
-    if isinstance(hint, TypeVar):
-        return fits(value, hint.__bound__ or Any)
-    if hint in NUMBERS:
-        return isinstance(value, NUMBERS[hint]) and not isinstance(value, bool)
-    kind = origin or hint
-    if kind is collections.abc.Callable:
-        return callable(value)
-    if not isinstance(kind, type) or _is_silent_protocol(kind):
-        return True
-    if kind in (collections.abc.Sequence, collections.abc.Iterable) and hasattr(value, "ndim"):  # an array or a tensor
-        return bool(value.ndim == 1) and all(part in NUMBERS or part is Any for part in parts)
-    if kind is np.ndarray:
-        return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"  # numbers
-    if isinstance(value, str | bytes) and kind not in (str, bytes) and issubclass(kind, collections.abc.Iterable):
-        return False  # a str is a sequence of str, and never meant as one
-    return isinstance(value, kind) and _contents_fit(value, parts) and (kind is not os.PathLike or _is_file_name(value))
+def _given(
+    function: Callable[..., Any], bound: inspect.BoundArguments
+) -> Iterator[tuple[str, object, TypeAdapter[Any]]]:
+    """Each argument whose type is known: its name, its value, its type."""
+    known = _adapters(function)
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            yield from ((option, inner, known[option]) for option, inner in value.items() if option in known)
+        elif name in known:
+            values = value if kind is inspect.Parameter.VAR_POSITIONAL else (value,)
+            yield from ((name, inner, known[name]) for inner in values)
 
 
-def in_words(hint: object) -> str:
-    """A type in words that a message can hold."""
-    origin, parts = typing.get_origin(hint), typing.get_args(hint)
-    if hint is None or hint is type(None):
-        return "None"
-    if origin in (Union, types.UnionType):
-        return " or ".join(dict.fromkeys(map(in_words, parts)))
-    if isinstance(hint, TypeVar):
-        return in_words(hint.__bound__)
-    if origin is Literal:
-        return " or ".join(map(repr, parts))
-    if hint in WORDS:
-        return WORDS[hint]
-    kind = origin or hint
-    if kind is collections.abc.Callable:
-        return "a function"
-    if kind in WORDS:
-        return WORDS[kind]
-    name = str(getattr(kind, "__name__", kind))
-    holds = isinstance(kind, type) and issubclass(kind, collections.abc.Collection)
-    known = [part for part in parts if part not in (Ellipsis, Any)]
-    inner = " or ".join(dict.fromkeys(map(in_words, known))) if holds and len(known) == len(parts) else ""
-    count = f"{len(parts)}, each " if kind is tuple and Ellipsis not in parts else ""
-    return f"a {name} of {count}{inner}" if inner else f"a {name}"
+def _error(adapter: TypeAdapter[Any], value: object) -> ValidationError | None:
+    """Nothing for a value that fits, as it is or as plain numbers."""
+    from pydantic import ValidationError
+
+    value = plain(value) if isinstance(value, Complex | np.bool_) else value
+    try:
+        adapter.validate_python(value)
+    except ValidationError as error:
+        try:
+            adapter.validate_python(plain(value))
+        except ValidationError:
+            return error
+    return None
 
 
-def allowed_words(hint: object) -> list[str]:
-    """The words that a type allows."""
-    origin, parts = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Literal:
-        return [part for part in parts if isinstance(part, str)]
-    return [word for part in parts for word in allowed_words(part)] if origin in (Union, types.UnionType) else []
+def _explained(what: str, value: object, error: ValidationError, where: str) -> str:
+    """`u[1] = 'a': expected a number in f(…)`, from what pydantic says of a value."""
+    problems = error.errors(include_url=False)
+    first = problems[0]
+    inside = len(problems) == 1 and first["loc"] and first["type"] != "missing"  # one entry of a collection
+    place = "".join(f"[{part!r}]" for part in first["loc"] if part != "[key]") if inside else ""
+    return f"{what}{place} = {expectation(problems, first['input'] if inside else value, where)}"
+
+
+def expectation(problems: Sequence[Mapping[str, Any]], value: object, where: str = "") -> str:
+    """`'a': expected 'b' or 'bb'; did you mean 'b'?`: a value, and what could stand in its place."""
+    words = " or ".join(dict.fromkeys(map(_expected, problems)))
+    allowed = [word for problem in problems for word in re.findall("'(.+?)'", str(problem.get("ctx")))]
+    near = nearest(value, allowed) if isinstance(value, str) else ""
+    return f"{shown(value)}: expected {words}{where}" + (f"; {near}" if near else "")
+
+
+def _expected(problem: Mapping[str, Any]) -> str:
+    if problem["type"] in WORDS:
+        ends = {name: f"{end:.6g}" if isinstance(end, float) else end for name, end in problem.get("ctx", {}).items()}
+        return WORDS[problem["type"]].format(**ends)
+    said = re.sub("^(Input should be|Value error,) ", "", problem["msg"])
+    return re.sub("^an instance of ", "a ", said).replace("PathLike", "path")
+
+
+def plain(value: Any) -> Any:
+    """A value with its numbers as Python has them, and one-dimensional arrays as lists."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    with contextlib.suppress(TypeError, OverflowError):  # a symbol, or a fraction beyond all floats
+        for kind, python in ((Integral, int), (Real, float), (Complex, complex)):
+            if isinstance(value, kind):
+                return python(typing.cast(Any, value))
+    if getattr(value, "ndim", None) == 1 and getattr(value.dtype, "kind", "f") in "biufc":
+        return value.tolist() or [0]  # an empty one is of numbers, too
+    if isinstance(value, range):
+        return list(value[:1])  # of whole numbers, like the rest of it
+    return type(value)(map(plain, value)) if type(value) in (list, tuple) else value
 
 
 def shown(value: object) -> str:
@@ -139,46 +160,63 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:50]}… ({type(value).__name__})"
 
 
-def _contents_fit(value: object, parts: tuple[object, ...]) -> bool:
-    """The entries of a list, tuple, set or dict; those of other collections are not looked at."""
-    if not parts or not isinstance(value, list | tuple | set | frozenset | dict | range):
-        return True
-    if isinstance(value, Mapping):
-        return all(fits(key, parts[0]) and fits(inner, parts[-1]) for key, inner in value.items())
-    if isinstance(value, tuple) and len(parts) > 1 and parts[-1] is not Ellipsis:
-        return len(value) == len(parts) and all(map(fits, value, parts))
-    return len(parts) > 2 or all(fits(inner, parts[0]) for inner in typing.cast("Collection[object]", value))
-
-
-def _is_file_name(value: object) -> bool:
-    """Whether a file may have this name: without a zero byte, and no part longer than file systems take."""
-    name = os.fsencode(os.fspath(typing.cast("str | os.PathLike[str]", value)))
-    return b"\0" not in name and all(len(part) <= LONGEST_NAME for part in name.split(os.sep.encode()))
-
-
-def _options(hint: object) -> dict[str, object]:
-    """The options by name that `**options: Unpack[Options]` allows; of others nothing is known."""
-    (options,) = typing.get_args(hint) if typing.get_origin(hint) is typing.Unpack else (None,)
-    return typing.get_type_hints(options) if typing.is_typeddict(options) else {}
-
-
-def _is_silent_protocol(kind: type) -> bool:
-    """A protocol that `isinstance` cannot be asked about."""
-    return getattr(kind, "_is_protocol", False) and not getattr(kind, "_is_runtime_protocol", False)
-
-
 @functools.cache
-def _hints(function: Callable[..., object]) -> dict[str, object]:
-    """The annotations as types; one whose names are imported for type checkers only is looked up, or left out."""
-    known = dict(vars(sys.modules[function.__module__]))
-    if "torch" in sys.modules:
-        known.setdefault("torch", sys.modules["torch"])
+def _adapters(function: Callable[..., object]) -> dict[str, TypeAdapter[Any]]:
+    """What decides about each argument, by its annotation."""
+    from pydantic import ConfigDict, TypeAdapter
+
+    strict = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
     hints: dict[str, object] = {}
-    for name, annotation in function.__annotations__.items():
-        try:
-            while isinstance(annotation, str):  # an alias may be a string, too
-                annotation = eval(annotation, known)
-            hints[name] = annotation
-        except (NameError, AttributeError, TypeError, SyntaxError):
-            continue
-    return hints
+    for name, hint in typing.get_type_hints(function, include_extras=True).items():
+        options = typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Unpack else None
+        hints |= typing.get_type_hints(options, include_extras=True) if options is not None else {name: hint}
+    return {name: TypeAdapter(_strictly(hint), config=strict) for name, hint in hints.items() if name != "return"}
+
+
+def _strictly(hint: Any) -> Any:
+    """A type for pydantic: of a class only instances, whatever fields it has; names of files and arrays checked too."""
+    from pydantic import AfterValidator, BeforeValidator, GetPydanticSchema
+    from pydantic_core import core_schema
+
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if isinstance(hint, TypeVar):
+        return _strictly(hint.__bound__ or Any)
+    if origin in (Union, types.UnionType):
+        union: Any = Union[tuple(map(_strictly, parts))]  # noqa: UP007
+        named = any(typing.get_origin(part) is os.PathLike for part in parts)
+        return Annotated[union, AfterValidator(_file_name)] if named else union
+    if origin is Annotated:
+        return Annotated[(_strictly(parts[0]), *parts[1:])]
+    if (origin or hint) is np.ndarray:
+        return Annotated[np.ndarray, AfterValidator(_array_of_numbers)]
+    if hint is float:
+        return Annotated[float, BeforeValidator(_real)]  # float itself takes a tensor of one number
+    if hint is complex:
+        return complex | _strictly(float)
+    if isinstance(hint, type) and not parts and hint not in (Any, object, int, float, str, bool, types.NoneType):
+        return Annotated[Any, GetPydanticSchema(lambda *_: core_schema.is_instance_schema(hint))]
+    if isinstance(origin, type) and issubclass(origin, collections.abc.Collection):
+        return origin[tuple(part if part is Ellipsis else _strictly(part) for part in parts)]  # type: ignore[index]
+    return hint
+
+
+def _real(value: object) -> object:
+    from pydantic_core import PydanticCustomError
+
+    if not isinstance(value, int | float):
+        raise PydanticCustomError("float_type", "a number")
+    return value
+
+
+def _file_name(value: object) -> object:
+    if isinstance(value, str | os.PathLike):
+        name = os.fsencode(os.fspath(value))
+        if b"\0" in name or any(len(part) > LONGEST_NAME for part in name.split(os.sep.encode())):
+            raise ValueError("a name that a file can have")
+    return value
+
+
+def _array_of_numbers(value: np.ndarray[Any, Any]) -> object:
+    if value.dtype.kind not in "biufc":
+        raise ValueError("an array of numbers")
+    return value

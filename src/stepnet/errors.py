@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Collection, Iterable
-from numbers import Integral
-from typing import TypeGuard
 
 from stepnet.escaping import for_terminal
 
 LONGEST = 800  # characters of a message
 SHOWN = 12  # names that a message lists
-MOST = 2**31 - 1  # of anything that is counted
 
 
 class UserError(ValueError):
@@ -46,25 +42,6 @@ def nearest(name: object, known: Iterable[str], cutoff: float = 0.5) -> str:
     lowered = {each.lower(): each for each in known}
     near = [lowered[match] for match in difflib.get_close_matches(str(name).lower(), lowered, n=3, cutoff=cutoff)]
     return f"did you mean {' or '.join(map(repr, near))}?" if near else ""
-
-
-def check_count(what: str, value: object, least: int = 1, most: int = MOST) -> None:
-    """Refuse what is no whole number from `least` up, to `most` where there is a limit."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
-        raise UserError(f"{what} = {value!r}: expected a whole number from {least} up")
-    if int(value) > most:
-        raise UserError(f"{what} = {value!r}: expected a whole number from {least} to {most}")
-
-
-def is_real(value: object) -> TypeGuard[float]:
-    """Whether a value is a finite real number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def check_probability(what: str, value: object) -> None:
-    """Refuse what is no number from 0 to 1."""
-    if not (is_real(value) and 0 <= value <= 1):
-        raise UserError(f"{what} = {value!r}: expected a probability from 0 to 1")
 
 
 def first_line(error: BaseException) -> str:

@@ -59,17 +59,13 @@ class Registry(Generic[T]):
 
 
 def build(what: str, factory: Callable[..., T], options: dict[str, object]) -> T:
-    """`factory(**options)`; an option that it does not have is the caller's mistake, any other error its own."""
-    try:
-        return factory(**options)
-    except TypeError as error:
-        known = option_names(factory)
-        strange = [name for name in options if name not in known]
-        signs = ("unexpected keyword argument", "multiple values for argument", "takes no arguments")
-        if not strange or not any(sign in str(error) for sign in signs):
-            raise
+    """`factory(**options)`; an option that it does not have is the caller's mistake, any error its own."""
+    known, others = _options(factory)
+    strange = [name for name in options if name not in known]
+    if strange and not others:
         hint = nearest(strange[0], known) or (f"it takes {', '.join(known)}" if known else "it takes none")
-        raise UserError(f"{what} takes no option {strange[0]!r}: {hint}") from error
+        raise UserError(f"{what} takes no option {strange[0]!r}: {hint}")
+    return factory(**options)
 
 
 def refuse_options(what: str, options: dict[str, object]) -> None:
@@ -80,22 +76,27 @@ def refuse_options(what: str, options: dict[str, object]) -> None:
 
 
 def option_names(factory: Callable[..., object]) -> list[str]:
-    """The options that a factory takes by name.
+    """The options that a factory takes by name."""
+    return _options(factory)[0]
+
+
+def _options(factory: Callable[..., object]) -> tuple[list[str], bool]:
+    """The options that a factory takes by name, and whether it may take others.
 
     `**options` stands for those of the class that a function returns, and for those of the base that a class passes
-    them on to.
+    them on to; where neither is known, for any.
     """
     if isinstance(factory, partial):
         given = inspect.signature(factory.func).bind_partial(*factory.args).arguments
-        return [name for name in option_names(factory.func) if name not in given]
+        names, others = _options(factory.func)
+        return [name for name in names if name not in given], others
     parameters = inspect.signature(factory).parameters.values()
     own = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        if isinstance(factory, type):
-            passed_on = factory.__mro__[1] if len(factory.__mro__) > 1 else None
-        else:
-            passed_on = get_type_hints(factory).get("return")
-        if isinstance(passed_on, type) and passed_on is not object:
-            required = {p.name for p in inspect.signature(passed_on).parameters.values() if p.default is p.empty}
-            own += [name for name in option_names(passed_on) if name not in own and name not in required]
-    return own
+    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return own, False
+    passed_on = factory.__mro__[1] if isinstance(factory, type) else get_type_hints(factory).get("return")
+    if not isinstance(passed_on, type) or passed_on is object:
+        return own, True
+    required = {p.name for p in inspect.signature(passed_on).parameters.values() if p.default is p.empty}
+    names, others = _options(passed_on)
+    return own + [name for name in names if name not in own and name not in required], others

@@ -1,24 +1,29 @@
-"""Plain values (of YAML, JSON, flags, callers) held to the types of a dataclass or TypedDict: one mechanism, msgspec's.
+"""Files of YAML and JSON, held to the types of a dataclass or TypedDict by pydantic, as arguments are (`arguments`).
 
-A type says everything: `Literal` the words, `Annotated[int, Meta(ge=1)]` the range. What does not fit is told in one
-line that names the place and what was expected there.
+A type says everything: `Literal` the words, `Annotated[int, Ge(1)]` the range. What does not fit is one line that names
+the place and what was expected there.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import functools
+import json
 import typing
-from collections.abc import Mapping
+from collections.abc import Hashable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import msgspec
 import yaml
 
+from stepnet.arguments import expectation
 from stepnet.errors import UserError, nearest
 from stepnet.files import read_file
 
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter, ValidationError
+
 T = TypeVar("T")
+Extra = Literal["ignore", "forbid"]  # fields that the type does not have
 LARGEST = 2**26  # bytes of the text files of a run
 
 
@@ -32,8 +37,8 @@ def read_yaml(path: Path, what: str) -> object:
     try:
         return yaml.load(text, _WithoutAliases)
     except (UserError, ValueError, RecursionError, yaml.YAMLError) as error:
-        told = str(error) if isinstance(error, UserError) else type(error).__name__
-        raise UserError(f"{what} ({told})") from None
+        said = str(error) if isinstance(error, UserError) else type(error).__name__
+        raise UserError(f"{what} ({said})") from None
 
 
 class _WithoutAliases(yaml.SafeLoader):
@@ -43,48 +48,44 @@ class _WithoutAliases(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-def read_as(kind: type[T], values: object, what: str) -> T:
+def read_as(kind: type[T], values: object, what: str, extra: Extra = "ignore") -> T:
     """`values` as a `kind`, where missing fields take their defaults; `what` opens the line for those that are none."""
     try:
-        if dataclasses.is_dataclass(kind):
-            _check_names(kind, values)
-        return msgspec.convert(values, kind)
-    except (msgspec.ValidationError, UserError) as error:
-        raise UserError(f"{what}: {_plain(str(error), values)}") from None
+        text = json.dumps(values)
+    except (TypeError, ValueError, RecursionError) as error:  # a date of YAML, a list that holds itself
+        raise UserError(f"{what}: {error}") from None
+    return read_json(kind, text, what, extra)
 
 
-def check_fields(instance: Any) -> None:
-    """Hold the fields of a dataclass to their types, for those who build one in Python."""
-    hints = typing.get_type_hints(type(instance), include_extras=True)
-    for field in dataclasses.fields(instance):
-        value = getattr(instance, field.name)
-        if dataclasses.is_dataclass(value):
-            continue
-        try:
-            msgspec.convert(value, hints[field.name])
-        except msgspec.ValidationError as error:
-            raise UserError(f"{field.name} = {value!r}: {_plain(str(error))}") from None
+def read_json(kind: type[T], text: str | bytes, what: str, extra: Extra = "ignore") -> T:
+    """The same from JSON that anyone may have written."""
+    from pydantic import ValidationError
+
+    try:
+        return typing.cast(T, _adapter(typing.cast(Any, kind)).validate_json(text, strict=True, extra=extra))
+    except ValidationError as error:
+        raise UserError(f"{what}: {_plain(error, kind)}") from None
 
 
-def _check_names(kind: Any, values: object) -> None:
-    """Refuse a field that a dataclass, or a dataclass in it, does not have."""
-    if not isinstance(values, Mapping):
-        return
-    hints = typing.get_type_hints(kind)
-    for name, value in values.items():
-        if name not in hints:
-            near = nearest(str(name), list(hints))
-            raise UserError(f"unknown field {name!r}" + (f": {near}" if near else ""))
-        if dataclasses.is_dataclass(hints[name]):
-            _check_names(hints[name], value)
+@functools.cache
+def _adapter(kind: Hashable) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(typing.cast(Any, kind))
 
 
-def _plain(message: str, values: object = None) -> str:
-    """`Expected `int`, got `float` - at `$.recipe.epochs`` as a plain clause; a number out of range is told."""
-    text, _, place = message.partition(" - at ")
-    place = place.strip("`").removeprefix("$").lstrip(".")
-    text = text[:1].lower() + text[1:].replace("`", "")
-    for name in place.split("."):
-        values = values.get(name) if isinstance(values, Mapping) else None
-    told = f" = {values!r}" if isinstance(values, int | float) and " got " not in text else ""
-    return f"{place}{told}: {text}" if place else text
+def _plain(error: ValidationError, kind: object) -> str:
+    """`recipe.epochs = 0: expected 1 or more`: the first thing that is wrong."""
+    problem = error.errors(include_url=False)[0]
+    path = problem["loc"]
+    if problem["type"] == "unexpected_keyword_argument":
+        for name in path[:-1]:
+            kind = typing.get_type_hints(kind)[str(name)]
+        near = nearest(path[-1], typing.get_type_hints(kind))
+        return f"unknown field {path[-1]!r}" + (f": {near}" if near else "")
+    if problem["type"] == "value_error":  # of a __post_init__, which says it in its own words
+        return str(problem["ctx"]["error"])
+    place = ".".join(map(str, path))
+    if problem["type"] == "missing":
+        return f"{place} is missing"
+    return (f"{place} = " if place else "") + expectation([problem], problem["input"])

@@ -57,5 +57,5 @@ def test_a_run_shrinks_at_the_predicted_rate():
 
 def test_a_bad_spectrum_is_named():
     for mu, top in ((0.0, 1.0), (2.0, 1.0), (1.0, np.inf), (-1.0, 1.0)):
-        with pytest.raises(UserError, match=f"mu = {mu} and L = {top}"):
+        with pytest.raises(UserError, match=f"L = {top}: expected"):
             best_lm(mu, top)

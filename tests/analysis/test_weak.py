@@ -165,11 +165,14 @@ def test_a_nonlinear_f_is_compared_with_torchsde():
     [
         (lambda: weak_error("shake_shake", 0), "steps = 0"),
         (lambda: weak_error("shake_shake", 4, 0), "moment = 0"),
-        (lambda: weak_error("shake_shake", 4, problem=Problem(time=0.0)), "time = 0.0.*dt > 0"),
-        (lambda: weak_error("shake_shake", 4, samples=100), "samples = 100: expected a whole number from 2000"),
+        (lambda: weak_error("shake_shake", 4, problem=Problem(time=0.0)), "time = 0.0: expected more than 0"),
+        (lambda: weak_error("shake_shake", 4, samples=100), "samples = 100: expected 2000 or more"),
         (lambda: weak_error("shake_shake", 4, problem=Problem(time=math.inf)), "time = inf"),
         (lambda: weak_error("shake_shake", 4, problem=Problem(rates=(-1.0,))), "rates .* a tuple of 2, one for each"),
-        (lambda: weak_error("shake_shake", 4, problem=Problem(f=np.sin), samples=2000), "f = .* a tuple of 2"),
+        (
+            lambda: weak_error("shake_shake", 4, problem=Problem(f=np.sin), samples=2000),
+            "f = .*: expected a tuple",
+        ),
         (lambda: weak_error("stochastic_depth", 4, problem=Problem(scheme="coupled"), p=0.5), "one-step scheme of X"),
         (lambda: weak_error("stochastic_depth", 4), "p is a symbol"),
         (lambda: weak_error("stochastic_depth", 4, problem=Problem(scheme="lm"), p=0.5), "one-step scheme"),
@@ -226,7 +229,7 @@ def test_weak_orders_along_p_of_t(damping):
 def test_a_p_of_t_must_be_a_probability_and_f_linear():
     with pytest.raises(UserError, match=r"leaves \[0, 1\]"):
         weak_error("stochastic_depth", 8, p=lambda t: 1 + t)
-    with pytest.raises(UserError, match="expected a number between 0 and 1"):
+    with pytest.raises(UserError, match="expected less than 1"):
         falling(1.5)
     with pytest.raises(UserError, match="with a function f of your own"):
         weak_error(FALLING, 8, problem=Problem(f=(np.sin,)), samples=2000)

@@ -59,5 +59,5 @@ def test_the_images_given_are_left_as_they_were() -> None:
 
 
 def test_a_negative_pad_is_refused() -> None:
-    with pytest.raises(UserError, match="pad is -1"):
+    with pytest.raises(UserError, match="pad = -1"):
         Augmentation(pad=-1)

@@ -130,8 +130,8 @@ def test_nothing_is_drawn_from_the_global_generators() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "batch size is 0"),
-        ({"batch_size": 4, "seed": -1}, "seed is -1"),
+        ({"batch_size": 0}, "batch_size = 0"),
+        ({"batch_size": 4, "seed": -1}, "seed = -1"),
         ({"batch_size": 4, "rank": 2, "world_size": 2}, "rank is 2 of 2"),
     ],
 )

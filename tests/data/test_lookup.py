@@ -26,7 +26,7 @@ def test_a_name_a_folder_and_a_data_set_are_known(tmp_path: Path, monkeypatch: p
         ("/" + "n" * 300, {}, "no such folder"),
         ("zero\0byte", {}, "unknown data"),
         ("digits", {"image_size": 32}, "data 'digits' has its own image size"),
-        ("digits", {"image_size": 0}, "image_size = 0: expected a whole number"),
+        ("digits", {"image_size": 0}, "image_size = 0: expected 1 or more"),
         ("digits", {"image_size": 1.5}, "image_size = 1.5: expected a whole number"),
     ],
 )

@@ -270,7 +270,7 @@ def test_the_draw_is_a_function_of_seed_and_step() -> None:
 def test_bad_options() -> None:
     with pytest.raises(UserError, match=r"FractalNet of depth 30: expected one of 5, 10, 20, 40, 80"):
         cifar_fractalnet(30)
-    with pytest.raises(UserError, match=r"drop_path = 1.5: expected a probability"):
+    with pytest.raises(UserError, match=r"drop_path = 1.5: expected 1 or less"):
         net(drop_path=1.5)
     with pytest.raises(UserError, match=r"scheme 'heun' on FractalNet: each stage is one fractal step"):
         net(scheme="heun", drop_path=0.1)

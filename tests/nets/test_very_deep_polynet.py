@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from stepnet.errors import UserError
-from stepnet.nets import Stage
+from stepnet.nets import Stage, create_model
 from stepnet.nets.blocks import Sum
 from stepnet.nets.very_deep_polynet import INCEPTION_B, Inception, VeryDeepPolyNet, unit
 
@@ -58,8 +58,8 @@ def test_inception_starts_with_a_relu_and_keeps_statistics_for_each_evaluation()
 
 
 def test_bad_options() -> None:
-    with pytest.raises(UserError, match="units of stage b = 0"):
-        VeryDeepPolyNet(b=0)
+    with pytest.raises(UserError, match="b = 0: expected 1 or more"):
+        create_model("very_deep_polynet", b=0)
     with torch.device("meta"):
         model = VeryDeepPolyNet(a=1, b=1, c=1)
     with pytest.raises(UserError, match="at least 32"):

@@ -126,7 +126,7 @@ def test_a_compiled_module_still_takes_time():
     ("change", "message"),
     [
         ({"scheme": "rk44"}, "unknown scheme 'rk44': did you mean 'rk4'"),
-        ({"steps": 0}, "steps = 0: expected a whole number from 1 up"),
+        ({"steps": 0}, "steps = 0: expected 1 or more"),
         ({"steps": -3}, "steps = -3"),
         ({"steps": 2.5}, "steps = 2.5"),
         ({"steps": True}, "steps = True"),
@@ -140,7 +140,7 @@ def test_a_compiled_module_still_takes_time():
         ({"f": torch.tensor}, "f returned a Tensor for a state that is a ndarray"),
         ({"scheme": get_scheme("lm", k=-1)}, "lm(k=-1) is consistent with (0) u' = f"),
         ({"scheme": get_scheme("lm", k=torch.tensor([0.5, -1.0]))}, "which has no solution to march to"),
-        ({"t_span": 3.0}, "t_span = 3.0: expected a tuple of 2, each a number"),
+        ({"t_span": 3.0}, "t_span = 3.0: expected a tuple in solve(…)"),
         ({"f": lambda u: u[:1]}, "f returned shape (1,) for a state of shape (2,)"),
         ({"f": lambda u: 1.0}, "f returned shape () for a state of shape (2,)"),
         ({"scheme": "coupled"}, "expected a pair (f, g) and a pair (X, Y)"),

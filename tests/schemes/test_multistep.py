@@ -203,7 +203,7 @@ def test_bad_coefficients_are_named(alpha, beta, message):
 
 @pytest.mark.parametrize("k", [math.nan, math.inf, -math.inf, np.float32("nan"), torch.tensor(math.nan), sympy.oo])
 def test_lm_refuses_a_k_that_is_not_finite(k):
-    with pytest.raises(UserError, match=f"lm with k = {k}: k must be a finite number"):
+    with pytest.raises(UserError, match=r"lm with k = .*(nan|inf|oo).*: k must be a finite number"):
         get_scheme("lm", k=k)
 
 

@@ -119,8 +119,8 @@ def test_a_recipe_in_words_names_the_nearest_and_what_was_changed():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"lr": 1e300}, "lr = 1e\\+300: expected float <= 3.4"),
-        ({"weight_decay": 1e300}, "weight_decay = 1e\\+300: expected float <= 3.4"),
+        ({"lr": 1e300}, "lr = 1e\\+300: expected 3.4028.* or less"),
+        ({"weight_decay": 1e300}, "weight_decay = 1e\\+300: expected 3.4028.* or less"),
         ({"lr": 1e30, "k_lr": 1e30}, "k_lr = 1e\\+30: expected at most 3.403e\\+08 with lr = 1e\\+30"),
     ],
 )

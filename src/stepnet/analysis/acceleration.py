@@ -31,6 +31,8 @@ class Descent(NamedTuple):
 @checked
 def convergence_rate(scheme: str | Scheme, eigenvalues: Sequence[float] | Array, dt: float) -> float:
     """The asymptotic factor per step on a quadratic with these eigenvalues, from the amplification polynomial."""
+    if not len(eigenvalues):
+        raise UserError("no eigenvalues: expected at least one")
     return float(analyse(scheme).growth(-np.asarray(eigenvalues, dtype=float) * dt).max())
 
 

@@ -49,6 +49,8 @@ def convergence(scheme: str | Scheme, steps: Sequence[int] = STEPS, **parameters
     slope is a least-squares fit over the errors that stand clear of rounding.
     """
     method = get_scheme(scheme, **parameters)
+    if getattr(method.k, "shape", ()):
+        raise UserError(f"k of shape {tuple(method.k.shape)}: expected one number, since one slope is fitted")
     fs, start = _problem(method.equation)
     f, u0 = joined(fs), joined(start)
     runs = [solve(f, u0, (0.0, 1.0), n, method).u for n in steps]  # first: it raises for what cannot be solved

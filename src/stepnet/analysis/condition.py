@@ -25,9 +25,7 @@ from stepnet.analysis.sde import (
     xi,
 )
 from stepnet.analysis.symbols import dt, exact
-from stepnet.arguments import checked
-from stepnet.errors import check_count
-from stepnet.schemes.arithmetic import Coefficient
+from stepnet.arguments import Count, checked
 from stepnet.schemes.noises import Noise, Parameter, get_noise, t
 
 REQUIRED = 2  # the power of dt that the condition asks of each term
@@ -96,7 +94,7 @@ def weak_condition(noise: str | Noise, **parameters: Parameter) -> WeakCondition
 
 @checked
 def one_step_error(
-    noise: str | Noise, moment: int = 1, damping: Coefficient | None = None, **parameters: Parameter
+    noise: str | Noise, moment: Count = 1, damping: float | sympy.Expr | None = None, **parameters: Parameter
 ) -> Term:
     """The leading term of `E X_1^m - E X(dt)^m` from X = 1, with `f = a X`, or `f1 = a X` and `f2 = b X`.
 
@@ -105,7 +103,6 @@ def one_step_error(
     the largest error among them counts.
     """
     noise = get_noise(noise, **parameters)
-    check_count("moment", moment)
     a, b = sympy.symbols("a b")
     fs = with_constant(noise, (lambda x: a * x, lambda x: b * x))
     rates = dict(zip(right_hand_sides(noise), (a, b), strict=False))

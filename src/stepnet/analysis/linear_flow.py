@@ -12,12 +12,12 @@ from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from stepnet.analysis.accuracy import Array
 from stepnet.analysis.modified import t, u
 from stepnet.analysis.scheme_analysis import analyse
 from stepnet.analysis.symbols import dt
+from stepnet.arguments import Count, Positive, checked
 from stepnet.errors import UserError
 from stepnet.schemes import Point, Scheme, get_scheme, march
 from stepnet.schemes.arithmetic import Coefficient
@@ -31,15 +31,23 @@ class LinearFlow(NamedTuple):
     modified: Array
 
 
+@checked
 def march_and_modified(
-    scheme: str | Scheme, eigenvalues: Sequence[float] | Array, step: float, steps: int, start: ArrayLike = 1.0
+    scheme: str | Scheme,
+    eigenvalues: Sequence[float] | Array,
+    step: Positive,
+    steps: Count,
+    start: float | Sequence[float] | Array = 1.0,
 ) -> LinearFlow:
     """March `u' = -lambda u` from rest and solve the modified equation through the march's first two states.
 
     At rest the past is `u_0` itself: the first step of a network, and of the heavy ball.
     """
-    values, method = np.asarray(eigenvalues, dtype=float), get_scheme(scheme)
-    u0 = np.broadcast_to(np.asarray(start, dtype=float), values.shape)
+    values, method, step = np.asarray(eigenvalues, dtype=float), get_scheme(scheme), float(step)
+    u0 = np.asarray(start, dtype=float)
+    if u0.shape not in ((), values.shape):
+        raise UserError(f"start of shape {u0.shape}, eigenvalues of shape {values.shape}: expected one for each")
+    u0 = np.broadcast_to(u0, values.shape)
 
     def rhs(u: Array, c: Coefficient, i: int) -> Array:
         return -values * u

@@ -64,7 +64,9 @@ def roots(polynomial: sympy.Poly) -> list[mpmath.mpc]:
     """The roots to `DIGITS` digits."""
     with mpmath.workdps(DIGITS):
         coefficients = [mpmath.mpmathify(sympy.N(c, DIGITS)) for c in polynomial.all_coeffs()]
-        return list(mpmath.polyroots(coefficients, maxsteps=500, extraprec=200)) if len(coefficients) > 1 else []
+        sizes = [mpmath.mag(c) for c in coefficients if c]  # in bits
+        extra = 200 + max(sizes) - min(sizes)
+        return list(mpmath.polyroots(coefficients, maxsteps=500, extraprec=extra)) if len(coefficients) > 1 else []
 
 
 def between(values: list[sympy.Expr]) -> list[sympy.Expr]:

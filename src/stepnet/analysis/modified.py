@@ -19,7 +19,7 @@ import sympy
 from stepnet.analysis.power_series import divide, of_shifts
 from stepnet.analysis.symbols import dt, exact, vanishes, z, zeta
 from stepnet.analysis.trees import Combination, Series, System, Vector, grade
-from stepnet.errors import UserError, check_count
+from stepnet.errors import UserError
 from stepnet.schemes import Equation, Point, Scheme, advance
 from stepnet.schemes.arithmetic import Coefficient, joined, parts_of
 from stepnet.schemes.plan import full_step
@@ -36,15 +36,12 @@ def modified(
     method: Scheme, polynomial: sympy.Poly, terms: int = 2, form: Form | None = None
 ) -> sympy.Eq | tuple[sympy.Eq, ...]:
     """The modified equation with its first `terms` non-zero terms; a pair of equations for a partitioned scheme."""
-    check_count("terms", terms)
     multistep = not method.equation.partitioned and polynomial.degree(z) == 1
     form = form or ("derivatives" if multistep else "differentials")
     if form == "derivatives":
         if not multistep:
             raise UserError(f"{method.name} is no linear multistep method: form='differentials' is its form")
         return _in_derivatives(polynomial, method.equation.derivative, terms)
-    if form != "differentials":
-        raise UserError(f"form = {form!r}: expected 'derivatives' or 'differentials'")
     if method.equation.derivative > 1:
         raise UserError(f"{method.name} solves {method.equation}: form='derivatives' is its form")
     if vanishes(exact(method.equation.mass)):

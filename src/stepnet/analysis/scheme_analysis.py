@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Annotated
 
 import sympy
+from annotated_types import Ge, Le
 from numpy.typing import ArrayLike
 
 from stepnet.analysis.accuracy import STEPS, Convergence, convergence, order_of_consistency
@@ -31,12 +33,14 @@ from stepnet.analysis.stability import (
     stable_at,
 )
 from stepnet.analysis.symbols import subject
-from stepnet.arguments import checked
+from stepnet.arguments import Count, checked
 from stepnet.errors import UserError
 from stepnet.schemes import Equation, Scheme
 from stepnet.schemes.arithmetic import Coefficient, parts_of
 
-EXTENT = (-4.5, 2.0, -3.25, 3.25)  # of a region, by default: left, right, bottom, top
+Extent = tuple[float, float, float, float]
+GridSize = Annotated[int, Ge(2), Le(10_000)]
+EXTENT: Extent = (-4.5, 2.0, -3.25, 3.25)  # of a region, by default: left, right, bottom, top
 
 
 class SchemeAnalysis:
@@ -107,11 +111,13 @@ class SchemeAnalysis:
             raise UserError(f"scheme {self.scheme.name!r} has a {symbol}: give a number, such as {symbol}=-0.5")
         return largest_root(self.amplification, values)
 
-    def stability_region(self, extent: tuple[float, float, float, float] = EXTENT, n: int = 201) -> Region:
+    @checked
+    def stability_region(self, extent: Extent = EXTENT, n: GridSize = 201) -> Region:
         """The largest growth factor on a grid of z."""
         return region_on_grid(self.growth, extent, n)
 
-    def modified_equation(self, terms: int = 2, form: Form | None = None) -> sympy.Eq | tuple[sympy.Eq, ...]:
+    @checked
+    def modified_equation(self, terms: Count = 2, form: Form | None = None) -> sympy.Eq | tuple[sympy.Eq, ...]:
         """The modified equation with its first non-zero terms, in its own form unless `form` names another."""
         if (terms, form) not in self._modified:
             self._modified[terms, form] = modified(self.scheme, self.amplification, terms, form)
@@ -212,14 +218,14 @@ def stable(scheme: str | Scheme, at: sympy.Expr | complex) -> bool:
 
 
 @checked
-def stability_region(scheme: str | Scheme, extent: tuple[float, float, float, float] = EXTENT, n: int = 201) -> Region:
+def stability_region(scheme: str | Scheme, extent: Extent = EXTENT, n: GridSize = 201) -> Region:
     """The largest |root| on an n by n grid over `extent = (left, right, bottom, top)`, for plotting."""
     return analyse(scheme).stability_region(extent, n)
 
 
 @checked
 def modified_equation(
-    scheme: str | Scheme, terms: int = 2, form: Form | None = None
+    scheme: str | Scheme, terms: Count = 2, form: Form | None = None
 ) -> sympy.Eq | tuple[sympy.Eq, ...]:
     """The modified equation with its first `terms` non-zero terms: the equation itself, then the corrections.
 

@@ -128,7 +128,7 @@ def _constant(value: State, u: State) -> State:
 
 @checked
 def stochastic_equation(
-    noise: str | Noise, damping: Coefficient | None = None, **parameters: Parameter
+    noise: str | Noise, damping: float | sympy.Expr | None = None, **parameters: Parameter
 ) -> StochasticEquation:
     """Found by one step with symbols: what stands without xi is `drift dt`, what stands with it is `diffusion dW`.
 

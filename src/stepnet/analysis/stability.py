@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from stepnet.analysis.locus import between, bounded, critical_values, mirror
 from stepnet.analysis.symbols import is_rational, vanishes, z, zeta
-from stepnet.errors import UserError, check_count
+from stepnet.errors import UserError
 
 Array: TypeAlias = NDArray[np.float64]
 Verdict: TypeAlias = bool | sympy.Set  # whether it holds, or the set of k for which it does
@@ -105,7 +105,6 @@ def largest_root(polynomial: sympy.Poly, values: ArrayLike) -> Array:
 
 def region_on_grid(growth: Callable[[ArrayLike], Array], extent: tuple[float, float, float, float], n: int) -> Region:
     """The largest growth factor on an n by n grid over `extent = (left, right, bottom, top)`."""
-    check_count("n", n, 2, 10_000)
     re, im = np.meshgrid(np.linspace(*extent[:2], n), np.linspace(*extent[2:], n))
     return Region(re, im, growth(re + 1j * im))
 

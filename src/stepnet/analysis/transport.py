@@ -18,19 +18,20 @@ import sympy
 from stepnet.analysis.power_series import log, of_shifts
 from stepnet.analysis.stability import Array
 from stepnet.analysis.symbols import dt, exact
-from stepnet.arguments import checked
+from stepnet.arguments import Count, checked
 from stepnet.errors import UserError
 
 c, dx, r, x, t = sympy.symbols("c dx r x t")
 u = sympy.Function("u")(t, x)
 
 
+@checked
 @dataclass(frozen=True)
 class Stencil:
     """One step of a linear scheme on a grid: the weight of `u_{j+m}` for each offset m."""
 
     name: str
-    weights: dict[int, sympy.Expr]
+    weights: dict[int, sympy.Expr | float]
 
     def __post_init__(self) -> None:
         for weight in self.weights.values():
@@ -47,7 +48,7 @@ LAX_WENDROFF = Stencil("Lax-Wendroff", {1: (r**2 + r) / 2, 0: 1 - r**2, -1: (r**
 
 
 @checked
-def modified_transport(stencil: Stencil, terms: int = 1) -> sympy.Eq:
+def modified_transport(stencil: Stencil, terms: Count = 1) -> sympy.Eq:
     """`u_t - c u_x = ` the first non-zero corrections, with `r = c dt/dx` kept as a symbol."""
     correction = sum(_in_steps(coefficient, n) * u.diff(x, n) for n, coefficient in corrections(stencil, terms))
     return sympy.Eq(u.diff(t) - c * u.diff(x), correction)

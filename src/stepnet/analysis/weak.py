@@ -16,9 +16,11 @@ import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 import sympy
+from annotated_types import Ge, Le
 
 from stepnet.analysis.sde import (
     Function,
@@ -28,8 +30,8 @@ from stepnet.analysis.sde import (
     stochastic_step,
     with_constant,
 )
-from stepnet.arguments import checked, shown
-from stepnet.errors import UserError, check_count, is_real
+from stepnet.arguments import Count, Positive, Seed, checked
+from stepnet.errors import UserError
 from stepnet.extras import import_extra
 from stepnet.schemes import Scheme, get_scheme
 from stepnet.schemes.arithmetic import State
@@ -38,12 +40,13 @@ from stepnet.schemes.noises import Array, Noise, Parameter, Time, get_noise, num
 # Powers of the summed noise that serve as control variates. A fourth would leave to rare sums most of the variance that
 # remains, and an interval that knows only the sums that were drawn would be too narrow. So would one of fewer paths.
 CONTROLS = 3
-LEAST_SAMPLES = 2000
+Samples = Annotated[int, Ge(2000), Le(10**8)]
 CONFIDENCE = 1.96  # standard errors on each side: 95 %
 SMALL_STEPS = tuple(2**n for n in range(12, 17))  # where moments are exact
 LARGE_STEPS = tuple(2**n for n in range(3, 7))  # where the error stands clear of the sampling
 
 
+@checked
 @dataclass(frozen=True)
 class Problem:
     """What is solved: `f(X) = rate X` from `X(0) = start` to `time`.
@@ -55,7 +58,7 @@ class Problem:
     rates: tuple[float, ...] = (-0.4, -0.8)  # at -5/12 the error of E X^3, p = 0.2, has no second term, dt
     f: tuple[Function, ...] | None = None
     start: float = 1.0
-    time: float = 1.0
+    time: Positive = 1.0
     scheme: str | Scheme = "euler"
     damping: float | None = None
 
@@ -91,16 +94,16 @@ class WeakOrder:
 @checked
 def weak_error(
     noise: str | Noise,
-    steps: int,
-    moment: int = 1,
+    steps: Count,
+    moment: Count = 1,
     problem: Problem | None = None,
-    samples: int | None = None,
-    seed: int = 0,
+    samples: Samples | None = None,
+    seed: Seed = 0,
     **parameters: Parameter,
 ) -> WeakError:
     """The error of one moment after `steps` steps: exact for a linear f, or by Monte Carlo with `samples` paths."""
     noise, problem = get_noise(noise, **parameters), problem or Problem()
-    _check(noise, steps, moment, problem, samples)
+    _check(noise, problem)
     dt = problem.time / steps
     if samples is None:
         if problem.f is not None:
@@ -117,11 +120,11 @@ def weak_error(
 @checked
 def weak_order(
     noise: str | Noise,
-    moment: int = 1,
+    moment: Count = 1,
     problem: Problem | None = None,
-    steps: Sequence[int] | None = None,
-    samples: int | None = None,
-    seed: int = 0,
+    steps: Sequence[Count] | None = None,
+    samples: Samples | None = None,
+    seed: Seed = 0,
     **parameters: Parameter,
 ) -> WeakOrder:
     """The measured weak order: `weak_order("stochastic_depth", p=0.2, moment=3)`.
@@ -330,15 +333,7 @@ def _kronecker(factors: dict[int, Array], m: int, size: int) -> Array:
     return product
 
 
-def _check(noise: Noise, steps: int, moment: int, problem: Problem, samples: int | None) -> None:
-    check_count("steps", steps)
-    check_count("moment", moment)
-    if not (math.isfinite(problem.time) and problem.time > 0):
-        raise UserError(f"time = {problem.time!r}: expected a positive finite number, so that dt > 0")
-    if not (problem.damping is None or is_real(problem.damping)):
-        raise UserError(f"damping = {shown(problem.damping)}: expected a finite number")
-    if samples is not None:
-        check_count("samples", samples, LEAST_SAMPLES)
+def _check(noise: Noise, problem: Problem) -> None:
     given, kind = (problem.rates, "rates") if problem.f is None else (problem.f, "f")
     if not isinstance(given, tuple) or len(given) < noise.branches:
         raise UserError(f"{kind} = {given!r}: expected a tuple of {noise.branches}, one for each branch of {noise}")

@@ -11,7 +11,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from stepnet.commands.own_modules import OwnModules
-from stepnet.errors import UserError, check_count
+from stepnet.errors import UserError
 from stepnet.escaping import echo
 
 
@@ -33,7 +33,6 @@ class Predict(OwnModules):
         from stepnet.exchange.model_files import load
         from stepnet.exchange.prediction import predict
 
-        check_count("top", self.top)
         self.import_modules([self.model])
         if not self.images:
             raise UserError("no images: name pictures, a folder of pictures, or - to read paths from standard input")

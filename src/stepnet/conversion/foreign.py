@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from stepnet.arguments import Count, CountFromZero, checked
 from stepnet.errors import UserError, check_known, first_line
 from stepnet.extras import import_extra
 from stepnet.nets.model_registry import remember_origin
@@ -47,8 +48,9 @@ def check_own_name(name: str, known: Container[str]) -> None:
         raise UserError(f"unknown model {name!r}: did you mean {hint}?")
 
 
+@checked
 def load_foreign(
-    name: str, num_classes: int = 1000, in_channels: int = 3, pretrained: bool = False, **options: Any
+    name: str, num_classes: CountFromZero = 1000, in_channels: Count = 3, pretrained: bool = False, **options: Any
 ) -> nn.Module:
     """Build `timm/NAME` or `torchvision/NAME`; `pretrained` with its library's weights and a classifier of its own."""
     library, _, model = name.partition("/")
@@ -103,6 +105,7 @@ def _torchvision(model: str, classes: int, channels: int, pretrained: bool, opti
     return built
 
 
+@checked
 def list_foreign(library: str) -> list[str]:
     """The names of a library's image classifiers, without the library."""
     check_known("library", library, LIBRARIES)

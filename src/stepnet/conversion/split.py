@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from stepnet.arguments import checked
 from stepnet.errors import UserError
 
 FUNCTION = "()"  # ends the name of a function in a stated chain of layers
@@ -91,6 +92,7 @@ class Split:
         return last
 
 
+@checked
 def split_block(block: type[nn.Module], *, branch: str, shortcut: str, activation: str = "") -> None:
     """State how a block class of your own is split, each part a chain of its attributes in the order of their calls:
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stepnet.errors import UserError
+from stepnet.arguments import CountFromZero, checked
 from stepnet.randomness import Words
 
 Pixels = NDArray[np.uint8]
@@ -27,16 +27,13 @@ class Views(NamedTuple):
     mirrored: NDArray[np.bool_]
 
 
+@checked
 @dataclass(frozen=True)
 class Augmentation:
     """Pad with `pad` black pixels on each side and crop the old size; mirror every second image if `flip`."""
 
-    pad: int = 0
+    pad: CountFromZero = 0
     flip: bool = False
-
-    def __post_init__(self) -> None:
-        if self.pad < 0:
-            raise UserError(f"pad is {self.pad}: expected 0 or more pixels")
 
     def views(self, words: Words) -> Views:
         """The view of each image, from one random 64-bit word each: its residues place it, its top bit flips it."""

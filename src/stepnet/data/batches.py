@@ -15,12 +15,14 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from stepnet.arguments import Count, CountFromZero, Seed, checked
 from stepnet.data.datasets import Batch, Data, Request, Source
 from stepnet.data.normalise import Normalisation
 from stepnet.errors import UserError
 from stepnet.randomness import Stream, Words, random_words
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class Batches:
     """The batches of one source. `seed=None` is for evaluation: the source's own order, nothing augmented.
@@ -30,17 +32,13 @@ class Batches:
 
     source: Source
     normalise: Normalisation
-    batch_size: int
-    seed: int | None = None
-    rank: int = 0
-    world_size: int = 1
+    batch_size: Count
+    seed: Seed | None = None
+    rank: CountFromZero = 0
+    world_size: Count = 1
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise UserError(f"batch size is {self.batch_size}: expected 1 or more images")
-        if self.seed is not None and self.seed < 0:
-            raise UserError(f"seed is {self.seed}: expected 0 or more")
-        if not 0 <= self.rank < self.world_size:
+        if self.rank >= self.world_size:
             raise UserError(f"rank is {self.rank} of {self.world_size}: expected 0 to {self.world_size - 1}")
 
     def __len__(self) -> int:
@@ -89,11 +87,13 @@ class Batches:
             yield Request(order[here], None if words is None else words[here])
 
 
+@checked
 def training_batches(data: Data, batch_size: int, *, seed: int, rank: int = 0, world_size: int = 1) -> Batches:
     """The training set in a new order each epoch, augmented."""
     return Batches(data.train, data.normalise, batch_size, seed, rank, world_size)
 
 
+@checked
 def evaluation_batches(data: Data, batch_size: int, *, rank: int = 0, world_size: int = 1) -> Batches:
     """The test set in its own order, every image once and as it is."""
     return Batches(data.test, data.normalise, batch_size, None, rank, world_size)

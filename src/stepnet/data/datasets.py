@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stepnet.arguments import checked
 from stepnet.data.augment import Augmentation, Pixels
 from stepnet.data.normalise import Normalisation, kept_statistics, statistics
 from stepnet.errors import UserError
@@ -33,6 +34,7 @@ class Request(NamedTuple):
     words: Words | None
 
 
+@runtime_checkable
 class Source(Protocol):
     """Where images come from: an array in memory or on disk (`ImageSet`), files (`photos.Photos`), a torch Dataset."""
 
@@ -53,6 +55,7 @@ class Source(Protocol):
         """The mean and the standard deviation of its images."""
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class ImageSet:
     """N images as one uint8 array [N, H, W, C], perhaps memory-mapped, and their labels, int64 [N]."""
@@ -99,6 +102,7 @@ class ImageSet:
         return statistics(self.images)
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class Data:
     """A training set and a test set of the same classes, normalised by published constants or by its own."""
@@ -164,6 +168,7 @@ Loader = Callable[[Path], Data]
 DATA_SETS: Registry[Loader] = Registry("data")
 
 
+@checked
 def register_data(name: str) -> Callable[[Loader], Loader]:
     """Register `loader(root) -> Data` under `name`; after that `get_data(name)` and `--data name` know it."""
     return partial(DATA_SETS.add, name)
@@ -174,6 +179,7 @@ def list_data() -> list[str]:
     return sorted(DATA_SETS)
 
 
+@checked
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:
     """The folder of all data sets: `root`, else $STEPNET_DATA, else ~/.cache/stepnet."""
     return Path(root or os.environ.get("STEPNET_DATA") or "~/.cache/stepnet").expanduser().absolute()

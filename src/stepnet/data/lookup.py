@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from stepnet.arguments import checked
+from stepnet.arguments import Count, checked
 from stepnet.data.datasets import DATA_SETS, Data, data_root
 from stepnet.data.folders import folder_data
 from stepnet.data.torch_datasets import Indexable, data_of_datasets
-from stepnet.errors import UserError, check_count, unknown
+from stepnet.errors import UserError, unknown
 from stepnet.files import is_folder, printable
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def get_data(
     data: AnyData,
     root: str | os.PathLike[str] | None = None,
     *,
-    image_size: int | None = None,
+    image_size: Count | None = None,
     val_share: float | None = None,
     of_classes: bool = True,
 ) -> Data:
@@ -39,8 +39,6 @@ def get_data(
 
     Datasets hold images and the numbers of their classes; without `of_classes`, tensors of any shape and targets.
     """
-    if image_size is not None:
-        check_count("image_size", image_size)
     if not isinstance(data, str | os.PathLike):
         if image_size is not None:
             raise UserError(f"image_size = {image_size} is for folders: resize in the data set's own transform")

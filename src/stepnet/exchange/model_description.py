@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import platform
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Self
 
-import msgspec
 import numpy as np
 import torch
-from msgspec import Meta
+from annotated_types import Ge, Le
 from torch import nn
 
 import stepnet
+from stepnet.arguments import checked
 from stepnet.conversion.record import RECORD
 from stepnet.errors import UserError, first_line
 from stepnet.nets.model_registry import origin_of
 from stepnet.nets.weights import coefficients
+from stepnet.schema import read_as, read_json
 from stepnet.schemes import Scheme, get_scheme
 
-Epochs = Annotated[int, Meta(ge=0, le=1_000_000)]
+Epochs = Annotated[int, Ge(0), Le(1_000_000)]
 LARGEST_SIDE = 4096  # pixels: a network is converted again on an image of that size
-Side = Annotated[int, Meta(ge=1, le=LARGEST_SIDE)]
-Percent = Annotated[float, Meta(ge=0, le=100)]
+Side = Annotated[int, Ge(1), Le(LARGEST_SIDE)]
+Percent = Annotated[float, Ge(0), Le(100)]
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Record:
     """A part of the description."""
 
     def changed(self, **fields: Any) -> Self:
         """The same with other values in some fields."""
-        return msgspec.structs.replace(self, **fields)
+        return dataclasses.replace(self, **fields)
 
 
-class ConversionRecord(Record, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class ConversionRecord(Record):
     """The scheme that `convert` put into a network of another library, and where."""
 
     scheme: str
@@ -45,7 +51,9 @@ class ConversionRecord(Record, frozen=True, kw_only=True):
     stochastic_depth: dict[str, int | float | str] | None = None  # the options of `StochasticDepth`
 
 
-class Preprocessing(Record, frozen=True, kw_only=True):
+@checked
+@dataclass(frozen=True, kw_only=True)
+class Preprocessing(Record):
     """From a picture to the network's input: shorter side to `resize`, centre of `image_size`, (x - mean) / std."""
 
     channels: Side
@@ -56,40 +64,42 @@ class Preprocessing(Record, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if len(self.mean) != self.channels or len(self.std) != self.channels or min(self.std) <= 0:
-            raise ValueError(f"mean and std {self.mean}, {self.std}: expected {self.channels} values, std above 0")
+            raise UserError(f"mean and std {self.mean}, {self.std}: expected {self.channels} values, std above 0")
         if self.resize < self.image_size:
-            raise ValueError(f"resize = {self.resize}: expected at least the {self.image_size} pixels that are cut out")
+            raise UserError(f"resize = {self.resize}: expected at least the {self.image_size} pixels that are cut out")
 
 
-class TrainingRecord(Record, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class TrainingRecord(Record):
     """How the weights came about."""
 
     data: str
     val_share: float | None = None  # of a folder without images for validation
     epochs: Epochs
-    recipe: dict[str, Any] = {}
+    recipe: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
     task: str = "classification"
-    tested: dict[str, float] = {}  # figures on the test set beside the two errors of classification
+    tested: dict[str, float] = field(default_factory=dict)  # on the test set, beside the two errors
     test_error: Percent | None = None
     top5_error: Percent | None = None
     command: str = ""
     revision: str = ""
 
 
-class ModelDescription(Record, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class ModelDescription(Record):
     """The description in the header of a model file."""
 
     model: str  # a name of `create_model`, or timm/NAME, torchvision/NAME; a class, if `built_elsewhere`
     built_elsewhere: bool = False  # by a program that stepnet does not know: `load` must be given the network
-    options: dict[str, Any] = {}  # with which it was created
+    options: dict[str, Any] = field(default_factory=dict)  # with which it was created
     conversion: ConversionRecord | None = None
     classes: tuple[str, ...] = ()
     preprocessing: Preprocessing | None = None
     training: TrainingRecord | None = None
-    k: dict[str, float | list[float]] = {}
+    k: dict[str, float | list[float]] = field(default_factory=dict)
     license: str = ""
-    versions: dict[str, str] = {}
+    versions: dict[str, str] = field(default_factory=dict)
 
     @property
     def scheme(self) -> str | None:
@@ -131,7 +141,12 @@ def description_of(network: nn.Module) -> ModelDescription:
 
 def _conversion(network: nn.Module) -> ConversionRecord | None:
     record = getattr(network, RECORD, None)
-    return None if record is None else msgspec.convert(record, ConversionRecord)
+    return None if record is None else read_record(record)
+
+
+def read_record(record: object) -> ConversionRecord:
+    """The record that `convert` kept with a network."""
+    return read_as(ConversionRecord, record, "the record of its conversion")
 
 
 def plain_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -145,8 +160,8 @@ def plain_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
                 f"{name} has the scheme {scheme}, which its name {scheme.name!r} does not build: register it"
             )
     try:
-        return dict(msgspec.json.decode(msgspec.json.encode(plain)))
-    except TypeError as error:
+        return dict(json.loads(json.dumps(plain)))
+    except (TypeError, ValueError) as error:
         raise UserError(f"{name}: its options cannot be written into a file ({first_line(error)})") from None
 
 
@@ -160,15 +175,12 @@ def _same(one: Any, other: Any) -> bool:
 
 def encode(description: ModelDescription) -> str:
     """As JSON."""
-    return msgspec.json.encode(description).decode()
+    return json.dumps(dataclasses.asdict(description))
 
 
 def decode(text: str | bytes, where: object) -> ModelDescription:
     """From JSON that anyone may have written."""
-    try:
-        return msgspec.json.decode(text, type=ModelDescription)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{where} is damaged: its description cannot be read ({first_line(error)})") from None
+    return read_json(ModelDescription, text, f"{where} is damaged: its description cannot be read")
 
 
 def versions() -> dict[str, str]:

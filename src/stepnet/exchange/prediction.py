@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
+from stepnet.arguments import Count, checked
 from stepnet.data import Data
 from stepnet.data.images import MARGIN, centre_view, read_view, view_of
 from stepnet.data.normalise import Normalisation
@@ -53,7 +54,8 @@ class Prediction(NamedTuple):
     probability: float
 
 
-def predict(network: nn.Module, pictures: Sequence[AnyPicture], top: int = 5) -> Iterator[list[Prediction]]:
+@checked
+def predict(network: nn.Module, pictures: Sequence[AnyPicture], top: Count = 5) -> Iterator[list[Prediction]]:
     """Yield the `top` likeliest classes of each picture, likeliest first; pictures are read one at a time."""
     description = description_of(network)
     if description.preprocessing is None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import msgspec
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
@@ -16,7 +15,7 @@ from stepnet.conversion.foreign import check_file_options, is_foreign
 from stepnet.conversion.record import RECORD
 from stepnet.conversion.transform import convert_again
 from stepnet.errors import UserError, first_line
-from stepnet.exchange.model_description import ConversionRecord, ModelDescription
+from stepnet.exchange.model_description import ConversionRecord, ModelDescription, read_record
 from stepnet.nets import create_model
 from stepnet.nets.weights import shape_of
 from stepnet.tensors import Tensors, first_difference
@@ -130,7 +129,7 @@ def restore_conversion(network: nn.Module, done: ConversionRecord, example: Any 
         convert_again(network, done.scheme, done.stages, done.split, example, **options)
     else:
         convert(network, done.scheme, example, inplace=True, **options)
-    now = msgspec.convert(getattr(network, RECORD), ConversionRecord)
+    now = read_record(getattr(network, RECORD))
     if done.stages and (now.stages, now.split) != (done.stages, done.split if done.split is not None else now.split):
         raise UserError(f"its blocks became other steps than when it was saved: {now} where {done} was")
 

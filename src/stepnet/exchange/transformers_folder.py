@@ -11,13 +11,12 @@ import re
 from pathlib import Path
 from typing import Any, cast
 
-import msgspec
 import torch
 from torch import nn
 
 from stepnet.conversion.record import RECORD
 from stepnet.errors import UserError, first_line
-from stepnet.exchange.model_description import LARGEST_SIDE, ConversionRecord
+from stepnet.exchange.model_description import LARGEST_SIDE, ConversionRecord, read_record
 from stepnet.exchange.rebuild import at_most, check_finite, restore_conversion
 from stepnet.extras import import_extra
 from stepnet.files import read_file
@@ -70,8 +69,8 @@ def load_converted(folder: Path, model: nn.Module | None = None, example: Any = 
 def _config(path: Path) -> tuple[dict[str, Any], ConversionRecord]:
     try:
         config = json.loads(read_file(path, LARGEST_CONFIG))
-        return config, msgspec.convert(config[RECORD], ConversionRecord)
-    except (ValueError, TypeError, LookupError, RecursionError, msgspec.ValidationError) as error:
+        return config, read_record(config[RECORD])
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise UserError(f"{path} does not say how the network was converted ({first_line(error)})") from None
 
 

@@ -16,10 +16,10 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from stepnet.errors import UserError, is_real
+from stepnet.errors import UserError
 from stepnet.schemes import Scheme
 
-BoundOption: TypeAlias = "Literal['stable'] | tuple[float, float] | None"
+BoundOption: TypeAlias = Literal["stable"] | tuple[float, float] | None
 INSIDE = 1 - 2.0**-20  # of the radius: tanh rounds to 1 in single precision
 
 
@@ -41,10 +41,10 @@ class Bound:
             if scheme.stable_k is None:
                 raise UserError(f"k_bound = 'stable': scheme {scheme.name!r} states no stable_k; give two numbers")
             return cls(*scheme.stable_k)
-        ends = [float(end) if is_real(end) else math.nan for end in given] if isinstance(given, tuple | list) else []
-        if len(ends) != 2 or not ends[0] < ends[1]:
+        low, high = map(float, given)
+        if not low < high:
             raise UserError(f"k_bound = {given!r}: expected 'stable' or two finite numbers, the lower one first")
-        return cls(*ends)
+        return cls(low, high)
 
     @property
     def middle(self) -> float:
@@ -72,8 +72,9 @@ def initial_k(
     scheme: Scheme, shape: Sequence[int], k: float | None, bound: Bound | None, dtype: torch.dtype | None = None
 ) -> Tensor:
     """Draw `k ~ U[low, high]` from the scheme's own law, or set all to the given one; warn where that is not stable."""
-    if k is not None and not is_real(k):
-        raise UserError(f"k = {k!r}: expected a finite number, from which all coefficients start")
+    most = torch.finfo(dtype or torch.get_default_dtype()).max
+    if k is not None and not abs(k) <= most:
+        raise UserError(f"k = {k!r}: expected a finite number up to {most:.3g}, from which all coefficients start")
     low, high = scheme.initial_k if k is None else (float(k), float(k))
     if bound is not None and not (bound.low <= low < high <= bound.high or bound.low < low == high < bound.high):
         law = f"k = {low:g}" if low == high else f"the initial law U[{low:g}, {high:g}]"

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stepnet.errors import check_count
+from stepnet.arguments import Count, checked
 from stepnet.nets.blocks import PreActivation, conv, initialise
 from stepnet.nets.model_registry import register_model
 from stepnet.nets.residual import Network
@@ -39,11 +39,11 @@ class DenseNet(Network):
 
     reduction = 4
 
+    @checked
     def __init__(
-        self, depth: int, growth: int, bottleneck: bool = False, num_classes: int = 10, in_channels: int = 3
+        self, depth: int, growth: Count, bottleneck: bool = False, num_classes: int = 10, in_channels: int = 3
     ) -> None:
         super().__init__(num_classes, in_channels)
-        check_count("growth", growth)
         layers = blocks_per_stage(depth, 6 if bottleneck else 3, outside=4)
         channels = 2 * growth if bottleneck else 16
         self.stem = conv(in_channels, channels, 3)

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
+from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.nets.stage import Stage
 from stepnet.schemes.arithmetic import is_traced
@@ -112,6 +113,7 @@ def compiled(model: nn.Module) -> nn.Module:
     return torch.compile(model, dynamic=False)  # type: ignore[return-value]
 
 
+@checked
 def compile_blocks(model: nn.Module) -> None:
     """Compile every block of the network in place; names and parameters stay what they were."""
     blocks = [block for stage in model.modules() if isinstance(stage, Stage) for block in stage.steps]

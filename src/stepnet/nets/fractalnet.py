@@ -22,7 +22,8 @@ from typing import Any, cast
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stepnet.errors import UserError, check_count, check_probability
+from stepnet.arguments import Count, Probability, Seed, checked
+from stepnet.errors import UserError
 from stepnet.nets.blocks import OwnWeights, conv, initialise
 from stepnet.nets.draws import OwnDraws, untraced, zero_gradient
 from stepnet.nets.model_registry import register_model
@@ -90,18 +91,19 @@ class FractalNet(OwnDraws, Network):
     `k_1, k_2, k_3, …` on the paths.
     """
 
+    @checked
     def __init__(
         self,
-        columns: int,
-        widths: Sequence[int],
+        columns: Count,
+        widths: Sequence[Count],
         scheme: str | Scheme | None = None,
         num_classes: int = 10,
         in_channels: int = 3,
         dt: float = 1,
-        drop_path: float = 0.0,
-        global_drop: float = 0.0,
-        dropout: float = 0.0,
-        seed: int = 0,
+        drop_path: Probability = 0.0,
+        global_drop: Probability = 0.0,
+        dropout: Probability = 0.0,
+        seed: Seed = 0,
         convolutions: bool = False,
     ) -> None:
         super().__init__(num_classes, in_channels)
@@ -116,8 +118,6 @@ class FractalNet(OwnDraws, Network):
                 f"dt = {dt!r}: the layers of scheme {self.scheme.name!r} are whole maps B(u), without a step size; "
                 f"take scheme='fractal{self.columns}'"
             )
-        for name, share in (("drop_path", drop_path), ("global_drop", global_drop), ("dropout", dropout)):
-            check_probability(name, share)
         self.drop_path, self.global_drop = drop_path, global_drop
         self.seed = seed
         self.entries, self.stages = nn.ModuleList(), nn.ModuleList()
@@ -237,16 +237,13 @@ def _fractal_scheme(scheme: str | Scheme | None, columns: int, convolutions: boo
     return ConvolvedFractal(method.columns) if convolutions else method
 
 
-def cifar_fractalnet(depth: int, widths: Sequence[int] | None = None, **options: Any) -> FractalNet:
+@checked
+def cifar_fractalnet(depth: int, widths: Sequence[Count] | None = None, **options: Any) -> FractalNet:
     """A CIFAR FractalNet of `5 * 2^(columns - 1)` layers along its deepest column."""
     columns = {5 * 2 ** (c - 1): c for c in range(1, 6)}
     if depth not in columns:
         raise UserError(f"FractalNet of depth {depth!r}: expected one of {', '.join(map(str, columns))}")
-    if widths is not None and not (isinstance(widths, Sequence) and len(widths)):
-        raise UserError(f"widths = {widths!r}: expected the channels of each fractal")
-    for width in widths or ():
-        check_count("width of a fractal", width)
-    return FractalNet(columns[depth], widths or WIDTHS.get(depth, WIDTHS[20]), **options)
+    return FractalNet(columns[depth], WIDTHS.get(depth, WIDTHS[20]) if widths is None else widths, **options)
 
 
 for _depth, _scheme in ((20, "full_fractal3"), (40, "full_fractal4")):

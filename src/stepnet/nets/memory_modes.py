@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Literal, get_args
+from typing import Literal
 
 from torch import nn
 
-from stepnet.errors import UserError, check_known
+from stepnet.errors import UserError
 from stepnet.nets.replay import recomputed
 from stepnet.nets.reversible import SPARE_BITS
 from stepnet.schemes import Scheme
@@ -26,7 +26,6 @@ Memory = Literal["stored", "recompute", "reversible", "auto"]
 
 def choose_memory(memory: Memory, scheme: Scheme, ks: Iterable[Coefficient], activation: str) -> Memory:
     """The mode itself, or the one that "auto" stands for; an `activation` after the steps cannot be taken back."""
-    check_known("memory mode", memory, get_args(Memory))
     if memory == "reversible" and not scheme.invertible:
         raise UserError(f"memory='reversible': scheme {scheme.name!r} has no inverse; take memory='recompute'")
     if memory == "reversible" and activation:

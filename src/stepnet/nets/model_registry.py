@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar, Unpack, cast, overload
 import torch
 from torch import Tensor, nn
 
-from stepnet.arguments import checked
+from stepnet.arguments import Count, checked
 from stepnet.errors import UserError, unknown
 from stepnet.nets.memory_modes import Memory
 from stepnet.nets.options import ModelOptions
@@ -43,7 +43,7 @@ MODELS: Registry[ModelEntry] = Registry("model")
 
 @checked
 def register_model(
-    name: str, *, family: str, scheme: str = "euler", image_size: int = 32, num_classes: int = 10
+    name: str, *, family: str, scheme: str = "euler", image_size: Count = 32, num_classes: Count = 10
 ) -> Callable[[Builder], Builder]:
     """Decorator: make a function that builds a network known under `name`."""
 
@@ -118,6 +118,7 @@ def list_models(pattern: str = "*") -> list[str]:
     return MODELS.names(pattern)
 
 
+@checked
 def model_entry(name: str) -> ModelEntry:
     """What is registered under `name`; the nearest names when there is none."""
     return MODELS[name]

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
+from annotated_types import Ge, Le
+
+from stepnet.arguments import Count, CountFromZero, Positive, Probability, Seed
 from stepnet.nets.blocks import Shortcut
 from stepnet.nets.bounds import BoundOption
 from stepnet.schemes import Scheme
+
+Units = Annotated[int, Ge(1), Le(1000)]
 
 
 class SteppedOptions(TypedDict, total=False):
     """Those of every network, and of one that is marched by a scheme, which may learn coefficients."""
 
-    num_classes: int
-    in_channels: int
-    dt: float
+    num_classes: CountFromZero
+    in_channels: Count
+    dt: Positive
     k: float | None
     k_per_channel: bool
     k_bound: BoundOption
@@ -43,22 +48,22 @@ class ModelOptions(SteppedOptions, total=False):
     noise: str | Mapping[str, Any] | None
     pre_activation: bool
     shortcut: Shortcut
-    group_width: int
-    cardinality: int
+    group_width: Count
+    cardinality: Count
     # Shake-Shake
     forward: Literal["shake", "even"]
     backward: Literal["shake", "even", "keep"]
     level: Literal["batch", "image"]
     # FractalNet
-    widths: Sequence[int] | None
-    drop_path: float
-    global_drop: float
-    dropout: float
-    seed: int
+    widths: Sequence[Count] | None
+    drop_path: Probability
+    global_drop: Probability
+    dropout: Probability
+    seed: Seed
     convolutions: bool
     # DenseNet
     bottleneck: bool
     # Very Deep PolyNet: units of each stage
-    a: int
-    b: int
-    c: int
+    a: Units
+    b: Units
+    c: Units

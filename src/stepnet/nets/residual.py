@@ -7,13 +7,14 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, TypedDict, cast, get_args
+from typing import Any, TypedDict, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stepnet.errors import UserError, check_count, check_known
+from stepnet.arguments import Count, CountFromZero, checked
+from stepnet.errors import UserError
 from stepnet.nets.blocks import PostActivation, PreActivation, Shortcut, Subsample, conv, initialise
 from stepnet.nets.bounds import BoundOption
 from stepnet.nets.draws import Draw, OwnDraws, untraced, zero_gradient
@@ -45,21 +46,19 @@ class FeatureInfo(TypedDict):
     module: str
 
 
+@checked
 @dataclass(frozen=True)
 class Backbone:
     """What a family of residual networks fixes."""
 
     convolutions: Convolutions
-    widths: Sequence[int]  # channels of each stage's state
-    depths: Sequence[int]  # blocks of each stage
-    stem_width: int
+    widths: Sequence[Count]  # channels of each stage's state
+    depths: Sequence[Count]  # blocks of each stage
+    stem_width: Count
     pre_activation: bool = False
     shortcut: Shortcut = "subsample"
     project_past: bool = False  # LM-ResNeXt: the past state crosses a stage change by a projection of its own
     large_images: bool = False  # ImageNet's stem: 7x7 at stride 2, max-pool
-
-    def __post_init__(self) -> None:
-        check_known("shortcut", self.shortcut, get_args(Shortcut))
 
     def entry(self, index: int, parts: int = 1) -> tuple[int, int, int, bool]:
         """The channels before a stage and in it, its stride, and whether a state changes its shape there.
@@ -137,10 +136,9 @@ class Network(nn.Module, ABC):
     feature_info: Sequence[FeatureInfo] = ()
     head: nn.Module
 
-    def __init__(self, num_classes: int, in_channels: int) -> None:
+    @checked
+    def __init__(self, num_classes: CountFromZero, in_channels: Count) -> None:
         super().__init__()
-        check_count("num_classes", num_classes, least=0)
-        check_count("in_channels", in_channels)
         self.in_channels = in_channels
 
     @abstractmethod
@@ -215,9 +213,9 @@ class Network(nn.Module, ABC):
         """The last layer; the identity where there are 0 classes."""
         return self.head
 
-    def reset_classifier(self, num_classes: int) -> None:
+    @checked
+    def reset_classifier(self, num_classes: CountFromZero) -> None:
         """Replace the classifier by a new one; 0 classes gives the pooled features."""
-        check_count("num_classes", num_classes, least=0)
         self.num_classes = num_classes
         self.head = nn.Identity()
         if num_classes:

@@ -13,7 +13,7 @@ from typing import Unpack
 
 from torch import nn
 
-from stepnet.errors import check_count
+from stepnet.arguments import Count, checked
 from stepnet.nets.blocks import Shortcut, bottleneck
 from stepnet.nets.options import ResidualOptions
 from stepnet.nets.residual import Backbone, ResidualNetwork
@@ -23,12 +23,11 @@ from stepnet.schemes import Scheme
 WIDTHS = (256, 512, 1024, 2048)
 
 
+@checked
 def _backbone(
-    depths: tuple[int, ...], cardinality: int, group_width: int, pre_activation: bool, shortcut: Shortcut
+    depths: tuple[int, ...], cardinality: Count, group_width: Count, pre_activation: bool, shortcut: Shortcut
 ) -> Backbone:
     """Blocks of `cardinality` groups, of `group_width` channels at the first stage's width; four stages: ImageNet's."""
-    check_count("cardinality", cardinality)
-    check_count("group_width", group_width)
 
     def convolutions(inputs: int, outputs: int, stride: int) -> list[nn.Conv2d]:
         width = cardinality * group_width * outputs // WIDTHS[0]

@@ -12,20 +12,21 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stepnet.errors import UserError, check_count, check_known
+from stepnet.arguments import Count, Positive, checked
+from stepnet.errors import UserError
 from stepnet.nets.blocks import PostActivation, basic, conv
 from stepnet.nets.draws import Draw, untraced
 from stepnet.nets.model_registry import register_model
 from stepnet.nets.replay import only_reverse_mode
 from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.nets.resnet import blocks_per_stage
-from stepnet.nets.stage import Gates, check_step_size
+from stepnet.nets.stage import Gates
 from stepnet.nets.trajectories import KineticCost
 from stepnet.randomness import Stream, uniforms_by_place
 from stepnet.schemes.gates import stochastic_gate
@@ -39,6 +40,7 @@ NO_DERIVATIVE = (
 )
 
 
+@checked
 @dataclass(frozen=True)
 class Shake:
     """How the branches are mixed: Gastaldi's names, `shake` random, `even` 1/2, `keep` as in the forward pass."""
@@ -46,12 +48,7 @@ class Shake:
     forward: Forward = "shake"
     backward: Backward = "shake"
     level: Level = "image"
-    dt: float = 1
-
-    def __post_init__(self) -> None:
-        for name, allowed in (("forward", Forward), ("backward", Backward), ("level", Level)):
-            check_known(f"shake {name}", getattr(self, name), get_args(allowed))
-        check_step_size(self.dt)
+    dt: Positive = 1
 
 
 class BranchWeights(NamedTuple):
@@ -207,9 +204,10 @@ class ShakeShake(ResidualNetwork):
         return features
 
 
+@checked
 def cifar_shakeshake(
     depth: int = 26,
-    width: int = 32,
+    width: Count = 32,
     forward: Forward = "shake",
     backward: Backward = "shake",
     level: Level = "image",
@@ -219,7 +217,6 @@ def cifar_shakeshake(
 ) -> ShakeShake:
     """A Shake-Shake network of `6n + 2` layers with two branches of `width`, `2 width`, `4 width` channels."""
     n = blocks_per_stage(depth, 6)
-    check_count("width", width, least=2)
     backbone = ShakeBackbone(
         basic,
         (width, 2 * width, 4 * width),

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 from torch.utils.hooks import RemovableHandle
 
-from stepnet.errors import UserError, is_real
+from stepnet.arguments import Count, Positive, checked
+from stepnet.errors import UserError
 from stepnet.nets.blocks import PreActivation
 from stepnet.nets.bounds import Bound, BoundOption
 from stepnet.nets.bounds import initial_k as first_k
@@ -94,20 +95,20 @@ class Stage(nn.Module):
     `k_bound` the parameter is `k_free`, from which `coefficients` makes k.
     """
 
+    @checked
     def __init__(
         self,
         scheme: Scheme,
         blocks: Sequence[nn.Module],
         transition: Transition | CoupledTransition | None = None,
-        dt: float = 1,
+        dt: Positive = 1,
         after: Callable[[State], State] | None = None,
         initial_k: float | None = None,
-        k_channels: int | None = None,
+        k_channels: Count | None = None,
         k_bound: BoundOption = None,
         memory: Memory = "stored",
     ) -> None:
         super().__init__()
-        check_step_size(dt)
         check_coefficients(scheme, initial_k, k_channels)
         self.scheme, self.dt, self.after = scheme, dt, after
         self.transition = transition
@@ -312,12 +313,6 @@ def right_hand_side(block: nn.Module) -> RightHandSides:
 def entry_by(transition: Transition | CoupledTransition | None) -> Entry:
     """How a stage with this transition begins."""
     return "given" if transition is None else "projected" if transition.project_past is None else "with past"
-
-
-def check_step_size(dt: float) -> None:
-    """Refuse a step that leads nowhere."""
-    if not (is_real(dt) and dt > 0):
-        raise UserError(f"dt = {dt!r}: expected a positive finite number")
 
 
 def check_coefficients(scheme: Scheme, k: float | None, channels: int | None) -> None:

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
 
-from stepnet.errors import UserError, check_count, check_known, check_probability
-from stepnet.nets.stage import check_step_size
+from stepnet.arguments import Count, Positive, Probability, Seed, checked
+from stepnet.errors import UserError, check_known
 from stepnet.randomness import Stream, random_words, uniform, uniforms_by_place
 from stepnet.schemes.gates import stochastic_gate
 
@@ -34,6 +34,7 @@ Mode = Literal["batch", "drop_path"]
 Scaling = Literal["mean", "inverse"]
 
 
+@checked
 @dataclass
 class StochasticDepth:
     """The law of the gates of a network with `depth` blocks.
@@ -45,12 +46,12 @@ class StochasticDepth:
     instead of 0, so every block is computed.
     """
 
-    survival: float  # p_L, of the last block
-    depth: int
+    survival: Probability  # p_L, of the last block
+    depth: Count
     mode: Mode = "batch"
     scaling: Scaling = "mean"
-    dt: float = 1
-    seed: int = 0  # of the gates that the network draws itself, where its caller passes none
+    dt: Positive = 1
+    seed: Seed = 0  # of the gates that the network draws itself, where its caller passes none
 
     @classmethod
     def of(cls, given: float | Mapping[str, Any], depth: int, dt: float) -> StochasticDepth:
@@ -62,11 +63,6 @@ class StochasticDepth:
         return cls(**{"survival": None, "dt": dt, **options, "depth": depth})
 
     def __post_init__(self) -> None:
-        check_probability("survival probability p_L", self.survival)
-        check_count("seed of stochastic depth", self.seed, least=0)
-        check_step_size(self.dt)
-        check_known("mode of stochastic depth", self.mode, get_args(Mode))
-        check_known("scaling of stochastic depth", self.scaling, get_args(Scaling))
         if self.scaling == "inverse" and self.survival == 0:
             raise UserError("survival probability p_L = 0 with inverse scaling: 1/p_L is infinite; take scaling='mean'")
 
@@ -130,6 +126,11 @@ def add_noise(block: nn.Module, args: object, f: Tensor) -> Tensor:
     return f if added is None else f + added.like(f)
 
 
+@checked
+def _checked_seed(seed: Seed) -> int:
+    return seed
+
+
 @dataclass
 class BlockNoise:
     """A registered noise in each of `depth` blocks; the time of its law is that of the block, from 0 to 1.
@@ -151,14 +152,13 @@ class BlockNoise:
         name, seed = options.pop("name", None), options.pop("seed", 0)
         if not isinstance(name, str):
             raise UserError(f"noise = {given!r}: expected the name of a noise, or {{'name': …}} with its parameters")
-        check_count("seed of the noise", seed, least=0)
         noise = get_noise(name, **options)
         if noise.branches != 1:
             raise UserError(
                 f"noise {name!r} weighs {noise.branches} branches, and a block has one f: take a shakeshake"
             )
         number(noise.mean), number(noise.deviation)  # or a line that says which parameter is missing
-        return cls(noise, depth, dt, seed)
+        return cls(noise, depth, dt, _checked_seed(seed))
 
     @property
     def means(self) -> list[float] | None:

@@ -19,6 +19,7 @@ from stepnet.tensors import first_difference
 FREE = "_free"  # ends the name of a k that is kept in an interval
 
 
+@checked
 def load_weights(
     network: nn.Module, weights: Mapping[str, Tensor], *, new_head: bool = False, where: object = "the weights"
 ) -> list[str]:

@@ -17,9 +17,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from stepnet.arguments import Count, checked
 from stepnet.conversion.places import with_state
 from stepnet.conversion.split import Split
 from stepnet.conversion.step import ConvertedStep, Role
+from stepnet.errors import UserError
 from stepnet.nets.stage import Coupling
 from stepnet.report.dynamics import NetworkStep, network_steps
 from stepnet.schemes import Difference
@@ -45,8 +47,12 @@ class Lesion:
         return [("nothing", self.intact), *singles, *pairs]
 
 
-def lesion_study(model: nn.Module, images: Tensor, labels: Tensor, batch_size: int = 250) -> Lesion:
+@checked
+def lesion_study(model: nn.Module, images: Tensor, labels: Tensor, batch_size: Count = 250) -> Lesion:
     """Drop each block, each transition, and pairs of them, and measure the error on these images."""
+    if labels.shape != images.shape[:1] or not len(labels):
+        shapes = f"labels of shape {tuple(labels.shape)}, images of {tuple(images.shape)}"
+        raise UserError(f"{shapes}: expected a label for each image")
     model.eval()
     steps = [step for stage in network_steps(model) for step in stage]
     batches = list(zip(torch.split(images, batch_size), torch.split(labels, batch_size), strict=True))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import matplotlib
 import numpy as np
 import torch
+from annotated_types import MinLen
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
@@ -95,7 +96,7 @@ def plot_spectrum(model: nn.Module, image: Tensor, found: Sequence[StepSpectrum]
 
 
 @checked
-def plot_lesion(found: Mapping[str, Lesion]) -> Picture:
+def plot_lesion(found: Annotated[Mapping[str, Lesion], MinLen(1)]) -> Picture:
     """Left, the error after dropping each block (open markers: transitions); then, for each network, pairs."""
     picture, top, squares = _lesion_panels(len(found))
     for (title, one), style in zip(found.items(), rc_styles(), strict=False):

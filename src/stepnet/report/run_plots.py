@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby, zip_longest
 from os import PathLike
 from pathlib import Path
@@ -27,7 +27,7 @@ from stepnet.schemes import get_scheme
 from stepnet.training.histories import KByLayer, NetworkRuns, RunHistory, mean_coefficient
 
 RunFolder: TypeAlias = str | PathLike[str]
-OneOrMore: TypeAlias = RunFolder | Iterable[RunFolder]
+OneOrMore: TypeAlias = RunFolder | Sequence[RunFolder] | Iterator[RunFolder]
 
 
 @checked
@@ -110,6 +110,7 @@ def plot_compression(runs: OneOrMore = (), data: str = "cifar10", labels: Sequen
     The paper's points are open, those of the runs filled. Networks of the same blocks have the same parameters; what
     tells their schemes apart is how often a step evaluates its block.
     """
+    folders = _folders(runs)
     picture, (left, right) = panels(2)
     styles = rc_styles()
     for family, rows in groupby(printed_points(data), key=lambda point: str(point["family"])):
@@ -118,7 +119,7 @@ def plot_compression(runs: OneOrMore = (), data: str = "cifar10", labels: Sequen
             known = [(point[cost], point["score"]) for point in points if point[cost]]
             look: Any = {"linestyle": ":", "markerfacecolor": "none", "label": f"{family}, paper"}
             axes.plot(*zip(*known, strict=True), **style, **look)
-    for network in _networks(runs, data, labels) if runs else ():
+    for network in _networks(folders, data, labels) if folders else ():
         errors = network.scores
         if network.cost is None or not errors:
             continue
@@ -137,14 +138,18 @@ def plot_compression(runs: OneOrMore = (), data: str = "cifar10", labels: Sequen
 
 def _networks(runs: OneOrMore, data: str | None = None, labels: Sequence[str] | None = None) -> list[NetworkRuns]:
     """All networks of the runs, which must be of one data set: curves of two have no common axis."""
-    folders = [runs] if isinstance(runs, str | PathLike) else list(runs)
+    folders = _folders(runs)
     if not folders:
         raise UserError("no runs: name at least one run folder")
-    found = by_data(read_histories(map(Path, folders)), labels)
+    found = by_data(read_histories(folders), labels)
     if len(found) > 1 or (data is not None and data not in found):
         raise UserError(f"runs on {', '.join(found)}: expected runs on {data or 'one data set'}, one figure for each")
     networks = next(iter(found.values()))
     return networks if labels else [dataclasses.replace(each, label=for_plot(each.label)) for each in networks]
+
+
+def _folders(runs: OneOrMore) -> list[Path]:
+    return [Path(runs)] if isinstance(runs, str | PathLike) else [Path(run) for run in runs]
 
 
 def _after(run: RunHistory, epoch: int | None) -> KByLayer:

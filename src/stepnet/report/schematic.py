@@ -12,7 +12,9 @@ import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
+from typing import Annotated
 
+from annotated_types import MinLen
 from matplotlib.axes import Axes
 from torch import nn
 
@@ -50,7 +52,7 @@ def plot_network(model: nn.Module, title: str = "", width: float | None = None) 
 
 
 @checked
-def plot_networks(models: Mapping[str, nn.Module], width: float | None = None) -> Picture:
+def plot_networks(models: Annotated[Mapping[str, nn.Module], MinLen(1)], width: float | None = None) -> Picture:
     """The first stage of each network, by its title: as in figures 1 and 2 (left)."""
     rows = []
     for letter, (title, model) in zip(string.ascii_lowercase, models.items(), strict=False):

@@ -137,7 +137,10 @@ def is_finite(value: Coefficient) -> bool:
         return value.dtype.kind in "biufc" and bool(np.isfinite(value).all())
     if hasattr(value, "free_symbols"):
         return value.is_finite is not False
-    return isinstance(value, Complex) and cmath.isfinite(value)
+    try:
+        return isinstance(value, Complex) and cmath.isfinite(value)
+    except OverflowError:  # a whole number beyond all floats
+        return False
 
 
 def exact(c: Coefficient) -> Coefficient:

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from stepnet.errors import check_count
+from annotated_types import Ge, Le
+
+from stepnet.arguments import checked
 from stepnet.schemes.arithmetic import Coefficient, Difference, State, combine, is_number, mix
 from stepnet.schemes.core import Equation, Past, Point, Scheme
 from stepnet.schemes.scheme_registry import register_family, register_scheme
 
-LARGEST = 8  # columns: a step of 255 evaluations
+Columns = Annotated[int, Ge(1), Le(8)]  # 8: a step of 255 evaluations
 
 
 class Fractal(Scheme):
@@ -32,8 +34,8 @@ class Fractal(Scheme):
     reference = "Larsson, Maire, Shakhnarovich 2017 (FractalNet); paper, section 2.1"
     network: ClassVar[str] = "FractalNet"
 
-    def __init__(self, columns: int = 2) -> None:
-        check_count("columns of a fractal", columns, most=LARGEST)
+    @checked
+    def __init__(self, columns: Columns = 2) -> None:
         self.columns = columns
         self.stages = self.evaluations(columns)
         self.order = 2 if columns == 2 else 1
@@ -93,7 +95,7 @@ class ConvolvedFractal(Fractal):
 
     identity_path: ClassVar[bool] = False
 
-    def __init__(self, columns: int = 2) -> None:
+    def __init__(self, columns: Columns = 2) -> None:
         super().__init__(columns)
         self.order = 1
         self.name = f"convolved_fractal{columns}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stepnet.arguments import OpenShare, checked
 from stepnet.errors import UserError
 from stepnet.schemes.arithmetic import Coefficient, State, combine, is_tensor
 from stepnet.schemes.core import Past, Scheme
@@ -32,9 +33,8 @@ class BackwardEuler(Scheme):
     order = 1
     makes_network = False
 
-    def __init__(self, tolerance: float = 1e-12) -> None:
-        if not 0 < tolerance < 1:
-            raise UserError(f"tolerance {tolerance!r}: expected a number between 0 and 1")
+    @checked
+    def __init__(self, tolerance: OpenShare = 1e-12) -> None:
         self.tolerance = tolerance
 
     def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:

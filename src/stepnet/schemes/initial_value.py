@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepnet.arguments import checked
-from stepnet.errors import UserError, check_count
+from stepnet.arguments import Count, checked
+from stepnet.errors import UserError
 from stepnet.schemes.arithmetic import Coefficient, State, is_finite, is_tensor, joined, parts_of
 from stepnet.schemes.core import RightHandSide, RightHandSides, Scheme, march
 from stepnet.schemes.scheme_registry import get_scheme
@@ -30,7 +30,7 @@ def solve(
     f: Field | tuple[Field, ...],
     u0: State,
     t_span: tuple[float, float],
-    steps: int,
+    steps: Count,
     scheme: str | Scheme = "rk4",
     **parameters: Coefficient | str | Scheme,
 ) -> Trajectory:
@@ -45,7 +45,6 @@ def solve(
     start, end = map(float, t_span)
     if not math.isfinite(end - start) or start == end:
         raise UserError(f"t_span = {t_span!r}: expected two different finite numbers, a finite time apart")
-    check_count("steps", steps)
     u0 = _as_state(u0)
     _check_equation(method, f, u0)
     _check_kinds(method, u0)

@@ -16,6 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from stepnet.arguments import Count, checked, shown
 from stepnet.errors import UserError
 from stepnet.schemes.arithmetic import Coefficient, State, combine, is_finite, is_number, is_tensor, mix, scale
 from stepnet.schemes.core import Equation, Past, Point, RightHandSides, Scheme
@@ -34,8 +35,9 @@ class LinearMultistep(Scheme):
 
     derivative: int = 1
 
+    @checked
     def __init__(
-        self, alpha: Coefficients, beta: Coefficients, start: Scheme | None = None, order: int | None = None
+        self, alpha: Coefficients, beta: Coefficients, start: Scheme | None = None, order: Count | None = None
     ) -> None:
         _check(alpha, beta)
         self._alpha, self._beta = tuple(alpha), tuple(beta)
@@ -152,7 +154,7 @@ class LM(LinearMultistep):
 
     def __init__(self, k: Coefficient = None) -> None:
         if k is not None and not _is_real(k):
-            raise UserError(f"lm with k = {k}: k must be a finite number (zero-stable for -1 < k <= 1)")
+            raise UserError(f"lm with k = {shown(k)}: k must be a finite number (zero-stable for -1 < k <= 1)")
         if isinstance(k, int | float | Fraction) or getattr(k, "is_number", False):
             self.initial_k = (float(k), float(k))
         self.k = Fraction(-1, 20) if k is None else k
@@ -229,7 +231,10 @@ class Leapfrog(LinearMultistep):
     derivative = 2
 
     def __init__(self, velocity: State = 0) -> None:
-        self.velocity = np.asarray(velocity, dtype=float) if isinstance(velocity, list) else velocity
+        try:
+            self.velocity = np.asarray(velocity, dtype=float) if isinstance(velocity, list) else velocity
+        except (TypeError, ValueError):
+            raise UserError(f"velocity = {shown(velocity)}: expected an array of numbers") from None
         super().__init__((1, -2, 1), (0, 1, 0), start=TaylorStart(self.velocity))
 
     def starter(self) -> Scheme:

@@ -14,7 +14,7 @@ import numpy as np
 import sympy
 from numpy.typing import NDArray
 
-from stepnet.arguments import checked
+from stepnet.arguments import OpenShare, Positive, checked
 from stepnet.errors import UserError
 from stepnet.registry import Registry, build, refuse_options
 from stepnet.schemes.arithmetic import Coefficient, exact
@@ -114,10 +114,9 @@ class Bernoulli(Noise):
         return points, np.stack([1 - survive, survive])
 
 
-def falling(end: float, duration: float = 1.0) -> sympy.Expr:
+@checked
+def falling(end: OpenShare, duration: Positive = 1.0) -> sympy.Expr:
     """`p(t) = 1 - (1 - p_L) t/T`: the linear decay of Huang et al., which the paper's networks take too."""
-    if not 0 < end < 1:
-        raise UserError(f"p falls to {end}: expected a number between 0 and 1")
     return 1 - (1 - sympy.nsimplify(exact(end))) * t / sympy.nsimplify(exact(duration))
 
 
@@ -266,7 +265,7 @@ def _parameter(name: str, value: Parameter, upper: float = float("inf")) -> symp
     value = sympy.sympify(exact(value(t))) if callable(value) and not isinstance(value, sympy.Basic) else value
     if isinstance(value, sympy.Expr) and value.free_symbols:
         return value.subs(sympy.Symbol("t"), t)
-    if not (isinstance(value, int | float | sympy.Expr) and 0 < value < upper):
+    if isinstance(value, bool) or not (isinstance(value, int | float | sympy.Expr) and 0 < value < upper):
         between = f"0 < {name} < {upper}" if np.isfinite(upper) else f"{name} > 0 and finite"
         raise UserError(f"{name} = {value}: expected {between} (without variance it is no noise)")
     return sympy.nsimplify(exact(value), rational=True)

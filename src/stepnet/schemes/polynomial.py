@@ -9,25 +9,26 @@ consistent for every `f`: it is the fixed-point iteration of backward Euler, sto
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from stepnet.errors import check_count
+from annotated_types import Ge, Le
+
+from stepnet.arguments import checked
 from stepnet.schemes.arithmetic import Coefficient, State, combine
 from stepnet.schemes.core import Equation, Past, Scheme
 from stepnet.schemes.scheme_registry import register_family, register_scheme
 
-LARGEST = 64  # evaluations in a step
+Degree = Annotated[int, Ge(1), Le(64)]  # evaluations in a step
 
 
 class _Truncation(Scheme):
     reference = "Zhang, Li, Loy, Lin 2017 (PolyNet); paper, section 2.1"
     order = 1
 
-    def __init__(self, m: int = 2) -> None:
-        family = type(self).__name__.lower()
-        check_count(f"order of {family}", m, most=LARGEST)
+    @checked
+    def __init__(self, m: Degree = 2) -> None:
         self.m = self.stages = m
-        self.name = f"{family}{m}"
+        self.name = f"{type(self).__name__.lower()}{m}"
 
 
 class Neumann(_Truncation):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
+from stepnet.arguments import Count, checked, shown
 from stepnet.errors import UserError
 from stepnet.schemes.arithmetic import Coefficient, State, combine, is_finite, scale
 from stepnet.schemes.core import Past, Scheme
@@ -26,8 +27,11 @@ class Tableau:
     b: TableauRow
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "a", tuple(tuple(row) for row in self.a))  # lists and arrays will do
-        object.__setattr__(self, "b", tuple(self.b))
+        try:
+            object.__setattr__(self, "a", tuple(tuple(row) for row in self.a))  # lists and arrays will do
+            object.__setattr__(self, "b", tuple(self.b))
+        except TypeError:
+            raise UserError(f"tableau a = {shown(self.a)}, b = {shown(self.b)}: expected rows of numbers") from None
         if not self.b or len(self.a) != len(self.b):
             raise UserError(f"tableau has {len(self.a)} rows in a and {len(self.b)} weights in b: they must agree")
         for i, row in enumerate(self.a):
@@ -68,7 +72,10 @@ class RungeKutta(Scheme):
 
     tableau: Tableau
 
-    def __init__(self, tableau: Tableau | None = None, order: int | None = None) -> None:
+    @checked
+    def __init__(self, tableau: Tableau | None = None, order: Count | None = None) -> None:
+        if tableau is None and not hasattr(self, "tableau"):
+            raise UserError("tableau = None: expected the Tableau of the method")
         self.tableau = tableau or self.tableau
         self.order = order or self.order
         self.stages = len(self.tableau.b)

@@ -31,6 +31,7 @@ def register_scheme(name: str, *, aliases: tuple[str, ...] = ()) -> Callable[[Fa
     return register
 
 
+@checked
 def register_family(prefix: str, make: Callable[[int], Scheme]) -> None:
     """Make `prefix` with any whole number behind it a scheme: `neumann7`, `fractal4`."""
     _families[prefix] = make
@@ -69,6 +70,7 @@ def list_schemes(pattern: str = "*") -> list[str]:
     return SCHEMES.names(pattern)
 
 
+@checked
 def aliases_of(name: str) -> list[str]:
     """The other names of a scheme."""
     return SCHEMES.aliases_of(name)

@@ -109,9 +109,14 @@ def _foreign(config: TrainConfig, data: Data) -> nn.Module:
     if config.scheme is None:
         return network
     example = torch.zeros(2, data.in_channels, data.image_size, data.image_size)
-    init, memory = "identity" if config.pretrained else "paper", config.memory or "stored"
     return convert(
-        network, config.scheme, example, inplace=True, init=init, memory=memory, stochastic_depth=_gates(recipe)
+        network,
+        config.scheme,
+        example,
+        inplace=True,
+        init="identity" if config.pretrained else "paper",
+        memory=config.memory or "stored",
+        stochastic_depth=_gates(recipe),
     )
 
 

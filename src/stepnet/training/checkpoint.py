@@ -14,22 +14,22 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import torch
-from msgspec import Meta
+from annotated_types import Ge
 from torch import Tensor, nn
 
 from stepnet.errors import UserError, first_line
 from stepnet.exchange.model_description import ModelDescription, encode
 from stepnet.exchange.model_files import DESCRIPTION, PREFIX, RESUME, resumed_weights
+from stepnet.schema import read_as, read_json
 from stepnet.tensors import Tensors, first_difference, read_tensors, write_tensors
 
 OPTIMIZER, CALLBACKS = "optimizer.", "callbacks."
 STATES = "optimizer"  # in the header: for each parameter its keys, with a number, or None where the value is a tensor
 MOMENTUM, AT_REST = "momentum_buffer", "at rest"  # files of SGD before STATES: the parameters that have no momentum
 
-FromZero = Annotated[int, Meta(ge=0)]
-Total = Annotated[float, Meta(ge=0)]
+FromZero = Annotated[int, Ge(0)]
+Total = Annotated[float, Ge(0)]
 States = dict[str, dict[str, float | int | None]]
 
 
@@ -43,7 +43,7 @@ class Progress:
     seen: FromZero = 0  # items
     seconds: Total = 0.0
     best: float | None = None  # the task's first metric on the test set
-    best_epoch: Annotated[int, Meta(ge=-1)] = -1
+    best_epoch: Annotated[int, Ge(-1)] = -1
     stopped: bool = False  # by a callback
 
     @property
@@ -119,13 +119,13 @@ def _progress(path: Path, header: Mapping[str, str]) -> Progress:
             values |= {"best": None if best == math.inf else best, "stopped": False}
         if values.keys() != asdict(Progress()).keys():
             raise ValueError(f"it says {header['progress']!r}")
-        progress = msgspec.convert(values, Progress)
+        progress = read_as(Progress, values, "progress")
         if progress.best_epoch > progress.epoch or (progress.best_epoch < 0) != (progress.best is None):
             raise ValueError(f"{progress.best} after epoch {progress.best_epoch} at best")
         if not all(map(math.isfinite, (*progress.sums.values(), progress.best or 0.0))):
             raise ValueError("its sums are not finite")
         return progress
-    except (KeyError, ValueError, RecursionError, msgspec.ValidationError) as error:
+    except (KeyError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: it does not say where the run stood ({first_line(error)})") from None
 
 
@@ -143,8 +143,8 @@ def _states(
     """
     if STATES in header:
         try:
-            states = msgspec.json.decode(header[STATES], type=States)
-        except msgspec.MsgspecError:
+            states = read_json(States, header[STATES], STATES)
+        except UserError:
             states = {}
         wanted = {f"{name}.{key}" for name, keys in states.items() for key, value in keys.items() if value is None}
     else:
@@ -169,8 +169,8 @@ def _states(
 
 def _names(text: str) -> list[str]:
     try:
-        return msgspec.json.decode(text, type=list[str])
-    except msgspec.MsgspecError:
+        return read_json(list[str], text, AT_REST)
+    except UserError:
         return []
 
 

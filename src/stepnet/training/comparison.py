@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Annotated
 
+from annotated_types import MinLen
+
+from stepnet.arguments import Count, checked
 from stepnet.training.callbacks import Callback
 from stepnet.training.config import Label, TrainConfig, file_name, read_label, write_label
 from stepnet.training.histories import NetworkRuns, RunHistory
@@ -13,11 +18,12 @@ from stepnet.training.loop import train_config
 from stepnet.training.run import Run
 
 
+@checked
 def compare(
-    models: Sequence[str],
+    models: Annotated[Sequence[str], MinLen(1)],
     base: TrainConfig,
-    seeds: int,
-    out: Path,
+    seeds: Count,
+    out: str | os.PathLike[str],
     callback: Callable[[str], Callback] = lambda title: Callback(),
 ) -> list[NetworkRuns]:
     """Train each model, a label `NAME[:SCHEME][,OPTION=VALUE…]`, with each seed.
@@ -37,7 +43,7 @@ def compare(
                 model_kwargs=label.kwargs,
                 seed=seed,
                 start_like=first,
-                out=str(out / f"{file_name(model)}-seed{seed}"),
+                out=str(Path(out) / f"{file_name(model)}-seed{seed}"),
             )
             runs[model].append(train_config(config, callbacks=[callback(f"{model} seed {seed}")]))
     return [NetworkRuns(model, tuple(RunHistory.read(run.folder) for run in runs[model])) for model in models]

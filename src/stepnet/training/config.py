@@ -9,21 +9,20 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import yaml
-from msgspec import Meta
 
+from stepnet.arguments import Count, Positive, Seed, checked
 from stepnet.data import Data, get_data
 from stepnet.errors import UserError
 from stepnet.files import whole_file
-from stepnet.schema import check_fields, read_as, read_yaml
-from stepnet.training.recipes import Count, Recipe, default_recipe, flag, get_recipe, recipe_name
+from stepnet.schema import read_as, read_yaml
+from stepnet.training.recipes import Recipe, default_recipe, flag, get_recipe, recipe_name
 from stepnet.training.tasks import TaskRecord
 
 # In the name of a run's folder, where they are not as usual.
 TOLD_APART = ("precision", "freeze_bn", "sync_bn", "image_size", "val_share", "pretrained", "weights", "memory")
-Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]  # torch's generators take no larger one
 FINGERPRINTS = ("data_fingerprint", "network_fingerprint")
 # Fields that do not change what is computed: a run may be resumed with others.
 INCIDENTAL = {"out", "data_root", "checkpoint_steps", "checkpoint_minutes", "log", "imports"}
@@ -52,6 +51,7 @@ class Label(NamedTuple):
         return self._replace(scheme=self.scheme or scheme)
 
 
+@checked
 @dataclass(frozen=True)
 class TrainConfig:
     """Model, data, recipe, seed, and how the machine is used."""
@@ -92,7 +92,7 @@ class TrainConfig:
     freeze_bn: bool = flag("normalise by the running statistics as they are, and do not update them", False)
     eval_batch_size: Count | None = flag("images evaluated at once; by default as many as in a training step", None)
     checkpoint_steps: Count = flag("save a checkpoint at least every N steps", 1000)
-    checkpoint_minutes: Annotated[float, Meta(gt=0)] = flag("save a checkpoint at least every N minutes", 5.0)
+    checkpoint_minutes: Positive = flag("save a checkpoint at least every N minutes", 5.0)
     log: Literal["none", "tensorboard", "wandb"] = flag("also send the metrics there", "none")
     # Written by the run: what its task measures, and what a name does not say of the data and of a network that was
     # given. Older runs have none of it.
@@ -101,7 +101,6 @@ class TrainConfig:
     network_fingerprint: str | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self)
         for name in ("data", "out", "data_root", "weights"):  # a run writes them down
             if any("\ud800" <= c <= "\udfff" for c in getattr(self, name) or ""):
                 raise UserError(f"{name} = {getattr(self, name)!r}: expected a path of UTF-8; rename it")
@@ -132,7 +131,7 @@ class TrainConfig:
     def read(cls, path: Path) -> TrainConfig:
         """From `config.yaml`; a file that is not one is told in a line."""
         what = f"{path}: not the config of a stepnet run"
-        return read_as(cls, read_yaml(path, what), what)
+        return read_as(cls, read_yaml(path, what), what, extra="forbid")
 
     def differences(self, other: TrainConfig) -> list[str]:
         """The fields, with both values, in which another config asks for another computation."""

@@ -62,6 +62,7 @@ def train(
     known = {field.name for field in dataclasses.fields(TrainConfig)} - {"model", "data", "recipe", "out", *WRITTEN}
     for name in options.keys() - known:
         raise UserError(f"train takes no option {name!r}: expected one of {', '.join(sorted(known))}")
+    TrainConfig("", **options)  # refuses what does not fit
     given = "digits" if data is None else data
     sizes = {name: options.get(name) for name in ("image_size", "val_share")}
     found = get_data(given, options.get("data_root"), **sizes, of_classes=task is None or TASKS[task].of_classes)

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import nn
 
-from stepnet.arguments import checked
+from stepnet.arguments import Count, checked
 from stepnet.data import Data, get_data, list_data
 from stepnet.data.batches import Batches
 from stepnet.data.normalise import Normalisation
@@ -47,7 +47,7 @@ def evaluate(
     which: Literal["best", "last"] = "last",
     data_root: str | None = None,
     data: str | Data | None = None,
-    batch_size: int = 128,
+    batch_size: Count = 128,
     val_share: float | None = None,
 ) -> EvaluationResult:
     """Evaluate a network, or what `stepnet.load` opens, on the whole of the test set that it was trained for.

@@ -16,6 +16,7 @@ from contextlib import contextmanager, nullcontext
 import torch
 from torch import Tensor, nn
 
+from stepnet.arguments import checked
 from stepnet.data import Data
 from stepnet.errors import UserError
 from stepnet.nets import coefficients
@@ -31,6 +32,7 @@ from stepnet.training.signals import Interrupted, StopRequest, stop_signals
 from stepnet.training.trainer import Trainer, slices
 
 
+@checked
 def train_config(
     config: TrainConfig,
     resume: bool = True,

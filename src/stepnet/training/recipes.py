@@ -5,21 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import numpy as np
-from msgspec import Meta
-
+from stepnet.arguments import LARGEST, Count, NotNegative, Positive, Probability, Share, checked
 from stepnet.errors import UserError
 from stepnet.registry import Registry
-from stepnet.schema import check_fields
-
-LARGEST = float(np.finfo(np.float32).max)  # that a step in float32 can take
-Count = Annotated[int, Meta(ge=1)]
-Positive = Annotated[float, Meta(gt=0, le=LARGEST)]
-NotNegative = Annotated[float, Meta(ge=0, le=LARGEST)]
-Share = Annotated[float, Meta(ge=0, lt=1)]
-Probability = Annotated[float, Meta(ge=0, le=1)]
 
 
 def flag(help: str, default: Any) -> Any:
@@ -27,6 +17,7 @@ def flag(help: str, default: Any) -> Any:
     return field(default=default, metadata={"help": help})
 
 
+@checked
 @dataclass(frozen=True)
 class Recipe:
     """How a network is trained: an optimiser, and a learning rate that is a function of time alone."""
@@ -61,7 +52,6 @@ class Recipe:
     kinetic: NotNegative = flag("weight of the kinetic running cost sum |f(X_n)|^2 dt", 1e-4)
 
     def __post_init__(self) -> None:
-        check_fields(self)
         checks = {
             "milestones": (list(self.milestones) == sorted(set(self.milestones)), "rising epochs"),
             "k_lr": (self.lr * self.k_lr <= LARGEST, f"at most {LARGEST / self.lr:.4g} with lr = {self.lr}"),
@@ -123,6 +113,7 @@ for _name, _recipe in {
     RECIPES.add(_name, _recipe)
 
 
+@checked
 def get_recipe(name: str) -> Recipe:
     """The recipe of that name."""
     return RECIPES[name]

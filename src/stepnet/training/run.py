@@ -16,13 +16,14 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO, Annotated, Any, NotRequired, TypedDict
+from typing import IO, Any, NotRequired
 
 import torch
 import yaml
-from msgspec import Meta
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 import stepnet
+from stepnet.arguments import CountFromZero, checked
 from stepnet.errors import UserError
 from stepnet.escaping import for_terminal
 from stepnet.exchange.model_files import LAST, MODEL
@@ -38,7 +39,7 @@ EpochMetrics = dict[str, Any]  # a line of metrics.jsonl: the figures of every r
 class EveryRun(TypedDict):
     """What a line holds whatever the task; `k` by layer, one number or one for each channel."""
 
-    epoch: Annotated[int, Meta(ge=0)]
+    epoch: CountFromZero
     loss: float
     test_loss: float
     lr: float
@@ -64,8 +65,9 @@ class Environment(TypedDict):
 class Run:
     """The folder of one run."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    @checked
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = folder = Path(folder)
         self.config_file, self.metrics_file = folder / "config.yaml", folder / "metrics.jsonl"
         self.environment_file = folder / "environment.yaml"
         self.last, self.model, self.best = folder / LAST, folder / MODEL, folder / "best.safetensors"
