@@ -10,6 +10,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -291,6 +292,47 @@ def test_own_checkpointing_leaves_the_lm_term_outside(u: Tensor) -> None:
     recomputing.blocks[2].register_forward_hook(lambda *_: calls.__setitem__("step", calls["step"] + 1))
     assert all(torch.equal(a, b) for a, b in zip(gradients(recomputing, u), gradients(plain, u), strict=True))
     assert calls == {"block": 2, "step": 1}
+
+
+class GradientCheckpointingLayer(nn.Module):
+    """As in transformers from 5.23 on: the `forward` of every subclass is wrapped, and checkpoints itself."""
+
+    checkpointing = True
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        inner = cls.forward
+
+        def forward(self: Any, u: Tensor) -> Any:
+            if self.checkpointing and type(self).forward is forward:
+                return checkpoint(partial(inner, self), u, use_reentrant=True)
+            return inner(self, u)
+
+        cls.forward = forward
+
+
+class CheckpointedBlock(GradientCheckpointingLayer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, u: Tensor) -> Tensor:
+        return u + self.linear(u).tanh()
+
+
+def test_a_step_is_not_recomputed_where_the_class_of_its_block_wraps_every_forward() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(*(CheckpointedBlock() for _ in range(3)))
+    u = torch.randn(2, 4, requires_grad=True)
+    for module in net:
+        module.checkpointing = False
+    converted = stepnet.convert(net, "lm", u, init=-0.5)
+    plain = gradients(converted, u)
+    for module in converted:
+        module.checkpointing = True
+    converted(u).square().sum().backward()  # reentrant checkpointing of the step would lose its past
+    for got, want in zip((u.grad, *(p.grad for p in converted.parameters())), plain, strict=True):
+        torch.testing.assert_close(got, want)
 
 
 @pytest.mark.parametrize("frozen", [False, True])

@@ -47,7 +47,9 @@ def _subclass(added: type[Graft], original: type[nn.Module]) -> type[nn.Module]:
     if (added, original) in _subclasses:
         return _subclasses[added, original]
     members = {"original": original, "added": added, "__module__": original.__module__, "__doc__": original.__doc__}
-    made = type(original.__name__, (added, original), members | added.members(original))
+    made = type(original.__name__, (added, original), members)
+    for name, member in added.members(original).items():  # after the original's __init_subclass__, which may wrap it
+        setattr(made, name, member)
     return _subclasses.setdefault((added, original), made)
 
 

@@ -330,9 +330,12 @@ class ConvertedStep(Graft):
 
     @classmethod
     def members(cls, original: type[nn.Module]) -> dict[str, Any]:
-        """A layer of transformers may recompute itself when called; the step recomputes the block alone."""
+        """A layer of transformers may recompute itself when called; the step recomputes the block alone.
+
+        Up to 5.22 its `__call__` does so, from 5.23 on the `forward` of every subclass.
+        """
         recomputing = any(parent.__name__ == "GradientCheckpointingLayer" for parent in original.__mro__)
-        return {"__call__": nn.Module.__call__} if recomputing else {}
+        return {"__call__": nn.Module.__call__, "forward": cls.forward} if recomputing else {}
 
     def _get_name(self) -> str:
         return f"{self.original.__name__}[{self.step_role.scheme.name}]"
