@@ -83,6 +83,14 @@ def list_of(function: Callable[..., Iterator[object]]) -> Callable[..., object]:
     return lambda **arguments: list(function(**arguments))
 
 
+class Regression(training.Task):
+    metrics = (training.Metric("rmse"),)
+
+
+class Law(analysis.get_noise("gaussian").__class__):
+    """A noise of one's own."""
+
+
 class Registered:
     """What a decorator of `register_…` returned, used once and forgotten."""
 
@@ -202,14 +210,10 @@ RIGHT: dict[str, tuple[Callable[..., object], Callable[[], dict[str, Any]]]] = {
     "SchemeAnalysis": (analysis.SchemeAnalysis, lambda: {"scheme": "lm", "k": Fraction(-1, 2)}),
     "order": (analysis.order, lambda: {"scheme": "heun", "against": None}),
     "is_symbolic": (analysis.is_symbolic, lambda: {"scheme": "lm"}),
-    "companion": (analysis.companion, lambda: {"scheme": "ab2"}),
-    "amplification": (analysis.amplification, lambda: {"scheme": "ab2"}),
-    "between_states": (analysis.between_states, lambda: {"scheme": "ab2"}),
     "imaginary_limit": (analysis.imaginary_limit, lambda: {"scheme": "ab2"}),
     "stability_interval": (analysis.stability_interval, lambda: {"scheme": "ab2"}),
     "stable": (analysis.stable, lambda: {"scheme": "euler", "at": -1}),
     "zero_stable": (analysis.zero_stable, lambda: {"scheme": "lm"}),
-    "growth": (analysis.growth, lambda: {"scheme": "euler", "values": [-1.0, -2.0]}),
     "stability_region": (
         analysis.stability_region,
         lambda: {"scheme": "euler", "extent": (-3.0, 1.0, -2.0, 2.0), "n": 5},
@@ -226,6 +230,7 @@ RIGHT: dict[str, tuple[Callable[..., object], Callable[[], dict[str, Any]]]] = {
     "best_euler": (analysis.best_euler, lambda: {"mu": 1.0, "L": 10.0}),
     "best_lm": (analysis.best_lm, lambda: {"mu": 1.0, "L": 10.0}),
     "falling": (analysis.falling, lambda: {"end": 0.5, "duration": 1.0}),
+    "register_noise": (Registered(analysis.register_noise, Law), lambda: {"name": "mine"}),
     "get_noise": (analysis.get_noise, lambda: {"noise": "stochastic_depth", "p": 0.5}),
     "analyse_noise": (
         lambda **options: repr(analysis.analyse_noise(**options)),
@@ -357,6 +362,8 @@ RIGHT: dict[str, tuple[Callable[..., object], Callable[[], dict[str, Any]]]] = {
             "data": None,
         },
     ),
+    "Metric": (training.Metric, lambda: {"name": "rmse", "title": "", "unit": "%", "higher_is_better": True}),
+    "register_task": (Registered(training.register_task, Regression), lambda: {"name": "mine"}),
     "compare": (
         training.compare,
         lambda: {"models": ["no_such_model"], "base": training.TrainConfig("resnet20"), "seeds": 1, "out": Path("out")},
@@ -368,8 +375,8 @@ NOT_CALLED = {
     "Conversion", "Convergence", "ConvertedStage", "Descent", "EvaluationResult", "LinearFlow", "ModelDescription",
     "NetworkRuns", "Region", "RunHistory", "Trajectory", "WeakError", "WeakOrder", "UserError",
     # what a scheme or a network is written with, inside the march: as fast as it can be, and checked by mypy
-    "Backbone", "Difference", "KineticCost", "Network", "Point", "Residual", "ResidualNetwork", "Scheme", "Stage",
-    "Transition", "Watcher", "advance", "combine", "fixed_point", "march", "mix",
+    "Backbone", "Callback", "Difference", "KineticCost", "Network", "Point", "Residual", "ResidualNetwork", "Scheme",
+    "Stage", "Task", "Transition", "advance", "combine", "fixed_point", "march", "mix",
     # without arguments
     "AB2", "AB3", "Coupled", "TwoStepMidpoint", "list_data", "list_noises", "list_pretrained",
     # Runge–Kutta methods, each built as `RungeKutta` is

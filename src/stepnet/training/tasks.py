@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
+from stepnet.arguments import checked
 from stepnet.registry import Registry
 
 if TYPE_CHECKING:  # a report reads what a run says of its task, and does not wait for torch
@@ -31,6 +32,7 @@ if TYPE_CHECKING:  # a report reads what a run says of its task, and does not wa
 TOP = 5  # the second error that ImageNet is measured by
 
 
+@checked
 @dataclass(frozen=True)
 class Metric:
     """A figure of an epoch beside the loss: `name` of the training set, `test_` and `name` of the test set."""
@@ -137,6 +139,7 @@ AnyTask = TypeVar("AnyTask", bound=type[Task])
 TASKS: Registry[type[Task]] = Registry("task")
 
 
+@checked
 def register_task(name: str) -> Callable[[AnyTask], AnyTask]:
     """Register a class of tasks under `name`, for `stepnet.train(…, task=name)` and for data sets that name it."""
 
