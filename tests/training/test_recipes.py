@@ -6,6 +6,11 @@ from stepnet import UserError
 from stepnet.training.recipes import RECIPES, Recipe, default_recipe, get_recipe, recipe_name, recipe_words
 
 SGD = {  # what a recipe is where the table below says nothing
+    "optimizer": "sgd",
+    "betas": (0.9, 0.999),  # of Adam's kin
+    "clip": None,
+    "ema": None,
+    "accumulate": 1,
     "batch_size": 128,
     "lr": 0.1,
     "schedule": "steps",

@@ -1,5 +1,7 @@
 """The training loop against stochastic gradient descent written out here: nothing but torch's arithmetic is shared."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -42,8 +44,10 @@ RECIPES = {
         "running_cost": "both",
         "kinetic": 0.02,
     },
-    "no decay of vectors": {
+    "no decay of vectors, cosine, clipping": {
+        "schedule": "cosine",
         "milestones": (),
+        "clip": 1.44,
         "momentum": 0.0,
         "weight_decay": 0.05,
         "decay_vectors": False,
@@ -77,6 +81,7 @@ class PlainTraining:
             if value.is_floating_point() and name not in self.buffers
         }
         self.velocity = {}
+        self.clipped = 0  # steps whose gradient was too long
 
     def norm(self, name, u, training):
         mean, var = self.buffers[f"{name}.running_mean"], self.buffers[f"{name}.running_var"]
@@ -115,6 +120,8 @@ class PlainTraining:
         if recipe["schedule"] == "steps":
             return recipe["lr"] / 10 ** sum(t >= milestone for milestone in recipe["milestones"])
         top = recipe["warmup"] * EPOCHS
+        if recipe["schedule"] == "cosine" and t + 0.01 >= top:
+            return recipe["lr"] * (1 + math.cos(math.pi * (t - top) / (EPOCHS - top))) / 2
         return recipe["lr"] * ((t + 0.01) / top if t + 0.01 < top else (EPOCHS - t) / (EPOCHS - top))
 
     def step(self, x, labels, t):
@@ -128,6 +135,10 @@ class PlainTraining:
         if recipe["running_cost"] in ("kinetic", "both"):
             objective = objective + recipe["kinetic"] * cost
         gradients = torch.autograd.grad(objective, list(self.w.values()))
+        norm = math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients))
+        if recipe["clip"] is not None:
+            self.clipped += norm > recipe["clip"]
+            gradients = [min(1, recipe["clip"] / (norm + 1e-6)) * gradient for gradient in gradients]
         with torch.no_grad():
             for (name, w), gradient in zip(self.w.items(), gradients, strict=True):
                 self.descend(name, w, gradient, self.lr(t))
@@ -180,6 +191,7 @@ def test_the_loop_is_plain_sgd(tmp_path, name):
         ks = {f"stages.{n}.blocks.{1 - n}": plain.w[f"stages.{n}.k"].item() for n in range(2)}
         expected.append({**line, "lr": plain.lr(epoch + 2 / 3), "k": ks})
 
+    assert recipe.clip is None or 0 < plain.clipped < 3 * EPOCHS  # some steps, not all
     found = read_all(run.last)
     for key, value in {**plain.w, **plain.buffers}.items():
         torch.testing.assert_close(found[f"model.{key}"], value.detach(), rtol=1e-11, atol=1e-13, msg=key)
