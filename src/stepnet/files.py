@@ -23,6 +23,7 @@ from stepnet.escaping import for_terminal
 
 PARTIAL = ".partial"  # how temporary names end
 LOCK = ".lock"
+MODEL, LAST = "model.safetensors", "last.safetensors"  # in a run's folder
 
 
 def open_file(path: Path, largest: int) -> BinaryIO:

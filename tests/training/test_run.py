@@ -162,7 +162,10 @@ def test_the_revision_is_read_without_writing_the_index_of_the_checkout(
         ({"precision": "int4"}, "precision = 'int4': expected 'fp32', 'bf16' or 'fp16'"),
         ({"seed": 1.5}, "seed = 1.5: expected a whole number"),
         ({"compile": "yes"}, "compile = 'yes': expected True or False"),
-        ({"recipe": {"schedule": "zzz"}}, "recipe.schedule = 'zzz': expected 'steps' or 'one_cycle'"),
+        (
+            {"recipe": {"schedule": "zzz"}},
+            "recipe.schedule = 'zzz': expected 'steps', 'one_cycle', 'cosine' or 'constant'",
+        ),
         ({"recipe": {"epochs": float("inf")}}, "recipe.epochs = inf: expected a whole number"),
         ({"recipe": {"lr": -1.0}}, "recipe.lr = -1.0: expected more than 0"),
         ({"recipe": {"momentum": 0.0, "nesterov": True}}, "nesterov = True: expected momentum with it"),

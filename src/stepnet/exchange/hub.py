@@ -13,8 +13,9 @@ from torch import nn
 from stepnet.errors import UserError, first_line
 from stepnet.exchange.card import model_card
 from stepnet.exchange.model_description import description_of
-from stepnet.exchange.model_files import HUB, MODEL, load, save
+from stepnet.exchange.model_files import HUB, load, save
 from stepnet.extras import import_extra
+from stepnet.files import MODEL
 
 import_extra("huggingface_hub")  # where it is missing, the error names the extra
 

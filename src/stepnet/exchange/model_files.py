@@ -25,14 +25,13 @@ from stepnet.exchange.model_description import (
 from stepnet.exchange.prediction import preprocess
 from stepnet.exchange.rebuild import fill, fitted_options, rebuild
 from stepnet.exchange.transformers_folder import is_converted, load_converted
-from stepnet.files import is_folder
+from stepnet.files import LAST, MODEL, is_folder
 from stepnet.nets import coefficients, list_models
 from stepnet.nets.model_registry import pretrained_file, split_tag
 from stepnet.tensors import Tensors, checksum, read_tensors, write_tensors
 
 DESCRIPTION = "stepnet"  # the key of the header
 HUB = "hf-hub:"  # before a name on the Hugging Face Hub, as timm spells it
-MODEL, LAST = "model.safetensors", "last.safetensors"  # in a run's folder
 RESUME, PREFIX = "stepnet checkpoint 1", "model."  # the format of a run's resume state, and of the weights in it
 
 Location = str | os.PathLike[str]

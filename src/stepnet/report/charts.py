@@ -7,7 +7,6 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from stepnet.nets.profile import Profile
 from stepnet.report.counts import count, multiply_adds
 from stepnet.report.paper import CIFAR, IMAGENET, PaperRow
 from stepnet.schemes import get_scheme
@@ -105,7 +104,7 @@ def _coefficients(runs: Sequence[RunHistory], schemes: set[str | None]) -> Json:
 
 
 def _our_point(network: NetworkRuns) -> Json:
-    assert isinstance(network.cost, Profile)
+    assert network.cost is not None
     scores = network.scores
     return {
         "label": network.label,

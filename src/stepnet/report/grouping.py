@@ -89,6 +89,6 @@ def _distinction(config: TrainConfig, alike: Sequence[TrainConfig]) -> str:
 
 
 def _without_seed(config: TrainConfig) -> TrainConfig:
-    plain = {*INCIDENTAL, *FINGERPRINTS}
+    plain = {*INCIDENTAL, *FINGERPRINTS, "network"}
     fresh: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(TrainConfig) if f.name in plain}
     return dataclasses.replace(config, seed=0, **fresh)

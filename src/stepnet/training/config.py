@@ -53,6 +53,17 @@ class Label(NamedTuple):
 
 @checked
 @dataclass(frozen=True)
+class NetworkRecord:
+    """What a network costs, for one image or other item, and the scheme that steps its blocks."""
+
+    parameters: int
+    multiply_adds: int = 0  # of convolutions and matrix products in the forward pass; 0 where they cannot be counted
+    steps: int = 0  # of all its stages
+    own_steps: int = 0  # those that its scheme takes, and not the scheme's start or a transition
+    scheme: str | None = None
+
+
+@dataclass(frozen=True)
 class TrainConfig:
     """Model, data, recipe, seed, and how the machine is used."""
 
@@ -94,9 +105,10 @@ class TrainConfig:
     checkpoint_steps: Count = flag("save a checkpoint at least every N steps", 1000)
     checkpoint_minutes: Positive = flag("save a checkpoint at least every N minutes", 5.0)
     log: Literal["none", "tensorboard", "wandb"] = flag("also send the metrics there", "none")
-    # Written by the run: what its task measures, and what a name does not say of the data and of a network that was
-    # given. Older runs have none of it.
+    # Written by the run: what its task measures, what its network costs, and what a name does not say of the data and
+    # of a network that was given. Older runs have none of it.
     task: TaskRecord | None = None  # None: as the data says
+    network: NetworkRecord | None = None
     data_fingerprint: str | None = None
     network_fingerprint: str | None = None
 
@@ -136,7 +148,7 @@ class TrainConfig:
     def differences(self, other: TrainConfig) -> list[str]:
         """The fields, with both values, in which another config asks for another computation."""
         mine, theirs = map(_fields, (self, other))
-        unknown = {name for name in FINGERPRINTS if None in (mine[name], theirs[name])}
+        unknown = {"network"} | {name for name in FINGERPRINTS if None in (mine[name], theirs[name])}
         return [
             f"{name} = {mine[name]!r} there, {theirs[name]!r} here"
             for name in mine

@@ -21,7 +21,7 @@ from stepnet.training.recipes import Recipe, default_recipe, get_recipe
 from stepnet.training.run import Run
 from stepnet.training.tasks import TASKS
 
-WRITTEN = {"task", *FINGERPRINTS}  # by the run
+WRITTEN = {"task", "network", *FINGERPRINTS}  # by the run
 BUILDING = ("scheme", "model_kwargs", "memory", "weights", "pretrained", "start_like", "sync_bn")  # for a name only
 
 

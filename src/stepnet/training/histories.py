@@ -11,11 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from stepnet.errors import UserError
-from stepnet.exchange.model_description import description_of
-from stepnet.exchange.model_files import load
-from stepnet.nets.model_registry import MODELS
-from stepnet.nets.profile import Profile, profile
-from stepnet.training.config import TrainConfig
+from stepnet.training.config import NetworkRecord, TrainConfig
 from stepnet.training.paired import PairedDifferences
 from stepnet.training.run import Environment, EpochMetrics, Run
 from stepnet.training.tasks import TaskRecord
@@ -108,15 +104,20 @@ class NetworkRuns:
     @property
     def scheme(self) -> str | None:
         """The scheme that marches the blocks; None for a network that no name of ours builds, and was not converted."""
-        if self.config.scheme is not None or self.config.model not in MODELS:
-            return self.config.scheme
-        return MODELS[self.config.model].scheme
+        if self.config.scheme is not None or self.config.network is not None:
+            return self.config.scheme or (self.config.network.scheme if self.config.network else None)
+        from stepnet.nets.model_registry import MODELS  # a run that does not say
+
+        return MODELS[self.config.model].scheme if self.config.model in MODELS else None
 
     @cached_property
-    def cost(self) -> Profile | None:
-        """Parameters and multiply-adds, as a run's own file says; None where it has none, or cannot be built here."""
+    def cost(self) -> NetworkRecord | None:
+        """Parameters and multiply-adds, as its config says; of an older run, as its network counts them, if it can."""
+        chosen = (self.counted or self.runs)[0]
+        if chosen.config.network is not None:
+            return chosen.config.network
         try:
-            return _cost((self.counted or self.runs)[0].folder)
+            return _cost(chosen.folder)
         except UserError:
             return None
 
@@ -152,10 +153,15 @@ def mean_coefficient(k: float | list[float]) -> float:
     return statistics.fmean(k or [math.nan]) if isinstance(k, list) else k
 
 
-def _cost(folder: Path) -> Profile:
+def _cost(folder: Path) -> NetworkRecord:
     """What the network that a run has written costs: its parameters alone, if it does not say what images it takes."""
+    from stepnet.exchange.model_description import description_of
+    from stepnet.exchange.model_files import load
+    from stepnet.nets.profile import profile
+
     network = load(folder)
     how = description_of(network).preprocessing
     if how is None:
-        return Profile(sum(p.numel() for p in network.parameters()), 0, 0)
-    return profile(network.to("meta"), how.channels, how.image_size)
+        return NetworkRecord(sum(p.numel() for p in network.parameters()))
+    found = profile(network.to("meta"), how.channels, how.image_size)
+    return NetworkRecord(found.parameters, found.multiply_adds, found.steps, found.own_steps)

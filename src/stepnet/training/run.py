@@ -16,9 +16,8 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO, Any, NotRequired
+from typing import IO, TYPE_CHECKING, Any, NotRequired
 
-import torch
 import yaml
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
@@ -26,12 +25,13 @@ import stepnet
 from stepnet.arguments import CountFromZero, checked
 from stepnet.errors import UserError
 from stepnet.escaping import for_terminal
-from stepnet.exchange.model_files import LAST, MODEL
-from stepnet.files import LOCK, hold, read_file, sweep, whole_file
+from stepnet.files import LAST, LOCK, MODEL, hold, read_file, sweep, whole_file
 from stepnet.schema import LARGEST, read_as, read_yaml
-from stepnet.training.checkpoint import Progress
 from stepnet.training.config import FINGERPRINTS, TrainConfig
 from stepnet.training.tasks import TaskRecord
+
+if TYPE_CHECKING:
+    from stepnet.training.checkpoint import Progress
 
 EpochMetrics = dict[str, Any]  # a line of metrics.jsonl: the figures of every run, and those of its task
 
@@ -210,6 +210,8 @@ def _read_line(values: Any, task: TaskRecord, what: str) -> EpochMetrics:
 
 def environment() -> Environment:
     """What a reader needs to know of the machine and the code, and the exact command."""
+    import torch  # not above: a report reads runs without it
+
     return {
         "command": for_terminal(shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])),
         "processes": int(os.environ.get("WORLD_SIZE", 1)),

@@ -20,6 +20,7 @@ from stepnet.data.fingerprint import fingerprint as data_fingerprint
 from stepnet.errors import UserError, first_line
 from stepnet.exchange.model_files import resumed_weights
 from stepnet.nets.draws import drawn_options
+from stepnet.nets.profile import profile
 from stepnet.nets.trajectories import KineticCost, takes_cost
 from stepnet.schemes import Scheme, get_scheme
 from stepnet.tensors import Tensors, checksum, read_tensors
@@ -29,7 +30,7 @@ from stepnet.training.build import build_network, build_optimizer
 from stepnet.training.callbacks import Callback, CallbackList, WeightAverage
 from stepnet.training.checkpoint import Progress
 from stepnet.training.compiling import compiled_or_eager
-from stepnet.training.config import TrainConfig
+from stepnet.training.config import NetworkRecord, TrainConfig
 from stepnet.training.describe import describe_run
 from stepnet.training.imports import import_modules, remember_imports
 from stepnet.training.precision import check_precision
@@ -174,10 +175,20 @@ class Trainer:
             self.config,
             data_fingerprint=data_fingerprint(self.data),
             network_fingerprint=self._network_fingerprint() if self.is_given else None,
+            network=self._network_record(),
         )
         self.held = self.run.open(identified, resume, overwrite)
         remember_imports(self.run, self.config.imports)
         return self.run.last.exists()
+
+    def _network_record(self) -> NetworkRecord:
+        """What a report says of the network, without building it again."""
+        parameters = sum(parameter.numel() for parameter in self.network.parameters())
+        record = NetworkRecord(parameters, scheme=self.scheme.name if self.scheme else None)
+        with suppress(Exception):  # networks of others may not run without numbers, or cannot be copied
+            found = profile(copy.deepcopy(self.network).to("meta"), self.data.in_channels, self.data.image_size)
+            record = replace(record, multiply_adds=found.multiply_adds, steps=found.steps, own_steps=found.own_steps)
+        return record
 
     def _network_fingerprint(self) -> str | None:
         """Of a network that was given. One with the weights of this run's checkpoint is the run's own."""
