@@ -53,7 +53,7 @@ def check_agreement(model: nn.Module, example: Any, k: float = -0.5) -> Conversi
         assert torch.equal(got, want), "k = 0 changes the output"
     conversion: Conversion = converted.step_conversion  # type: ignore[assignment]
     set_k(converted, k)
-    networks, tolerance = (converted, lm_reference(model, conversion, k), model), 1e-6
+    networks, tolerance = (converted, lm_reference(model, converted, k), model), 1e-6
     try:
         got, want, plain = (run(network.double(), _double(example)) for network in networks)
     except RuntimeError:  # a network with float32 of its own making inside

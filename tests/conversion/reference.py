@@ -1,8 +1,8 @@
 """The LM step `u_{n+1} = B(u_n) + k (u_{n-1} - u_n)` by hooks on an unconverted network, with every state cloned.
 
-It shares no code with `stepnet.conversion`: nothing here can overwrite a past, so a converted network that agrees with
-it keeps the right one. Where a block is split, the term is added to the result of the block's last sum of two tensors,
-which is found by watching torch's functions while the block runs.
+Of `stepnet.conversion` it takes only where a block has its state: nothing here can overwrite a past, so a converted
+network that agrees with it keeps the right one. Where a block is split, the term is added to the result of the block's
+last sum of two tensors, which is found by watching torch's functions while the block runs.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from stepnet.conversion import Conversion
+from stepnet.conversion.places import state_in, with_state
 
 SUMS = (torch.add, Tensor.add, Tensor.add_, Tensor.__add__, Tensor.__iadd__, Tensor.__radd__)
-SHORTCUTS = ("downsample", "proj", "shortcut", "skip", "conv_shortcut")
+SHORTCUTS = ("downsample", "proj", "shortcut", "skip", "skipbn", "conv_shortcut")  # in the order of their calls
 
 
-def lm_reference(model: nn.Module, conversion: Conversion, k: float) -> nn.Module:
-    """A copy of `model` in which hooks add the LM term to the blocks that `conversion` names."""
+def lm_reference(model: nn.Module, converted: nn.Module, k: float) -> nn.Module:
+    """A copy of `model` in which hooks add the LM term to the blocks that are steps in the `converted` one."""
     model = copy.deepcopy(model)
+    conversion: Conversion = converted.step_conversion  # type: ignore[assignment]
     for stage in conversion.stages:
         activated = [name for name in stage.split if any("before the activation" in note for note in stage.notes)]
         states: list[Tensor] = []  # u_0, u_1, … of the forward under way
         for n, name in enumerate(stage.blocks):
-            _hook(model.get_submodule(name), n, states, k, name in activated)
+            role = converted.get_submodule(name).step_role
+            _hook(model.get_submodule(name), role, n, states, k, name in stage.split, name in activated)
     return model
 
 
-def _hook(block: nn.Module, n: int, states: list[Tensor], k: float, activated: bool) -> None:
+def _hook(block: nn.Module, role: Any, n: int, states: list[Tensor], k: float, split: bool, activated: bool) -> None:
     def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if n == 0:
             states.clear()
-        u = args[0] if args else kwargs["hidden_states"]
-        states.append(u.clone())
+        states.append(role.argument.of(args, kwargs).clone())
 
     def term() -> Tensor:
         return k * (states[-2] - states[-1])
 
     def add_to_output(module: nn.Module, args: Any, output: Any) -> Any:
-        if isinstance(output, Tensor):
-            return output + term()
-        return (output[0] + term(), *output[1:])
+        return with_state(output, state_in(output, role.result) + term(), role.result)
 
     block.register_forward_pre_hook(record, with_kwargs=True)
     if n == 0:
-        for name in SHORTCUTS:
+        for name in SHORTCUTS if split else ():
             shortcut = getattr(block, name, None)
             if shortcut is not None and not isinstance(shortcut, nn.Identity):
                 shortcut.register_forward_hook(lambda module, args, output: states.__setitem__(0, output.clone()))
@@ -79,14 +79,14 @@ class _Sums(TorchFunctionMode):
 def _alter_last_sum(block: nn.Module, alter: Callable[[Tensor], Tensor]) -> None:
     forward, under_way = block.forward, []
 
-    def altered(*args: Any) -> Any:
+    def altered(*args: Any, **kwargs: Any) -> Any:
         if under_way:
-            return forward(*args)
+            return forward(*args, **kwargs)
         under_way.append(True)
         with _Sums() as sums:
-            forward(*(arg.clone() for arg in args))
+            forward(*(arg.clone() for arg in args), **kwargs)
         with _Sums(sums.count, alter):
-            result = forward(*args)
+            result = forward(*args, **kwargs)
         under_way.clear()
         return result
 

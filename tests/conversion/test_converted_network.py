@@ -153,6 +153,7 @@ def test_mistakes_are_refused_in_one_line() -> None:
     network = stepnet.convert(Net(), "lm", u, stochastic_depth={"survival": 0.5, "mode": "drop_path"})
     with pytest.raises(stepnet.UserError, match="2 gates: the network takes 3 steps"):
         network(u, noise=[1, 1])
+    network(u, noise=[1, 1, 1])  # whose gates are those of one pass
     with pytest.raises(stepnet.UserError, match=r"called in training without a gate: call the whole network"):
         network.blocks[0](u)
     with pytest.raises(stepnet.UserError, match=r"5 gates for a state of shape \(2, 4\) .* mode='batch'"):
