@@ -158,5 +158,5 @@ def test_mistakes_are_refused_in_one_line() -> None:
         network.blocks[0](u)
     with pytest.raises(stepnet.UserError, match=r"5 gates for a state of shape \(2, 4\) .* mode='batch'"):
         network(u, **drawn_options(network, 0, 0, range(5)))
-    with pytest.raises(stepnet.UserError, match="survival probability p_L"):
+    with pytest.raises(stepnet.UserError, match=r"survival = 1\.5: expected 1 or less"):
         stepnet.convert(Net(), "lm", u, stochastic_depth=1.5)
