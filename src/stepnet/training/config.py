@@ -51,7 +51,6 @@ class Label(NamedTuple):
         return self._replace(scheme=self.scheme or scheme)
 
 
-@checked
 @dataclass(frozen=True)
 class NetworkRecord:
     """What a network costs, for one image or other item, and the scheme that steps its blocks."""
@@ -63,6 +62,7 @@ class NetworkRecord:
     scheme: str | None = None
 
 
+@checked
 @dataclass(frozen=True)
 class TrainConfig:
     """Model, data, recipe, seed, and how the machine is used."""
