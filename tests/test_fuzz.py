@@ -420,7 +420,7 @@ def fails_by_itself(arguments: dict[str, Any]) -> bool:
     """A function or a network of the caller's own that fails, or a network on images of another shape."""
     functions = [arguments.get(place) for place in ("f", "make", "p", "sigma")]
     inputs = [arguments.get(place) for place in ("images", "image", "example")]
-    networks = [arguments.get(place) for place in ("model", "network", "sigma", "p")]
+    networks = [arguments.get(place) for place in ("model", "network", "f", "sigma", "p")]
     return (
         any(one is int or one is len for one in functions)
         or any(isinstance(one, torch.Tensor) for one in inputs)

@@ -15,7 +15,7 @@ import numpy as np
 
 from stepnet.analysis.scheme_analysis import analyse
 from stepnet.analysis.stability import Array
-from stepnet.arguments import checked
+from stepnet.arguments import Count, checked
 from stepnet.errors import UserError
 from stepnet.schemes import Scheme, solve
 
@@ -53,7 +53,7 @@ def best_lm(mu: float, L: float) -> Descent:
 
 
 @checked
-def descend(scheme: str | Scheme, eigenvalues: Sequence[float], dt: float, steps: int) -> Array:
+def descend(scheme: str | Scheme, eigenvalues: Sequence[float], dt: float, steps: Count) -> Array:
     """The error norms `|u_0|, …, |u_steps|` of a run on the quadratic, each eigenvector started at 1."""
     values = np.asarray(eigenvalues, dtype=float)
     run = solve(lambda u: -values * u, np.ones_like(values), (0.0, steps * dt), steps, scheme)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypedDict
 
-from annotated_types import Ge, Le
+from annotated_types import Ge, Le, MinLen
 
 from stepnet.arguments import Count, CountFromZero, Positive, Probability, Seed
 from stepnet.nets.blocks import Shortcut
@@ -55,7 +55,7 @@ class ModelOptions(SteppedOptions, total=False):
     backward: Literal["shake", "even", "keep"]
     level: Literal["batch", "image"]
     # FractalNet
-    widths: Sequence[Count] | None
+    widths: Annotated[Sequence[Count], MinLen(1)] | None
     drop_path: Probability
     global_drop: Probability
     dropout: Probability

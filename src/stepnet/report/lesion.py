@@ -55,7 +55,7 @@ def lesion_study(model: nn.Module, images: Tensor, labels: Tensor, batch_size: C
         raise UserError(f"{shapes}: expected a label for each image")
     model.eval()
     steps = [step for stage in network_steps(model) for step in stage]
-    batches = list(zip(torch.split(images, batch_size), torch.split(labels, batch_size), strict=True))
+    batches = list(zip(torch.split(images, int(batch_size)), torch.split(labels, int(batch_size)), strict=True))
 
     def error(*dropped: int) -> float:
         with ExitStack() as lesions:

@@ -57,7 +57,9 @@ def plot_trajectory(model: nn.Module, images: Tensor, labels: Sequence[object] |
 
 
 @checked
-def plot_spectrum(model: nn.Module, image: Tensor, found: Sequence[StepSpectrum] | None = None) -> Picture:
+def plot_spectrum(
+    model: nn.Module, image: Tensor, found: Annotated[Sequence[StepSpectrum], MinLen(1)] | None = None
+) -> Picture:
     """The largest eigenvalues of `dt f'(u_n)` of every step, coloured by depth, on the scheme's stability region.
 
     Where each step has its own k, the regions of the smallest and of the largest one are drawn.

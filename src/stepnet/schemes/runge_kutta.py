@@ -30,6 +30,8 @@ class Tableau:
         try:
             object.__setattr__(self, "a", tuple(tuple(row) for row in self.a))  # lists and arrays will do
             object.__setattr__(self, "b", tuple(self.b))
+            if any(getattr(entry, "shape", ()) for row in (*self.a, self.b) for entry in row):
+                raise TypeError
         except TypeError:
             raise UserError(f"tableau a = {shown(self.a)}, b = {shown(self.b)}: expected rows of numbers") from None
         if not self.b or len(self.a) != len(self.b):
