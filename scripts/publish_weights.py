@@ -38,7 +38,7 @@ def publish(run: Run, license: str = "MIT", command: str | None = None, folder: 
             f"{description.model} was built with {description.options}: its name is another network"
         )
     found = evaluate(network)
-    if round(found.error * found.images / 100) != round(training.test_error * found.images / 100):
+    if round(found.error * found.items / 100) != round(training.test_error * found.items / 100):
         raise stepnet.UserError(f"{run.folder} records an error of {training.test_error} %, and has {found.error} %")
     told = training.changed(command=command or portable(training.command))
     attach(network, description.changed(training=told))

@@ -31,7 +31,8 @@ def test_the_citation_is_of_this_version() -> None:
 def test_what_is_required_is_imported_and_what_is_imported_is_declared() -> None:
     """A third-party module is required, or brought by an extra that answers for it."""
     names = {"pyyaml": "yaml", "pillow": "PIL"}
-    required = {names.get(each, each) for each in (re.split(r"[>\[]", line)[0] for line in PROJECT["dependencies"])}
+    bare = (re.split(r"[>\[]", line)[0] for line in PROJECT["dependencies"])
+    required = {names.get(each, each.replace("-", "_")) for each in bare}
     imported = set()
     for file in SRC.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):

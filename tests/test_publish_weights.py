@@ -6,7 +6,7 @@ from safetensors.torch import load_file
 from scripts import publish_weights
 
 import stepnet
-from stepnet.nets import pretrained
+from stepnet.nets import model_registry
 from stepnet.training import evaluate, train
 from training.tiny import tiny_config
 
@@ -16,7 +16,7 @@ def test_a_finished_run_is_published_with_its_card(tmp_path, monkeypatch):
     weights = tmp_path / "weights"
     path = publish_weights.publish(run, "MIT", "stepnet train tiny", weights)
     assert path.name == "tiny.digits.safetensors" and "MIT" in path.with_suffix(".md").read_text()
-    monkeypatch.setattr(pretrained, "WEIGHTS", weights)
+    monkeypatch.setattr(model_registry, "WEIGHTS", weights)
     recorded = run.metrics()[-1]["test_error"]
     network = stepnet.create_model("tiny.digits", pretrained=True)
     assert evaluate(network, data="digits").error == recorded == evaluate("tiny.digits").error

@@ -41,7 +41,7 @@ COMMANDS = {
     ),
     "compare": Command(
         "compare:Compare",
-        "Train several networks alike and compare their errors",
+        "Train several networks alike and compare their test errors",
         ("compare preact_resnet20 lm_resnet20 --data digits --seeds 3",),
     ),
     "evaluate": Command(

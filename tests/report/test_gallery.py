@@ -51,7 +51,7 @@ def test_schemes_and_modified_equations() -> None:
     labels = [text.get_text() for text in FIGURES["stability"](["heun", "ab2"]).findobj(Text)]
     assert {"heun", "ab2"} <= set(labels)
     assert len(FIGURES["modified"](["transport"]).axes) >= 2
-    with pytest.raises(UserError, match="example = 'heat': expected 'gradient' or"):
+    with pytest.raises(UserError, match="example = 'heat': expected 'gradient', "):
         FIGURES["modified"](["heat"])
     with pytest.raises(UserError, match="name one example"):
         FIGURES["modified"](["transport", "steps"])

@@ -49,7 +49,7 @@ def test_states_of_the_networks_stand_above_their_points():
 
 
 def test_what_cannot_be_drawn():
-    with pytest.raises(UserError, match="example = 'heat': expected 'gradient' or"):
+    with pytest.raises(UserError, match="example = 'heat': expected 'gradient', "):
         stepnet.plot_modified("heat")
     with pytest.raises(UserError, match="for which lm is zero-stable"):
         stepnet.plot_modified(ks=(-1.5,))

@@ -99,7 +99,7 @@ class Stage(nn.Module):
     def __init__(
         self,
         scheme: Scheme,
-        blocks: Sequence[nn.Module],
+        blocks: Sequence[nn.Module] | nn.ModuleList,
         transition: Transition | CoupledTransition | None = None,
         dt: Positive = 1,
         after: Callable[[State], State] | None = None,

@@ -132,7 +132,10 @@ def is_traced(value: object) -> TypeGuard[Proxy]:
 def is_finite(value: Coefficient) -> bool:
     """Whether a coefficient is neither infinite nor nan, all through; a symbol may be any number."""
     if is_tensor(value):
-        return bool(value.isfinite().all())
+        try:
+            return bool(value.isfinite().all())
+        except RuntimeError:  # under torch.vmap a tensor cannot be asked
+            return True
     if isinstance(value, np.ndarray | np.generic):
         return value.dtype.kind in "biufc" and bool(np.isfinite(value).all())
     if hasattr(value, "free_symbols"):

@@ -24,8 +24,8 @@ def register_scheme(name: str, *, aliases: tuple[str, ...] = ()) -> Callable[[Fa
 
     def register(factory: Factory) -> Factory:
         SCHEMES.add(name, factory, aliases)
-        if isinstance(factory, type) and issubclass(factory, Scheme):
-            factory.name = name
+        if isinstance(factory, type) and issubclass(factory, Scheme) and factory.name == factory.__name__:
+            factory.name = name  # the first one: a second name for a class does not change what it is called
         return factory
 
     return register
