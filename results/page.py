@@ -13,7 +13,7 @@ from typing import Any
 
 from experiments import EXPERIMENTS, HERE, Experiment, Network
 
-from stepnet.training.paired import PairedDifferences
+from stepnet.training.histories import PairedDifferences
 
 PAGE = HERE.parent / "docs" / "results.md"
 MEASURED = "<!-- Below this line: made by `python results/page.py`. -->"

@@ -14,7 +14,7 @@ from pathlib import Path
 from experiments import EXPERIMENTS, HERE
 
 from stepnet.errors import UserError
-from stepnet.files import alone, hold
+from stepnet.files import exclusive_lock, try_lock
 from stepnet.report.results import record
 from stepnet.training import Run, TrainConfig, evaluate
 from stepnet.training.loop import train_config
@@ -36,7 +36,7 @@ def main() -> None:
                 print(f"{config.out}: waits for {config.weights}")
                 continue
             Path(config.out).mkdir(parents=True, exist_ok=True)
-            held = hold(Path(config.out))
+            held = try_lock(Path(config.out))
             if held is None:
                 print(f"{config.out}: another process trains it")
                 continue
@@ -53,7 +53,7 @@ def train_and_record(config: TrainConfig, path: Path) -> None:
     print(f"{time.strftime('%H:%M')} {config.out}", flush=True)
     run = train_config(config)
     found = evaluate(run)
-    with alone(path):
+    with exclusive_lock(path):
         record(run, found, path)
     print(f"{time.strftime('%H:%M')} {config.out}: {found.error:.2f} %", flush=True)
 

@@ -21,7 +21,7 @@ import stepnet
 from stepnet.exchange.card import model_card
 from stepnet.exchange.model_description import description_of
 from stepnet.exchange.model_files import attach
-from stepnet.files import whole_file
+from stepnet.files import atomic_file
 from stepnet.nets.model_registry import WEIGHTS
 from stepnet.training import Run, evaluate
 
@@ -45,7 +45,7 @@ def publish(run: Run, license: str = "MIT", command: str | None = None, folder: 
     name = f"{description.model}.{training.data}"
     path = folder / f"{name}.safetensors"
     stepnet.save(network, path, license=license)
-    with whole_file(path.with_suffix(".md")) as partial:
+    with atomic_file(path.with_suffix(".md")) as partial:
         partial.write_text(model_card(description_of(stepnet.load(path)), name))
     return path
 

@@ -11,7 +11,7 @@ from stepnet import __version__
 from stepnet.cli import COMMANDS, EXAMPLES, main
 from stepnet.commands.models import Models
 from stepnet.commands.parsing import parse
-from stepnet.files import whole_folder
+from stepnet.files import atomic_folder
 
 
 def stepnet(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -103,7 +103,7 @@ def test_completion_knows_commands_and_flags(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stopped_command_leaves_nothing_half_done(tmp_path, monkeypatch, number, code):
     def write_a_folder():
-        with whole_folder(tmp_path / "folder"):
+        with atomic_folder(tmp_path / "folder"):
             signal.raise_signal(number)
 
     if number == signal.SIGINT:  # a shell that starts the tests in the background has it ignored

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stepnet.training import Run, TrainConfig, comparison
-from stepnet.training.paired import PairedDifferences
+from stepnet.training.histories import PairedDifferences
 from training.tiny import tiny_config
 
 ROOT = Path(__file__).parent.parent

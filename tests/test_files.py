@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from stepnet import UserError
-from stepnet.files import alone, hold, open_file, read_file, sweep, whole_file, whole_folder
+from stepnet.files import atomic_file, atomic_folder, exclusive_lock, open_file, read_file, sweep, try_lock
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "file"
-    with whole_file(path) as partial:
+    with atomic_file(path) as partial:
         partial.write_text("new")
         assert not path.exists()
     assert path.read_text() == "new"
@@ -45,7 +45,7 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 
 def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, writes: list[tuple[str, ...]]) -> None:
     path = tmp_path / "file"
-    with whole_file(path) as partial:
+    with atomic_file(path) as partial:
         partial.write_text("new")
     temporary = str(partial)
     assert writes == [("fsync", temporary), ("rename", temporary, str(path)), ("fsync", str(tmp_path))]
@@ -53,7 +53,7 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, writes: li
 
 def test_a_folder_is_on_the_disk_before_it_has_its_name(tmp_path: Path, writes: list[tuple[str, ...]]) -> None:
     path = tmp_path / "folder"
-    with whole_folder(path) as partial:
+    with atomic_folder(path) as partial:
         (partial / "inner").mkdir()
         (partial / "inner" / "a").write_text("a")
     temporary = str(partial)
@@ -66,7 +66,7 @@ def test_a_folder_is_on_the_disk_before_it_has_its_name(tmp_path: Path, writes: 
 def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
-    with pytest.raises(KeyboardInterrupt), whole_file(path) as partial:
+    with pytest.raises(KeyboardInterrupt), atomic_file(path) as partial:
         partial.write_text("half of the n")
         raise KeyboardInterrupt
     assert path.read_text() == "old"
@@ -75,7 +75,7 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
 
 def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "folder"
-    with whole_folder(path) as partial:
+    with atomic_folder(path) as partial:
         (partial / "a").write_text("a")
         assert not path.exists()
     assert [inner.name for inner in path.iterdir()] == ["a"]
@@ -83,7 +83,7 @@ def test_a_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
 
 
 def test_a_failed_folder_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), whole_folder(tmp_path / "folder") as partial:
+    with pytest.raises(KeyboardInterrupt), atomic_folder(tmp_path / "folder") as partial:
         (partial / "a").write_text("a")
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
@@ -94,7 +94,7 @@ def test_a_folder_is_made_by_one_process_at_a_time(tmp_path: Path) -> None:
     under_way, done = os.pipe(), os.pipe()
     child = os.fork()
     if not child:
-        with alone(path):
+        with exclusive_lock(path):
             os.write(under_way[1], b"x")
             os.read(done[0], 1)
             path.mkdir()
@@ -102,7 +102,7 @@ def test_a_folder_is_made_by_one_process_at_a_time(tmp_path: Path) -> None:
     os.read(under_way[0], 1)
     assert not path.exists()
     threading.Timer(0.2, os.write, (done[1], b"x")).start()
-    with alone(path):
+    with exclusive_lock(path):
         assert path.exists()
     os.waitpid(child, 0)
 
@@ -134,7 +134,7 @@ def test_a_name_that_cannot_be_opened_is_told_in_one_short_line(name: str, tmp_p
 def test_files_have_the_modes_of_ordinary_ones(tmp_path: Path) -> None:
     ordinary = tmp_path / "ordinary"
     ordinary.write_text("")
-    with whole_file(tmp_path / "whole") as partial:
+    with atomic_file(tmp_path / "whole") as partial:
         partial.write_text("")
     assert (tmp_path / "whole").stat().st_mode == ordinary.stat().st_mode
 
@@ -142,7 +142,10 @@ def test_files_have_the_modes_of_ordinary_ones(tmp_path: Path) -> None:
 def test_a_full_disk_is_one_line_and_the_old_file_stays(tmp_path: Path) -> None:
     path = tmp_path / "file"
     for kept in ("there is none before it", "the one before it is untouched"):
-        with pytest.raises(UserError, match=f"cannot write {path}: No space left; {kept}"), whole_file(path) as partial:
+        with (
+            pytest.raises(UserError, match=f"cannot write {path}: No space left; {kept}"),
+            atomic_file(path) as partial,
+        ):
             partial.write_text("half of the n")
             raise OSError(errno.ENOSPC, "No space left")
         path.write_text("old")
@@ -155,7 +158,7 @@ def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path: Path) ->
         (tmp_path / name).write_text("mine")
     child = os.fork()
     if not child:
-        with whole_file(tmp_path / "file") as partial:
+        with atomic_file(tmp_path / "file") as partial:
             partial.write_text("half of the n")
             os._exit(0)  # as SIGKILL would: nothing is cleaned up
     os.waitpid(child, 0)
@@ -178,11 +181,11 @@ def test_one_process_holds_a_folder_until_it_ends(tmp_path: Path) -> None:
     def another_can_hold_it() -> bool:
         child = os.fork()
         if not child:
-            os._exit(hold(tmp_path) is not None)
+            os._exit(try_lock(tmp_path) is not None)
         return bool(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
     assert another_can_hold_it()
-    held = hold(tmp_path)
+    held = try_lock(tmp_path)
     assert held is not None
     assert not another_can_hold_it()
     held.close()
@@ -206,7 +209,7 @@ def test_what_is_not_a_regular_file_is_never_replaced(tmp_path: Path, kind: str,
     target = tmp_path / "link" if linked else there
     if linked:
         target.symlink_to(there)
-    with pytest.raises(UserError, match=r"cannot write .*: it is not a regular file"), whole_file(target):
+    with pytest.raises(UserError, match=r"cannot write .*: it is not a regular file"), atomic_file(target):
         pytest.fail("refused before the work that it takes to make a file")
     assert (there.stat().st_ino, there.stat().st_mode) == (before.st_ino, before.st_mode)
     assert target.is_symlink() == linked and len(list(tmp_path.iterdir())) == 1 + linked
@@ -214,7 +217,7 @@ def test_what_is_not_a_regular_file_is_never_replaced(tmp_path: Path, kind: str,
 
 def test_a_pipe_that_appears_while_a_file_is_written_stays(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    with pytest.raises(UserError, match="not a regular file"), whole_file(path) as partial:
+    with pytest.raises(UserError, match="not a regular file"), atomic_file(path) as partial:
         partial.write_text("new")
         os.mkfifo(path)
     assert path.is_fifo() and list(tmp_path.iterdir()) == [path]
@@ -223,7 +226,7 @@ def test_a_pipe_that_appears_while_a_file_is_written_stays(tmp_path: Path) -> No
 def test_a_link_to_standard_output_stays(tmp_path: Path) -> None:
     link, descriptor = tmp_path / "stdout", os.open(tmp_path / "redirected", os.O_CREAT | os.O_WRONLY)
     link.symlink_to(f"/proc/self/fd/{descriptor}")  # as /dev/stdout is, here with `> redirected`
-    with pytest.raises(UserError, match="not a regular file"), whole_file(link):
+    with pytest.raises(UserError, match="not a regular file"), atomic_file(link):
         pass
     os.close(descriptor)
     assert link.is_symlink()
@@ -239,8 +242,8 @@ def test_a_lock_that_is_not_a_regular_file_is_one_line(tmp_path: Path, kind: str
         if kind == "link to a pipe":
             os.mkfifo(elsewhere)
     with pytest.raises(UserError, match=r"cannot lock .*\.lock: it is not a regular file"):
-        hold(tmp_path)
+        try_lock(tmp_path)
     assert kind != "link to nothing" or not elsewhere.exists()
     lock.rename(tmp_path / ".made.lock")
-    with pytest.raises(UserError, match="cannot lock"), alone(tmp_path / "made"):
+    with pytest.raises(UserError, match="cannot lock"), exclusive_lock(tmp_path / "made"):
         pass

@@ -87,7 +87,7 @@ EXAMPLES = ("scheme lm --k -0.5", "train lm_resnet20", "compare preact_resnet20 
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command. Exit codes: 0 done, 2 a user's mistake (told in one line), 130 Ctrl-C, 143 SIGTERM."""
+    """Run one command. Exit codes: 0 done, 2 a user's mistake (one line says which), 130 Ctrl-C, 143 SIGTERM."""
     words = sys.argv[1:] if argv is None else argv
     before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what is half done is undone
     try:
@@ -98,9 +98,9 @@ def main(argv: list[str] | None = None) -> int:
         print(f"stepnet: {error}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
-        if (told := missing_extra(error)) is None:
+        if (message := missing_extra(error)) is None:
             raise
-        print(f"stepnet: {told}", file=sys.stderr)
+        print(f"stepnet: {message}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

@@ -1,4 +1,4 @@
-"""A mistake that a person can make, told in one line."""
+"""A user's mistake, described in one line."""
 
 from __future__ import annotations
 

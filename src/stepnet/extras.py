@@ -1,4 +1,4 @@
-"""Libraries that are installed on request: a missing one is told by the name of the extra that brings it."""
+"""Optional libraries: the message for a missing one names the extra that installs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files: a stranger's is opened with care, ours is written whole or not at all, a folder is held by one process.
+"""Files: a stranger's is opened with care, ours is written whole or not at all, a folder is locked by one process.
 
 What is written goes to a temporary name beside its destination, reaches the disk, and is then renamed: a reader,
 or a process that starts after a crash, sees the old content or the new one and nothing in between.
@@ -74,7 +74,7 @@ def is_folder(path: Path) -> bool:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path) -> Iterator[Path]:
     """A temporary path to write to; it becomes `path` when the block ends, and vanishes if the block fails.
 
     A device, a pipe, a socket or a folder is never replaced: other programs need it where it is. A disk that is full or
@@ -105,10 +105,10 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
+def atomic_folder(path: Path) -> Iterator[Path]:
     """A temporary folder to fill; it becomes `path` when the block ends, and vanishes if the block fails.
 
-    For the process that is `alone` with `path`. What earlier ones left because they were killed is swept first.
+    For the process that has the `exclusive_lock` of `path`. What killed processes left is swept first.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     sweep(path.parent, path.name)
@@ -125,8 +125,8 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Be the only process that makes `path`: wait for another that is at it, then look at what it has made."""
+def exclusive_lock(path: Path) -> Iterator[None]:
+    """Hold the only lock on `path`: wait for a process that has it, then look at what that process has made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_name(f".{path.name}{LOCK}")
     with _open_lock(lock) as handle:
@@ -134,10 +134,10 @@ def alone(path: Path) -> Iterator[None]:
         yield
 
 
-def hold(folder: Path) -> IO[bytes] | None:
-    """Hold the folder for this process: the handle to keep, None if another process has it.
+def try_lock(folder: Path) -> IO[bytes] | None:
+    """Lock the folder for this process: the handle to keep, None if another process has the lock.
 
-    The kernel lets go of it when the process ends, however it ends. Where the file system knows no locks, nobody is
+    The kernel releases it when the process ends, however it ends. Where the file system knows no locks, nobody is
     kept out. The lock is POSIX's: it works over NFS, and children do not inherit it.
     """
     handle = _open_lock(folder / LOCK)
@@ -148,7 +148,7 @@ def hold(folder: Path) -> IO[bytes] | None:
 
 
 def sweep(folder: Path, name: str = "") -> None:
-    """Remove what `whole_file` and `whole_folder` could not, because their process was killed.
+    """Remove what `atomic_file` and `atomic_folder` could not, because their process was killed.
 
     Of all destinations in the folder, or of the one called `name`; for the process that holds them.
     """

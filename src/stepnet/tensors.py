@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from stepnet.errors import UserError, first_line
-from stepnet.files import whole_file
+from stepnet.files import atomic_file
 
 Tensors = dict[str, Tensor]
 CHECKSUM = "checksum"
@@ -24,7 +24,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
     """Write the tensors and the header; a disk that is full leaves the file that was there."""
     _check_name(path)
     own = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    with whole_file(path) as partial:
+    with atomic_file(path) as partial:
         try:
             save_file(own, partial, metadata={**header, CHECKSUM: str(checksum(own))})
         except SafetensorError as error:  # a full disk reaches us in this form

@@ -112,7 +112,7 @@ def test_a_root_that_cannot_be_written_is_read_into_memory(tmp_path: Path, monke
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(cifar, "whole_folder", refuse)
+    monkeypatch.setattr(cifar, "atomic_folder", refuse)
     assert len(cifar.load(kind, tmp_path).train) == 10
     assert not (tmp_path / "cifar10").exists()
 

@@ -6,12 +6,12 @@ import torch
 from stepnet.nets import create_model
 from stepnet.report.dynamics import effective_steps, spectra
 from stepnet.report.inspection import step_rows, unstable_steps, write_pictures
-from stepnet.report.specimens import specimen
+from stepnet.report.opened_networks import open_with_images
 
 
 @pytest.fixture
 def shown(write_model_of_digits):
-    return specimen(str(write_model_of_digits(k=-0.3)), count=20)
+    return open_with_images(str(write_model_of_digits(k=-0.3)), count=20)
 
 
 def test_a_row_for_each_step(shown) -> None:
@@ -27,7 +27,7 @@ def test_a_row_for_each_step(shown) -> None:
 
 
 def test_every_k_outside_its_interval_is_told(write_model_of_digits) -> None:
-    lines = unstable_steps(specimen(str(write_model_of_digits(k=-1.2)), count=1).network)
+    lines = unstable_steps(open_with_images(str(write_model_of_digits(k=-1.2)), count=1).network)
     assert lines[0] == "k = -1.200 of stages.0.blocks.1 is outside the stable interval (-1, 1]"
     assert len(lines) == 3
 
@@ -40,7 +40,7 @@ def test_one_channel_outside_is_told_though_the_mean_is_inside() -> None:
 
 
 def test_the_pictures_are_written(shown, tmp_path) -> None:
-    shown = specimen(str(tmp_path / "tiny--0.3"), count=100)
+    shown = open_with_images(str(tmp_path / "tiny--0.3"), count=100)
     paths = write_pictures(shown, spectra(shown.network, shown.images[:1]), tmp_path / "figures")
     assert {path.name for path in paths} == {"network.svg", "trajectory.svg", "spectrum.svg", "k.svg"}
     assert all(path.read_text().startswith("<?xml") for path in paths)

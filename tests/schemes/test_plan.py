@@ -20,7 +20,7 @@ from stepnet.schemes.plan import (
 
 
 def takers(planned: Plan) -> list[str]:
-    return [step.taker for step in planned.steps]
+    return [step.method for step in planned.steps]
 
 
 @pytest.mark.parametrize(

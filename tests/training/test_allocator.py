@@ -8,19 +8,19 @@ import sys
 
 import pytest
 
-from stepnet.training import allocator
-from stepnet.training.allocator import VARIABLES, keep_memory
+from stepnet.training import machine
+from stepnet.training.machine import VARIABLES, keep_memory
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 def test_glibc_takes_the_thresholds():
-    code = "import sys; from stepnet.training.allocator import keep_memory; sys.exit(not keep_memory())"
+    code = "import sys; from stepnet.training.machine import keep_memory; sys.exit(not keep_memory())"
     environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0
 
 
 def test_what_the_environment_says_stays(monkeypatch):
-    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda name: pytest.fail("thresholds were chosen"))
+    monkeypatch.setattr(machine.ctypes, "CDLL", lambda name: pytest.fail("thresholds were chosen"))
     for variable in VARIABLES:
         with monkeypatch.context() as changed:
             changed.setenv(variable, "1")

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from stepnet import create_model
-from stepnet.training import compiling, train
-from stepnet.training.compiling import compiled_or_eager
+from stepnet.training import machine, train
+from stepnet.training.machine import compiled_or_eager
 from stepnet.training.trainer import Trainer
 from training.runs import assert_same_run
 from training.tiny import tiny_config
@@ -29,7 +29,7 @@ def test_a_failing_compiler_is_tried_with_a_fresh_cache_and_then_done_without(fa
         if len(caches) <= failures:
             raise OSError("libkernel.so: file too short")
 
-    monkeypatch.setattr(compiling, "compiled", lambda network: nn.Sequential(network))
+    monkeypatch.setattr(machine, "compiled", lambda network: nn.Sequential(network))
     with ExitStack() as held:
         model = compiled_or_eager(network, trial, notes.append, held)
         assert (model is network) == (failures == 2)
@@ -65,7 +65,7 @@ def test_a_run_whose_compiler_fails_is_the_run_without_it(tmp_path, monkeypatch)
         def forward(self, *inputs, **options):
             raise RuntimeError("ld: truncated file")
 
-    monkeypatch.setattr(compiling, "compiled", Broken)
+    monkeypatch.setattr(machine, "compiled", Broken)
     compiled, eager = (
         train(tiny_config(tmp_path / str(flag), model="tiniest", compile=flag, recipe={"epochs": 1}))
         for flag in (True, False)
@@ -76,7 +76,7 @@ def test_a_run_whose_compiler_fails_is_the_run_without_it(tmp_path, monkeypatch)
 COMPILE = """
 import sys, torch
 from contextlib import ExitStack
-from stepnet.training.compiling import compiled_or_eager
+from stepnet.training.machine import compiled_or_eager
 
 network = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
 notes = []

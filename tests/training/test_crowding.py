@@ -2,9 +2,9 @@
 
 import torch
 
-from stepnet.training import crowding
+from stepnet.training import machine
 from stepnet.training.checkpoint import Progress
-from stepnet.training.crowding import Crowding, seconds_waited
+from stepnet.training.machine import Crowding, seconds_waited
 from training.test_display import end_epoch, shown
 
 
@@ -15,7 +15,7 @@ def test_what_the_system_counts_only_grows():
 
 def test_threads_that_wait_for_cores_are_told_of_once(capsys, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    monkeypatch.setattr(crowding, "seconds_waited", iter([0.0, 1e9]).__next__)
+    monkeypatch.setattr(machine, "seconds_waited", iter([0.0, 1e9]).__next__)
     display = shown(Progress())
     end_epoch(display)
     end_epoch(display)
@@ -27,8 +27,8 @@ def test_threads_that_wait_for_cores_are_told_of_once(capsys, monkeypatch):
 
 def test_a_quiet_machine_and_a_single_thread_need_no_word(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    monkeypatch.setattr(crowding, "seconds_waited", lambda: 5.0)
-    assert Crowding().told() == ""
+    monkeypatch.setattr(machine, "seconds_waited", lambda: 5.0)
+    assert Crowding().warning() == ""
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    monkeypatch.setattr(crowding, "seconds_waited", iter([0.0, 1e9]).__next__)
-    assert Crowding().told() == ""
+    monkeypatch.setattr(machine, "seconds_waited", iter([0.0, 1e9]).__next__)
+    assert Crowding().warning() == ""

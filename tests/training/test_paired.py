@@ -5,7 +5,7 @@ import math
 import numpy as np
 from scipy import stats
 
-from stepnet.training.paired import PairedDifferences
+from stepnet.training.histories import PairedDifferences
 
 
 def test_the_interval_is_scipys() -> None:

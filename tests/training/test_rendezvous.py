@@ -6,7 +6,7 @@ import threading
 import pytest
 from torch.distributed import TCPStore
 
-from stepnet.training import rendezvous
+from stepnet.training import processes
 
 
 @pytest.fixture
@@ -15,9 +15,9 @@ def agent(monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("MASTER_PORT", str(store.port))
-    rendezvous.use_fresh_store.cache_clear()
+    processes.use_fresh_store.cache_clear()
     yield store
-    rendezvous.use_fresh_store.cache_clear()
+    processes.use_fresh_store.cache_clear()
 
 
 def dead_port():
@@ -28,32 +28,32 @@ def dead_port():
 
 def test_rank_0_opens_a_store_and_publishes_it(agent, monkeypatch):
     monkeypatch.setenv("RANK", "0")
-    store = rendezvous.use_fresh_store()
+    store = processes.use_fresh_store()
     assert store.port != agent.port
-    assert int(agent.get(rendezvous.PORT_KEY)) == store.port
-    assert rendezvous.os.environ["MASTER_PORT"] == str(store.port)
-    assert rendezvous.use_fresh_store() is store
+    assert int(agent.get(processes.PORT_KEY)) == store.port
+    assert processes.os.environ["MASTER_PORT"] == str(store.port)
+    assert processes.use_fresh_store() is store
 
 
 def test_a_rank_waits_past_the_port_of_a_dead_attempt(agent, monkeypatch):
     monkeypatch.setenv("RANK", "1")
-    agent.set(rendezvous.PORT_KEY, str(dead_port()))
+    agent.set(processes.PORT_KEY, str(dead_port()))
     living = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    later = threading.Timer(0.5, agent.set, (rendezvous.PORT_KEY, str(living.port)))
+    later = threading.Timer(0.5, agent.set, (processes.PORT_KEY, str(living.port)))
     later.start()
-    store = rendezvous.use_fresh_store()
+    store = processes.use_fresh_store()
     later.join()
     assert store.port == living.port
 
 
 def test_a_rank_does_not_wait_for_ever(agent, monkeypatch):
     monkeypatch.setenv("RANK", "1")
-    agent.set(rendezvous.PORT_KEY, str(dead_port()))
+    agent.set(processes.PORT_KEY, str(dead_port()))
     with pytest.raises(ConnectionRefusedError):
-        rendezvous.use_fresh_store(patience=0.3)
+        processes.use_fresh_store(patience=0.3)
 
 
 def test_without_an_agent_nothing_changes(monkeypatch):
     monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
-    rendezvous.use_fresh_store.cache_clear()
-    assert rendezvous.use_fresh_store() is None
+    processes.use_fresh_store.cache_clear()
+    assert processes.use_fresh_store() is None

@@ -20,12 +20,12 @@ from stepnet.commands.columns import RIGHT, latex_table, print_table
 from stepnet.commands.train import TrainingFlags, print_coefficients, shown
 from stepnet.errors import UserError
 from stepnet.escaping import echo, for_csv
-from stepnet.files import whole_file
+from stepnet.files import atomic_file
 from stepnet.training.config import read_label
 
 if TYPE_CHECKING:
     from stepnet.training import NetworkRuns, RunHistory
-    from stepnet.training.paired import PairedDifferences
+    from stepnet.training.histories import PairedDifferences
     from stepnet.training.tasks import TaskRecord
 
 Figures = dict[str, Callable[["RunHistory"], float]]  # of a run, by their names in files
@@ -175,7 +175,7 @@ def _figures(rows: Sequence[NetworkRuns]) -> dict[str, Any]:
 
 
 def _write_csv(rows: Sequence[NetworkRuns], path: Path) -> None:
-    with whole_file(path) as partial, partial.open("w", newline="") as file:
+    with atomic_file(path) as partial, partial.open("w", newline="") as file:
         table = csv.writer(file)
         figures = figures_of(rows[0].task)
         table.writerow(["model", "seed", *figures, "parameters", "multiply_adds", "run"])

@@ -51,7 +51,7 @@ class Inspect(OwnModules):
 
             draw_network(network, self.out)
             echo(f"\nwrote {self.out}")
-        from stepnet.report.specimens import is_trained
+        from stepnet.report.opened_networks import is_trained
 
         if is_trained(self.model):
             self._tell_dynamics()
@@ -62,10 +62,10 @@ class Inspect(OwnModules):
         from stepnet.commands.columns import RIGHT, print_table
         from stepnet.report.dynamics import spectra
         from stepnet.report.inspection import HEADINGS, step_rows, write_pictures
-        from stepnet.report.specimens import specimen
+        from stepnet.report.opened_networks import open_with_images
 
         try:
-            shown = specimen(self.model, IMAGES, self.data_root)
+            shown = open_with_images(self.model, IMAGES, self.data_root)
         except UserError as error:
             echo(f"\nno test images, so nothing about their states: {error}")
             if self.figures is not None:
@@ -82,7 +82,7 @@ class Inspect(OwnModules):
     def _open(self) -> tuple[str, nn.Module]:
         from stepnet.conversion import describe
         from stepnet.conversion.foreign import is_foreign
-        from stepnet.report.specimens import is_trained, open_network
+        from stepnet.report.opened_networks import is_trained, open_network
 
         self.import_modules([self.model])  # for a model's name too: they may register it, or its scheme
         trained = is_trained(self.model)

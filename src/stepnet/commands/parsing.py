@@ -1,4 +1,4 @@
-"""From the words of a command line to a command: tyro's parser, with every mistake told in one line."""
+"""From the words of a command line to a command: tyro's parser, with every mistake reported in one line."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def parse(kind: Callable[..., Parsed], name: str, words: Sequence[str], examples
     prog = f"stepnet {name}"
     shown = [f"  stepnet {example}" for example in examples]
     description = "\n".join([inspect.getdoc(kind) or "", *(["", "examples:", *shown] if shown else [])])
-    told = io.StringIO()
+    complaint = io.StringIO()
     defaults = getattr(kind, "defaults", None)  # a command may begin from a file that the words name
     default = None if defaults is None else defaults(words)
     try:
-        with redirect_stderr(told):  # tyro draws a box of many lines
+        with redirect_stderr(complaint):  # tyro draws a box of many lines
             command, unknown = tyro.cli(
                 kind,
                 prog=prog,
@@ -51,7 +51,7 @@ def parse(kind: Callable[..., Parsed], name: str, words: Sequence[str], examples
     except SystemExit as stop:
         if stop.code != 2:  # the help was printed, or SIGTERM arrived meanwhile
             raise
-        raise UserError(f"{_sentence(told.getvalue())}; see {prog} --help") from None
+        raise UserError(f"{_sentence(complaint.getvalue())}; see {prog} --help") from None
     if unknown:
         word = next((word for word in unknown if word.startswith("-")), unknown[0])
         hint = nearest(word, sorted(_flags(kind)), cutoff=0.75) if word.startswith("-") else ""

@@ -243,9 +243,9 @@ def shown(display: Display) -> Iterator[Display]:
     except (RuntimeError, MemoryError) as error:
         if not isinstance(error, MemoryError) and not any(sign in str(error) for sign in OUT_OF_MEMORY):
             raise
-        told = first_line(error)[:80]
+        detail = first_line(error)[:80]
         advice = "lower --batch-size or --eval-batch-size, or try --memory auto"
-        raise UserError(f"no memory left ({told}): {advice}") from None
+        raise UserError(f"no memory left ({detail}): {advice}") from None
     finally:
         display.close()
 

@@ -154,8 +154,8 @@ def _inside(name: str, outer: str) -> bool:
 
 def _worth_telling(reasons: dict[str, str], residual: set[str], steps: set[str]) -> dict[str, str]:
     """The reasons of blocks that neither are, hold, nor belong to a step: residual blocks first, then the outermost."""
-    told: set[str] = set()
+    outermost: set[str] = set()
     for name in sorted(reasons, key=lambda name: (name not in residual, name.count("."))):
-        if not any(_inside(name, other) or _inside(other, name) for other in steps | told):
-            told.add(name)
-    return {name: reason for name, reason in reasons.items() if name in told}
+        if not any(_inside(name, other) or _inside(other, name) for other in steps | outermost):
+            outermost.add(name)
+    return {name: reason for name, reason in reasons.items() if name in outermost}

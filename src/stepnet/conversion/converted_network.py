@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from stepnet.conversion.graft import Graft, graft, ungraft
+from stepnet.conversion.mixins import InstanceMixin, add_mixin, remove_mixin
 from stepnet.conversion.step import ConvertedStep, ForwardPass
 from stepnet.errors import UserError
 from stepnet.nets.draws import Draw, OwnDraws, zero_gradient
@@ -31,7 +31,7 @@ class Gates(OwnDraws):
         return self.stochastic.draw(seed, step, places)
 
 
-class ConvertedNetwork(Graft):
+class ConvertedNetwork(InstanceMixin):
     """What the subclass adds to a network's class."""
 
     takes_cost = True
@@ -75,7 +75,7 @@ def become_converted(network: nn.Module, steps: int, stochastic: StochasticDepth
     """Make the network one that takes gates and a cost, in place."""
     if stochastic is not None and hasattr(network, "draw"):
         raise UserError(f"stochastic_depth: {type(network).__name__} draws a noise of its own; leave one of them out")
-    graft(network, ConvertedNetwork)
+    add_mixin(network, ConvertedNetwork)
     gates = None if stochastic is None else Gates(stochastic)
     network.step_count, network.step_gates = steps, gates  # type: ignore[assignment]
     if gates is not None:
@@ -86,7 +86,7 @@ def become_plain(network: ConvertedNetwork) -> None:
     """Make the network what it was, in place."""
     if network.step_gates is not None:
         del network.draw
-    ungraft(network)
+    remove_mixin(network)
     del network.step_count, network.step_gates
 
 

@@ -125,7 +125,7 @@ STATED: dict[type[nn.Module], StatedSplit] = {}
 
 
 def stated_for(block: nn.Module) -> StatedSplit | None:
-    """What `split_block` was told of the class from which the block has its `forward`."""
+    """What `split_block` registered for the class from which the block has its `forward`."""
     return next((STATED.get(cls) for cls in type(block).__mro__ if "forward" in vars(cls)), None)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from stepnet.conversion.graft import Graft, graft, ungraft
+from stepnet.conversion.mixins import InstanceMixin, add_mixin, remove_mixin
 
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 
@@ -35,7 +35,7 @@ def at_evaluation(i: int, f: Callable[..., Any], *args: Any) -> Any:
         _under_way.index = before
 
 
-class Statistics(Graft):
+class Statistics(InstanceMixin):
     """What the subclass adds to a normalisation layer: its buffers are those of the evaluation under way."""
 
     step_evaluations: int
@@ -64,7 +64,7 @@ def keep_apart(block: nn.Module, evaluations: int) -> None:
             for i in range(1, evaluations):
                 for name in BUFFERS:
                     layer.register_buffer(_name(name, i), layer._buffers[name].clone())  # type: ignore[union-attr]
-            graft(layer, Statistics)
+            add_mixin(layer, Statistics)
             layer.step_evaluations = evaluations  # type: ignore[assignment]
 
 
@@ -76,7 +76,7 @@ def bring_together(block: nn.Module) -> None:
                 for name in BUFFERS:
                     del layer._buffers[_name(name, i)]
             del layer.step_evaluations
-            ungraft(layer)
+            remove_mixin(layer)
 
 
 def _buffer(name: str) -> Callable[[nn.Module], Tensor | None]:

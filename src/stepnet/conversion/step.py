@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from stepnet.conversion.graft import Graft, graft, ungraft
 from stepnet.conversion.inline import Residual, bound_now, modules_of
+from stepnet.conversion.mixins import InstanceMixin, add_mixin, remove_mixin
 from stepnet.conversion.places import FIRST, Argument, Path, state_in, with_state
 from stepnet.conversion.split import Split
 from stepnet.conversion.statistics import Statistics, at_evaluation, bring_together, keep_apart
@@ -33,7 +33,7 @@ from stepnet.nets.trajectories import KineticCost
 from stepnet.schemes import Difference, Point, Scheme, advance
 from stepnet.schemes.arithmetic import Coefficient, State, is_number, is_traced
 from stepnet.schemes.core import RightHandSide
-from stepnet.schemes.plan import EULER, Taker
+from stepnet.schemes.plan import EULER, StepMethod
 
 K, K_FREE = "step_k", "step_k_free"  # the parameter's name in the block, without and with a bound: no library uses it
 PAST = "_stepnet_past"  # the attribute by which a state carries the states before it
@@ -61,7 +61,7 @@ class Role:
     name: str  # its path in the network
     scheme: Scheme
     place: int  # how many steps of the chain come before it
-    taker: Taker  # who takes this step
+    method: StepMethod  # who takes this step
     argument: Argument  # where the block takes the state,
     result: Path = FIRST  # and where it returns the new one,
     alone: bool = True  # or nothing but the new one
@@ -86,12 +86,12 @@ class Role:
     @property
     def transition(self) -> bool:
         """Whether it changes the shape: it hands over the projected input."""
-        return self.taker == "transition"
+        return self.method == "transition"
 
     @property
     def taken_back(self) -> bool:
         """Whether the scheme's inverse undoes it: a step without its whole past cannot be taken back."""
-        return self.memory == "reversible" and self.taker == "scheme"
+        return self.memory == "reversible" and self.method == "scheme"
 
 
 @dataclass
@@ -103,7 +103,7 @@ class ForwardPass:
     unused: list[nn.Parameter] = field(default_factory=list)  # of the blocks that were dropped
 
 
-class ConvertedStep(Graft):
+class ConvertedStep(InstanceMixin):
     """What the subclass adds to a block's class."""
 
     step_pass: ForwardPass | None = None
@@ -283,7 +283,7 @@ class ConvertedStep(Graft):
 
     @property
     def memory_in_use(self) -> Memory | None:
-        """The mode of a training step, told by the last step of each stage."""
+        """The mode of a training step, as the last step of each stage reports it."""
         return self.step_roles[-1].memory if self.step_roles[-1].last else None
 
     @property
@@ -356,7 +356,7 @@ class _Side:
 
 def become_step(block: nn.Module, roles: Sequence[Role], k: Tensor | None) -> None:
     """Make the block a step, in place: one for each of its calls, with the coefficients of those that own one."""
-    graft(block, ConvertedStep)
+    add_mixin(block, ConvertedStep)
     block.step_roles = tuple(roles)  # type: ignore[assignment]
     keep_apart(block, max(role.evaluations for role in roles))
     bound = roles[0].bound
@@ -381,7 +381,7 @@ def converted_rows(model: nn.Module) -> list[list[tuple[str, ConvertedStep, Role
 
 def become_block(step: ConvertedStep) -> None:
     """Make the step the block that it was, in place."""
-    ungraft(step)
+    remove_mixin(step)
     bring_together(step)
     del step.step_roles
     for name in (K, K_FREE):
@@ -424,7 +424,7 @@ def _laid_out_like(own: Tensor, new: Tensor) -> Tensor:
 
     The next block may compute in another order, and so round differently, where the layout differs.
     """
-    if is_traced(new):  # told apart when there are strides to see
+    if is_traced(new):  # compared when there are strides to see
         return cast(Tensor, new.tracer.create_proxy("call_function", _laid_out_like, (own, new), {}))
     if own.is_nested or (new.dtype, new.stride()) == (own.dtype, own.stride()):
         return new

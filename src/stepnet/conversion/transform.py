@@ -175,8 +175,8 @@ def _select(
         selection.chains.remove(chain)
         selection.left |= dict.fromkeys(chain.names, "called several times, and its state is altered in training")
     if not selection.chains:
-        told = [*selection.left.items(), *selection.stays.items()]
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in told[:3])
+        unconverted = [*selection.left.items(), *selection.stays.items()]
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in unconverted[:3])
         found = f"found {len(calls)} that ran ({reasons})" if reasons else "found no block that takes a state"
         advice = ""
         if blocks is None and select(calls, scheme, named=True).chains:
@@ -257,7 +257,7 @@ def _roles(
             name=call.name,
             scheme=scheme,
             place=place,
-            taker=plan.steps[place].taker,
+            method=plan.steps[place].method,
             dt=dt,
             last=place == len(chain.calls) - 1,
             row=chain.names,

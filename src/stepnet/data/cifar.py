@@ -27,7 +27,7 @@ from stepnet.data.arrays import map_array, read_arrays
 from stepnet.data.augment import Augmentation, Pixels
 from stepnet.data.datasets import Data, ImageSet, register_data
 from stepnet.errors import UserError
-from stepnet.files import alone, printable, read_file, reason, whole_folder
+from stepnet.files import atomic_folder, exclusive_lock, printable, read_file, reason
 
 SIDE, CHANNELS = 32, 3
 PIXELS = SIDE * SIDE * CHANNELS
@@ -137,11 +137,11 @@ def prepare(kind: Cifar, root: Path) -> bool:
     if folder.is_dir():
         return False
     layout_of(kind, root)  # a root without the data set is not even touched
-    with alone(folder):
+    with exclusive_lock(folder):
         if folder.is_dir():  # another process made it meanwhile
             return False
         images, labels = read(kind, root)
-        with whole_folder(folder) as partial:
+        with atomic_folder(folder) as partial:
             np.save(partial / "images.npy", images)
             np.save(partial / "labels.npy", labels)
     return True

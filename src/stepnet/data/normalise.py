@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from stepnet.data.augment import Pixels
 from stepnet.errors import UserError
-from stepnet.files import read_file, whole_file
+from stepnet.files import atomic_file, read_file
 
 if TYPE_CHECKING:
     import torch
@@ -80,7 +80,7 @@ def kept_statistics(path: Path, take: Callable[[], Normalisation]) -> Normalisat
         values = json.loads(read_file(path, LARGEST_KEPT))
         return Normalisation(tuple(map(float, values["mean"])), tuple(map(float, values["std"])))
     found = take()
-    with suppress(UserError), whole_file(path) as partial:  # where nothing can be written they are taken again
+    with suppress(UserError), atomic_file(path) as partial:  # where nothing can be written they are taken again
         partial.write_text(json.dumps(asdict(found)))
     return found
 

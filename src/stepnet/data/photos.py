@@ -25,7 +25,7 @@ from stepnet.data.datasets import Batch, ImageSet, Request
 from stepnet.data.images import MARGIN, Look, centre_view, random_view, read_view
 from stepnet.data.normalise import Normalisation, sample_of, statistics
 from stepnet.errors import UserError
-from stepnet.files import alone, whole_folder
+from stepnet.files import atomic_folder, exclusive_lock
 
 BATCH = 256
 AHEAD = 2  # batches that are decoded while one is used
@@ -138,10 +138,10 @@ def decode_once(photos: Photos, cache: Path, augmentation: Augmentation | None =
     folder = cache / cache_key(photos)
     augmentation = augmentation or Augmentation()
     try:
-        with alone(folder):
+        with exclusive_lock(folder):
             if not folder.is_dir():
                 images, kept = photos.decode_all(margin=1.0)
-                with whole_folder(folder) as partial:
+                with atomic_folder(folder) as partial:
                     np.save(partial / "images.npy", images)
                     (partial / "kept.json").write_text(json.dumps(kept.tolist()))
     except OSError:

@@ -16,7 +16,7 @@ from stepnet.errors import UserError, first_line
 from stepnet.exchange.model_description import description_of, encode
 from stepnet.exchange.model_files import DESCRIPTION
 from stepnet.extras import import_extra
-from stepnet.files import whole_file
+from stepnet.files import atomic_file
 
 TOLERANCE = 1e-4  # of the largest output: another runtime sums in another order
 
@@ -25,7 +25,7 @@ def export_pt2(network: nn.Module, path: Path, image: Tensor | None = None) -> f
     """Write torch's own exported program; the largest difference of its outputs, as a share of the largest output."""
     example = _example(network, image)
     program = _program(network, example)
-    with whole_file(path) as partial:
+    with atomic_file(path) as partial:
         buffer = io.BytesIO()
         torch.export.save(program, buffer, extra_files={DESCRIPTION: encode(description_of(network))})
         partial.write_bytes(buffer.getvalue())
@@ -52,7 +52,7 @@ def export_onnx(network: nn.Module, path: Path, image: Tensor | None = None) -> 
         )
     assert made is not None
     made.model.metadata_props[DESCRIPTION] = encode(description_of(network))
-    with whole_file(path) as partial:
+    with atomic_file(path) as partial:
         made.save(str(partial))
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3

@@ -20,7 +20,7 @@ from stepnet.nets.model_registry import create_model
 from stepnet.nets.replay import storage
 from stepnet.nets.residual import Network
 from stepnet.nets.stage import Stage
-from stepnet.schemes.plan import steps_by_method, taken_by
+from stepnet.schemes.plan import scheme_of_step, steps_by_method
 
 BATCH = 128  # so many that what a batch saves once, such as its statistics, weighs little on an image
 
@@ -106,7 +106,7 @@ def _steps(model: nn.Module) -> tuple[int, int]:
             scheme, taken = module.scheme, steps_by_method(module.scheme, [module.plan])
         for role in getattr(module, "step_roles", ()):  # of a block that `convert` made a step
             scheme = role.scheme
-            taken[taken_by(scheme, role.taker).name] += 1
+            taken[scheme_of_step(scheme, role.method).name] += 1
         if taken:
             total, own = total + taken.total(), own + taken[scheme.name]
     return total, own

@@ -204,7 +204,7 @@ class Stage(nn.Module):
         segmented = memory == "recompute" and self.segment > 1 and cost is None and given is None
         if memory != "stored" and not segmented:
             # A transition, and a step that has not its whole past, cannot be taken back.
-            short = sum(step.taker != "scheme" for step in self.plan.steps)
+            short = sum(step.method != "scheme" for step in self.plan.steps)
             first = max(int(self.transition is not None), short)
             again = self.depth if memory == "recompute" else first
             fs[:again] = [recomputing(f, block) for f, block in zip(fs, self.steps[:again], strict=False)]
@@ -273,16 +273,16 @@ class Stage(nn.Module):
 
     def extra_repr(self) -> str:
         """The equation in its own k, and their values now; a bound, where there is one."""
-        told = [f"scheme={self.scheme.name}", f"dt={self.dt}", f"equation: {equation_in_k(self.scheme)}"]
+        parts = [f"scheme={self.scheme.name}", f"dt={self.dt}", f"equation: {equation_in_k(self.scheme)}"]
         ks = self.coefficients
         if ks is not None and not ks.is_meta:
             values = [f"{value:.4g}" for value in ks.detach().flatten().tolist()]
-            told.append("k = " + ", ".join(values if len(values) < 9 else [*values[:3], "…", *values[-3:]]))
+            parts.append("k = " + ", ".join(values if len(values) < 9 else [*values[:3], "…", *values[-3:]]))
         if self.bound is not None:
-            told.append(str(self.bound))
+            parts.append(str(self.bound))
         if self.memory != "stored":
-            told.append(f"memory={self.memory}" + (f" ({self.memory_in_use})" if self.memory == "auto" else ""))
-        return ", ".join(told)
+            parts.append(f"memory={self.memory}" + (f" ({self.memory_in_use})" if self.memory == "auto" else ""))
+        return ", ".join(parts)
 
 
 def _last(states: Iterator[StateT], visit: Visit | None) -> StateT:

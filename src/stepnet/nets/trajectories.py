@@ -24,7 +24,7 @@ Visit = Callable[[State], object]  # called with each state of a stage, when it 
 
 
 @runtime_checkable
-class Watched(Protocol):
+class StateSource(Protocol):
     """A module that makes states: a stage of ours, or a block that became a step."""
 
     def watch_states(self, stages: list[list[State]]) -> RemovableHandle:
@@ -39,7 +39,7 @@ def trajectory(model: nn.Module, *args: Any, **options: Any) -> list[list[State]
     runs as it stands: call `eval()` first for running statistics, and under `torch.no_grad()` where no gradient is
     wanted.
     """
-    watched = [module for module in model.modules() if isinstance(module, Watched)]
+    watched = [module for module in model.modules() if isinstance(module, StateSource)]
     if not watched:
         raise UserError(f"{type(model).__name__} has no trajectory: none of its parts is marched by a scheme")
     stages: list[list[State]] = []

@@ -57,15 +57,15 @@ def curves_words(networks: Sequence[NetworkRuns]) -> str:
 
 def coefficients_words(networks: Sequence[NetworkRuns]) -> str:
     """k_n by layer, for one who does not see it."""
-    told = []
+    ranges = []
     for network in networks:
         final = [run.coefficients[-1] for run in network.runs if run.epochs and run.coefficients[-1]]
         ks = [(k, layer) for found in final for layer, k in found.items() if math.isfinite(k)]
         if not ks:
             continue
         (low, lowest), (high, highest) = min(ks), max(ks)
-        told.append(f"{network.label} from {low:.3f} ({lowest}) to {high:.3f} ({highest})")
-    return f"Learned coefficients after the last epoch: {_listed(told)}." if told else ""
+        ranges.append(f"{network.label} from {low:.3f} ({lowest}) to {high:.3f} ({highest})")
+    return f"Learned coefficients after the last epoch: {_listed(ranges)}." if ranges else ""
 
 
 def compression_words(networks: Sequence[NetworkRuns]) -> str:

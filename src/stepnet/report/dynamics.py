@@ -30,7 +30,7 @@ from stepnet.nets.stage import Coupling, Stage
 from stepnet.nets.trajectories import trajectory
 from stepnet.schemes import Difference, Scheme
 from stepnet.schemes.arithmetic import State
-from stepnet.schemes.plan import taken_by
+from stepnet.schemes.plan import scheme_of_step
 
 Complex: TypeAlias = NDArray[np.complex128]
 EIGENVALUES = 6
@@ -70,13 +70,15 @@ def _converted_step(path: str, block: ConvertedStep, role: Role) -> NetworkStep:
     k = block.k_of(role)
     ks = () if k is None else tuple(k.detach().flatten().tolist())
     number = f" (call {block.step_roles.index(role) + 1})" if len(block.step_roles) > 1 else ""
-    return NetworkStep(path + number, taken_by(role.scheme, role.taker), role.dt, ks, block, role.transition, role)
+    return NetworkStep(
+        path + number, scheme_of_step(role.scheme, role.method), role.dt, ks, block, role.transition, role
+    )
 
 
 def _stage_steps(path: str, stage: Stage) -> Iterator[NetworkStep]:
     ks = {name: tuple(k.detach().flatten().tolist()) for name, k in stage.named_coefficients()}
     for name, block, planned in zip(stage.step_names, stage.steps, stage.plan.steps, strict=True):
-        scheme = taken_by(stage.scheme, planned.taker)
+        scheme = scheme_of_step(stage.scheme, planned.method)
         full = f"{path}.{name}" if path else name
         yield NetworkStep(full, scheme, stage.dt, ks.get(name, ()), block, transition=name == "transition")
 

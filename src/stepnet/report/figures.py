@@ -21,10 +21,10 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
 from stepnet.errors import UserError
-from stepnet.files import whole_file
+from stepnet.files import atomic_file
 
 INK, FILL, QUIET, ACCENT = "#1f3a5f", "#dbe6f4", "#8a8f98", "#b5541c"
-# Okabe and Ito's colours, told apart by the colour-blind; markers and dashes tell them apart in print.
+# Okabe and Ito's colours, distinguishable by the colour-blind; markers and dashes distinguish them in print.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 Columns = Literal[1, 2]
@@ -128,5 +128,5 @@ def check_suffix(figure: Figure, path: Path) -> str:
 def write_figure(figure: Figure, path: Path) -> None:
     """Write the figure to `path`, or say in one line why not."""
     suffix = check_suffix(figure, path)
-    with whole_file(path) as partial:
+    with atomic_file(path) as partial:
         figure.savefig(partial, format=suffix)

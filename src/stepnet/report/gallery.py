@@ -14,10 +14,10 @@ from stepnet.report.figures import Picture
 from stepnet.report.lesion import Lesion, lesion_study
 from stepnet.report.modified_plots import ModifiedExample, plot_modified
 from stepnet.report.network_plots import plot_spectrum, plot_trajectory
+from stepnet.report.opened_networks import open_network, open_with_images
 from stepnet.report.run_plots import plot_coefficients, plot_compression, plot_curves
 from stepnet.report.schematic import plot_network, plot_networks
 from stepnet.report.scheme_plots import plot_stability
-from stepnet.report.specimens import open_network, specimen
 from stepnet.schemes import get_scheme
 from stepnet.training.histories import RunHistory
 
@@ -63,14 +63,14 @@ def modified(subjects: Sequence[str]) -> Picture:
 
 def trajectory(subjects: Sequence[str]) -> Picture:
     """The states of images of five classes."""
-    shown = specimen(_one("trajectory", subjects))
+    shown = open_with_images(_one("trajectory", subjects))
     images, names = shown.some_of_each()
     return plot_trajectory(shown.network, images, list(map(for_plot, names)))
 
 
 def spectrum(subjects: Sequence[str]) -> Picture:
     """The eigenvalues of every step's Jacobian at the first test image."""
-    shown = specimen(_one("spectrum", subjects), count=1)
+    shown = open_with_images(_one("spectrum", subjects), count=1)
     return plot_spectrum(shown.network, shown.images)
 
 
@@ -78,7 +78,7 @@ def lesions(subjects: Sequence[str], images: int = 1000, labels: Sequence[str] |
     """The lesion study of each run, by its label or title."""
     if not subjects:
         raise UserError("lesion needs one or more runs")
-    shown = [specimen(place, images) for place in subjects]
+    shown = [open_with_images(place, images) for place in subjects]
     titles = [one.title for one in shown]
     if labels is not None:
         titles = _checked(labels, subjects)

@@ -84,8 +84,8 @@ def _distinction(config: TrainConfig, alike: Sequence[TrainConfig]) -> str:
     plain = _without_seed(config)
     fields = {d.split(" = ")[0] for other in alike for d in plain.differences(_without_seed(other))}
     values = dataclasses.asdict(config) | {f"recipe.{k}": v for k, v in dataclasses.asdict(config.recipe).items()}
-    told = [f"{name.removeprefix('recipe.')}={values[name]}" for name in sorted(fields)]
-    return f" ({', '.join(told)})" if told else ""
+    settings = [f"{name.removeprefix('recipe.')}={values[name]}" for name in sorted(fields)]
+    return f" ({', '.join(settings)})" if settings else ""
 
 
 def _without_seed(config: TrainConfig) -> TrainConfig:

@@ -9,12 +9,12 @@ from torch import nn
 
 from stepnet.nets.bounds import outermost
 from stepnet.report.dynamics import NetworkStep, StepSpectrum, effective_steps, network_steps, roots, verdict
-from stepnet.report.specimens import Specimen
+from stepnet.report.opened_networks import OpenedNetwork
 
 HEADINGS = ("step", "k", "roots", "", "|du|/|u|", "largest dt λ", "growth")
 
 
-def step_rows(shown: Specimen, found: Sequence[StepSpectrum]) -> list[list[str]]:
+def step_rows(shown: OpenedNetwork, found: Sequence[StepSpectrum]) -> list[list[str]]:
     """One row for each step: `k`, the roots at z = 0, what they mean, the effective step, eigenvalue and growth."""
     spectrum = {one.step.name: one for one in found}
     steps = [step for stage in network_steps(shown.network) for step in stage]
@@ -34,7 +34,7 @@ def unstable_steps(network: nn.Module) -> list[str]:
     return lines
 
 
-def write_pictures(shown: Specimen, found: Sequence[StepSpectrum], folder: Path) -> list[Path]:
+def write_pictures(shown: OpenedNetwork, found: Sequence[StepSpectrum], folder: Path) -> list[Path]:
     """The schematic, the coefficients, trajectories and spectrum of a network, as SVG."""
     from stepnet.nets import coefficients
     from stepnet.report.figures import paper_style, write_figure

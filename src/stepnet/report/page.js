@@ -3,7 +3,7 @@
 (() => {
   const sections = JSON.parse(document.getElementById("report-data").textContent);
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  // Okabe and Ito's colours, told apart by the colour-blind; those too faint on the ground are left out.
+  // Okabe and Ito's colours, distinguishable by the colour-blind; those too faint on the ground are left out.
   const COLOURS = {
     light: ["#0072b2", "#d55e00", "#007f5f", "#b0578d", "#1c2430", "#8a6d00"],
     dark: ["#56b4e9", "#e69f00", "#2fd0a3", "#e39ac5", "#f0e442", "#e6e9ee"],
@@ -224,9 +224,9 @@
     }
     const draw = () => {
       if (slider) {
-        const told = `${section.k.epochs[slider.value]} of ${section.k.epochs.at(-1)}`;
-        figure.querySelector("output").textContent = told;
-        slider.setAttribute("aria-valuetext", `epoch ${told}`);
+        const shown = `${section.k.epochs[slider.value]} of ${section.k.epochs.at(-1)}`;
+        figure.querySelector("output").textContent = shown;
+        slider.setAttribute("aria-valuetext", `epoch ${shown}`);
       }
       const [traces, shape] = chart.draw(figure, section);
       return Plotly.react(plot, traces, shape, { displayModeBar: false, responsive: true });

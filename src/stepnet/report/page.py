@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import stepnet
-from stepnet.files import whole_file
+from stepnet.files import atomic_file
 from stepnet.report.catalogue import short_count
 from stepnet.report.charts import coefficients_words, compression_words, curves_words, section_data
 from stepnet.report.grouping import by_data, printed_error, read_histories
@@ -29,7 +29,7 @@ POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inli
 def write_report(folders: Iterable[Path], path: Path, labels: Sequence[str] | None = None) -> None:
     """Write the report of these runs to `path`."""
     page = report_page(read_histories(folders), labels)
-    with whole_file(path) as partial:
+    with atomic_file(path) as partial:
         partial.write_text(page, encoding="utf-8", errors="backslashreplace")  # a path may be none
 
 
@@ -176,14 +176,14 @@ def _all_runs(data: str, networks: Sequence[NetworkRuns]) -> str:
 
 def _warnings(networks: Sequence[NetworkRuns]) -> str:
     """What a reader must know before the figures: runs that were cut off, and values that are not finite."""
-    told = []
+    warnings = []
     for run in (run for network in networks for run in network.runs):
         if not run.complete:
-            told.append(f"{run.folder} is incomplete: {len(run.epochs)} of {run.config.recipe.epochs} epochs.")
+            warnings.append(f"{run.folder} is incomplete: {len(run.epochs)} of {run.config.recipe.epochs} epochs.")
         if run.broken_epochs:
-            told.append(f"{run.folder} has values that are not finite, from epoch {run.broken_epochs[0]} on.")
-    items = "".join(f"<li>{escape(line)}</li>" for line in told)
-    return f'<ul class="warnings">{items}</ul>' if told else ""
+            warnings.append(f"{run.folder} has values that are not finite, from epoch {run.broken_epochs[0]} on.")
+    items = "".join(f"<li>{escape(line)}</li>" for line in warnings)
+    return f'<ul class="warnings">{items}</ul>' if warnings else ""
 
 
 def _configuration(histories: Sequence[RunHistory]) -> str:

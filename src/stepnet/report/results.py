@@ -15,7 +15,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from stepnet.errors import UserError
-from stepnet.files import read_file, whole_file
+from stepnet.files import atomic_file, read_file
 from stepnet.report.paper import PaperRow
 from stepnet.schema import LARGEST, read_as
 from stepnet.training.config import TOLD_APART, TrainConfig
@@ -94,7 +94,7 @@ def record(run: Run, found: EvaluationResult, path: Path) -> None:
     others.append(entry)
     text = json.dumps(content | {"runs": ["RUNS"]}, indent=1)
     lines = ",\n  ".join(map(json.dumps, others))  # a line each: hundreds of them stay readable
-    with whole_file(path) as partial:
+    with atomic_file(path) as partial:
         partial.write_text(text.replace('"RUNS"', lines) + "\n")
 
 

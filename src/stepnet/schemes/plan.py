@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # How the first state comes about: it is given; or it is `P x`, the projected input, and the first step is a transition,
 # `u_1 = P x + dt f(x)`; or the state before `x` is projected too, and the transition is a full step of the scheme.
 Entry: TypeAlias = Literal["given", "projected", "with past"]
-Taker: TypeAlias = Literal["scheme", "starter", "transition"]
+StepMethod: TypeAlias = Literal["scheme", "starter", "transition"]
 
 INPUT, BEFORE_INPUT = -1, -2  # the places of x and of the state before it: u_0 is the projected x
 EULER = Euler()
@@ -80,7 +80,7 @@ class PlannedEvaluation:
 class PlannedStep:
     """One step: what it evaluates, in order, and the new state (of a pair: both parts) as a sum."""
 
-    taker: Taker
+    method: StepMethod
     owns_k: bool
     evaluations: tuple[PlannedEvaluation, ...]
     new: tuple[Terms, ...]
@@ -133,14 +133,14 @@ def transition_of(scheme: Scheme) -> Scheme:
     return scheme.starter() if scheme.equation.partitioned else EULER
 
 
-def taken_by(scheme: Scheme, taker: Taker) -> Scheme:
+def scheme_of_step(scheme: Scheme, method: StepMethod) -> Scheme:
     """The method that takes a step: the scheme itself, its starter, or that of a transition."""
-    return scheme if taker == "scheme" else scheme.starter() if taker == "starter" else transition_of(scheme)
+    return scheme if method == "scheme" else scheme.starter() if method == "starter" else transition_of(scheme)
 
 
 def steps_by_method(scheme: Scheme, plans: Iterable[Plan]) -> Counter[str]:
     """How many steps each method takes: ab3 over three blocks gives `{"heun": 2, "ab3": 1}`."""
-    return Counter(taken_by(scheme, step.taker).name for plan in plans for step in plan.steps)
+    return Counter(scheme_of_step(scheme, step.method).name for plan in plans for step in plan.steps)
 
 
 def rarely_acts(scheme: str, taken: Counter[str]) -> str:
@@ -218,7 +218,7 @@ class _Recorder:
 
     def begin(self) -> None:
         """A new step is under way."""
-        self.taker: Taker = "scheme"
+        self.method: StepMethod = "scheme"
         self.owns_k = False
         self.evaluations: list[PlannedEvaluation] = []
 
@@ -252,14 +252,14 @@ class _Recorder:
     def take(self, scheme: Scheme, past: Past, dt: Coefficient, k: Coefficient, gate: Coefficient) -> State:
         """A step as it is, and who took it."""
         if self.transition is not None and not self.steps:
-            self.taker = "transition"
+            self.method = "transition"
         elif len(past) < scheme.steps:
-            self.taker = "starter"
+            self.method = "starter"
         return advance(scheme, past, dt, k, gate)
 
     def settle(self, new: State) -> State:
         """Write the step down; its result stands as a symbol in the next one."""
-        made = PlannedStep(self.taker, self.owns_k, tuple(self.evaluations), tuple(map(_terms, parts_of(new))))
+        made = PlannedStep(self.method, self.owns_k, tuple(self.evaluations), tuple(map(_terms, parts_of(new))))
         self.steps.append(made)
         self.begin()
         return self.state(len(self.steps))

@@ -23,7 +23,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from stepnet.files import whole_file
+from stepnet.files import atomic_file
 
 Variant = Callable[[], object]  # one that returns a float has timed itself, in a process of its own
 Seconds = dict[str, list[float]]
@@ -167,7 +167,7 @@ def write_rows(path: Path, section: str, rows: Iterable[Row], command: str, **mo
         "rows": [asdict(row) for row in rows],
         **more,
     }
-    with whole_file(path) as partial:
+    with atomic_file(path) as partial:
         partial.write_text(json.dumps(known, indent=1) + "\n")
 
 

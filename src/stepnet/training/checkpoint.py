@@ -150,12 +150,12 @@ def _states(
     else:
         states = {name: {MOMENTUM: None} for name in parameters if f"{name}.{MOMENTUM}" in kept}
         without = parameters.keys() - states.keys()
-        told = _names(header[AT_REST]) if AT_REST in header else None
+        stateless = _names(header[AT_REST]) if AT_REST in header else None
         if (progress.epoch, progress.step) == (0, 0) or not any(g.get("momentum") for g in optimizer.param_groups):
-            told = list(without)
-        elif told is None:  # networks of others may have parameters that no gradient reaches
-            told = list(without) if "/" in header.get("what", "") else []
-        wanted = {f"{name}.{MOMENTUM}" for name in parameters if name not in told}
+            stateless = list(without)
+        elif stateless is None:  # networks of others may have parameters that no gradient reaches
+            stateless = list(without) if "/" in header.get("what", "") else []
+        wanted = {f"{name}.{MOMENTUM}" for name in parameters if name not in stateless}
     for name in kept:
         owner = parameters.get(name.rpartition(".")[0])
         if owner is None or not _broadcasts(kept[name], owner):

@@ -16,7 +16,7 @@ import yaml
 from stepnet.arguments import Count, Positive, Seed, checked
 from stepnet.data import Data, get_data
 from stepnet.errors import UserError
-from stepnet.files import whole_file
+from stepnet.files import atomic_file
 from stepnet.schema import read_as, read_yaml
 from stepnet.training.recipes import Recipe, default_recipe, flag, get_recipe, recipe_name
 from stepnet.training.tasks import TaskRecord
@@ -136,12 +136,12 @@ class TrainConfig:
 
     def write(self, path: Path) -> None:
         """As YAML, whole or not at all."""
-        with whole_file(path) as partial:
+        with atomic_file(path) as partial:
             partial.write_text(yaml.safe_dump(dataclasses.asdict(self), sort_keys=False))
 
     @classmethod
     def read(cls, path: Path) -> TrainConfig:
-        """From `config.yaml`; a file that is not one is told in a line."""
+        """From `config.yaml`; raise a one-line error for any other file."""
         what = f"{path}: not the config of a stepnet run"
         return read_as(cls, read_yaml(path, what), what, extra="forbid")
 

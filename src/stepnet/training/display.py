@@ -16,7 +16,7 @@ from stepnet.nets.bounds import outermost
 from stepnet.schemes import Scheme
 from stepnet.training import checkpoint
 from stepnet.training.callbacks import Callback
-from stepnet.training.crowding import Crowding
+from stepnet.training.machine import Crowding
 from stepnet.training.run import EpochMetrics
 from stepnet.training.scores import SEEN, figures_of
 from stepnet.training.trainer import Trainer
@@ -104,8 +104,8 @@ class Display(Callback):
             f"{line[task.speed]:.0f} {task.items}/s"
         )
         self._tell_unstable(line)
-        if self.crowding is not None and (told := self.crowding.told()):
-            self._print(told)
+        if self.crowding is not None and (warning := self.crowding.warning()):
+            self._print(warning)
         self.crowding = None  # once in a run
 
     def _tell_unstable(self, line: EpochMetrics) -> None:

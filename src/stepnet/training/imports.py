@@ -15,7 +15,7 @@ from pathlib import Path
 
 from stepnet.data import data_root
 from stepnet.errors import UserError, first_line
-from stepnet.files import whole_file
+from stepnet.files import atomic_file
 from stepnet.training.run import Run
 
 
@@ -33,7 +33,7 @@ def import_modules(names: Sequence[str]) -> None:
 def remember_imports(run: Run, names: Sequence[str]) -> None:
     """Note that this machine trains the run with these modules."""
     if names:
-        with whole_file(_note(run)) as partial:
+        with atomic_file(_note(run)) as partial:
             partial.write_text("\n".join(names))
 
 

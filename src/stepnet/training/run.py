@@ -25,7 +25,7 @@ import stepnet
 from stepnet.arguments import CountFromZero, checked
 from stepnet.errors import UserError
 from stepnet.escaping import for_terminal
-from stepnet.files import LAST, LOCK, MODEL, hold, read_file, sweep, whole_file
+from stepnet.files import LAST, LOCK, MODEL, atomic_file, read_file, sweep, try_lock
 from stepnet.schema import LARGEST, read_as, read_yaml
 from stepnet.training.config import FINGERPRINTS, TrainConfig
 from stepnet.training.tasks import TaskRecord
@@ -97,7 +97,7 @@ class Run:
             raise UserError(f"{self.folder} exists and is not a run: name another --out")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            held = hold(self.folder)
+            held = try_lock(self.folder)
         except OSError as error:
             raise UserError(f"cannot write to {self.folder}: {error.strerror}") from None
         if held is None:
@@ -139,7 +139,7 @@ class Run:
             before = {**self.recorded_environment()}
             earlier = before.pop("earlier", [])
             here["earlier"] = [*earlier, *([] if before == here else [before])]  # type: ignore[misc]
-        with whole_file(self.environment_file) as partial:
+        with atomic_file(self.environment_file) as partial:
             partial.write_text(yaml.safe_dump({k: v for k, v in here.items() if v != []}, sort_keys=False))
 
     def recorded_environment(self) -> Environment:
@@ -180,7 +180,7 @@ class Run:
         best = metric.best([line[f"test_{metric.name}"] for line in kept]) if kept else None
         if best != progress.best:
             raise UserError(f"{self.last} is damaged: it says {progress.best} at best, and {self.metrics_file} {best}")
-        with whole_file(self.metrics_file) as partial:
+        with atomic_file(self.metrics_file) as partial:
             partial.write_text("".join(json.dumps(line) + "\n" for line in kept))
 
     def check_still_there(self) -> None:

@@ -25,15 +25,13 @@ from stepnet.nets.trajectories import KineticCost, takes_cost
 from stepnet.schemes import Scheme, get_scheme
 from stepnet.tensors import Tensors, checksum, read_tensors
 from stepnet.training import checkpoint
-from stepnet.training.allocator import keep_memory
 from stepnet.training.build import build_network, build_optimizer
 from stepnet.training.callbacks import Callback, CallbackList, WeightAverage
 from stepnet.training.checkpoint import Progress
-from stepnet.training.compiling import compiled_or_eager
 from stepnet.training.config import NetworkRecord, TrainConfig
 from stepnet.training.describe import describe_run
 from stepnet.training.imports import import_modules, remember_imports
-from stepnet.training.precision import check_precision
+from stepnet.training.machine import check_precision, compiled_or_eager, keep_memory
 from stepnet.training.processes import Processes
 from stepnet.training.recipes import recipe_words
 from stepnet.training.run import EpochMetrics, Run

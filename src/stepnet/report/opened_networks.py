@@ -24,7 +24,7 @@ UNTRAINED_DATA = "digits"  # what a network that was never trained is shown
 
 
 @dataclass(frozen=True)
-class Specimen:
+class OpenedNetwork:
     """A network in evaluation mode, and images with their labels."""
 
     title: str
@@ -71,7 +71,7 @@ def open_network(place: str, scheme: str | None = None, **options: Any) -> tuple
     return write_label(label), create_model(label.model, **options | model_options(label.kwargs))
 
 
-def specimen(place: str, count: int = 1000, data_root: str | None = None) -> Specimen:
+def open_with_images(place: str, count: int = 1000, data_root: str | None = None) -> OpenedNetwork:
     """The network of a run, a file or `NAME.TAG`, and the first `count` test images of the data it was trained on.
 
     A name of `create_model` gives an untrained network, which is shown digits.
@@ -84,4 +84,4 @@ def specimen(place: str, count: int = 1000, data_root: str | None = None) -> Spe
         _, network = open_network(place, num_classes=data.num_classes, in_channels=data.in_channels)
         title = f"{place}, untrained"
     images, labels = next(iter(evaluation_batches(data, min(count, len(data.test))).epoch()))
-    return Specimen(title, network.eval(), images.contiguous(), labels, data.train.classes)
+    return OpenedNetwork(title, network.eval(), images.contiguous(), labels, data.train.classes)

@@ -12,11 +12,11 @@ from typing import Any, ClassVar, cast
 from torch import nn
 
 
-class Graft(nn.Module):
-    """What such a subclass adds to the class of a module. Put on by `graft`, never built."""
+class InstanceMixin(nn.Module):
+    """What such a subclass adds to the class of a module. Put on by `add_mixin`, never built."""
 
     original: ClassVar[type[nn.Module]]
-    added: ClassVar[type[Graft]]
+    added: ClassVar[type[InstanceMixin]]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Copied and pickled by the original class: the subclass cannot be imported, only made again."""
@@ -29,20 +29,20 @@ class Graft(nn.Module):
         return {}
 
 
-def graft(module: nn.Module, added: type[Graft]) -> None:
+def add_mixin(module: nn.Module, added: type[InstanceMixin]) -> None:
     """Make the module an instance of `added` and of its own class."""
     module.__class__ = _subclass(added, type(module))
 
 
-def ungraft(module: Graft) -> None:
+def remove_mixin(module: InstanceMixin) -> None:
     """Give the module its own class back."""
     module.__class__ = module.original  # type: ignore[assignment]
 
 
-_subclasses: dict[tuple[type[Graft], type[nn.Module]], type[nn.Module]] = {}
+_subclasses: dict[tuple[type[InstanceMixin], type[nn.Module]], type[nn.Module]] = {}
 
 
-def _subclass(added: type[Graft], original: type[nn.Module]) -> type[nn.Module]:
+def _subclass(added: type[InstanceMixin], original: type[nn.Module]) -> type[nn.Module]:
     """One for each pair. It keeps the original's name, by which libraries tell their blocks."""
     if (added, original) in _subclasses:
         return _subclasses[added, original]
@@ -53,5 +53,7 @@ def _subclass(added: type[Graft], original: type[nn.Module]) -> type[nn.Module]:
     return _subclasses.setdefault((added, original), made)
 
 
-def _made_again(added: type[Graft], original: type[nn.Module], make: Callable[..., nn.Module], *args: Any) -> nn.Module:
+def _made_again(
+    added: type[InstanceMixin], original: type[nn.Module], make: Callable[..., nn.Module], *args: Any
+) -> nn.Module:
     return make(_subclass(added, original), *args)
