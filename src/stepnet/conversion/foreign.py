@@ -97,9 +97,9 @@ def _torchvision(model: str, classes: int, channels: int, pretrained: bool, opti
         raise UserError(f"torchvision/{model}: its pretrained weights are for 3 channels, not {channels}")
     built = get_model(model, weights="DEFAULT", **options)
     found = classifier(built)
-    if found is None:
+    if found is None or not isinstance(found[1], nn.Linear):
         raise UserError(f"torchvision/{model} has no linear classifier to replace: take timm's, or use convert")
-    path, last = found
+    path, last = found[0], found[1]
     if last.out_features != classes:
         built.set_submodule(path, nn.Linear(last.in_features, classes, bias=last.bias is not None))
     return built

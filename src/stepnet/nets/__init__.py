@@ -3,6 +3,7 @@
 from stepnet.nets import (  # noqa: F401  (each registers its family)
     densenet,
     fractalnet,
+    gpt,
     polynet,
     resnet,
     resnext,
@@ -15,6 +16,7 @@ from stepnet.nets.model_registry import create_model as create_model
 from stepnet.nets.model_registry import list_models as list_models
 from stepnet.nets.model_registry import list_pretrained as list_pretrained
 from stepnet.nets.model_registry import model_entry as model_entry
+from stepnet.nets.model_registry import register_family as register_family
 from stepnet.nets.model_registry import register_model as register_model
 from stepnet.nets.residual import Backbone as Backbone
 from stepnet.nets.residual import Network as Network

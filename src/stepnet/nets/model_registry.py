@@ -6,8 +6,11 @@ package.
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack, cast, overload
 
@@ -36,9 +39,11 @@ class ModelEntry:
     image_size: int
     num_classes: int
     build: Callable[..., Network]
+    takes: Literal["images", "tokens"] = "images"
 
 
 MODELS: Registry[ModelEntry] = Registry("model")
+FAMILIES: dict[str, tuple[re.Pattern[str], ModelEntry]] = {}  # networks of any size, by the name of one of them
 
 
 @checked
@@ -49,6 +54,22 @@ def register_model(
 
     def register(builder: Builder) -> Builder:
         MODELS.add(name, ModelEntry(name, family, scheme, image_size, num_classes, builder))
+        return builder
+
+    return register
+
+
+@checked
+def register_family(
+    pattern: str, *, example: str, family: str, num_classes: Count = 10, takes: Literal["images", "tokens"] = "images"
+) -> Callable[[Builder], Builder]:
+    """Decorator: make every name that matches `pattern` a network, built from the numbers in the pattern's groups.
+
+    `list_models` lists names, and there are endlessly many of these: `example` is one of them.
+    """
+
+    def register(builder: Builder) -> Builder:
+        FAMILIES[example] = re.compile(pattern), ModelEntry(example, family, "euler", 32, num_classes, builder, takes)
         return builder
 
     return register
@@ -120,7 +141,13 @@ def list_models(pattern: str = "*") -> list[str]:
 
 @checked
 def model_entry(name: str) -> ModelEntry:
-    """What is registered under `name`; the nearest names when there is none."""
+    """What is registered under `name`, or the member of a family; the nearest names when there is none."""
+    for pattern, family in FAMILIES.values():
+        if name not in MODELS and (member := pattern.fullmatch(name)):
+            sizes = map(int, member.groups())
+            return dataclasses.replace(family, name=name, build=partial(family.build, *sizes))
+    if name not in MODELS:
+        raise unknown("model", name, {*MODELS, *MODELS.aliases, *FAMILIES})
     return MODELS[name]
 
 

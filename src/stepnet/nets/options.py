@@ -63,6 +63,10 @@ class ModelOptions(SteppedOptions, total=False):
     convolutions: bool
     # DenseNet
     bottleneck: bool
+    # GPT
+    heads: Count | None
+    context: Count
+    positions: Literal["rotary", "learned"]
     # Very Deep PolyNet: units of each stage
     a: Units
     b: Units

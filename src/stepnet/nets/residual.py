@@ -137,9 +137,10 @@ class Network(nn.Module, ABC):
     head: nn.Module
 
     @checked
-    def __init__(self, num_classes: CountFromZero, in_channels: Count) -> None:
+    def __init__(self, num_classes: CountFromZero, in_channels: Count | None) -> None:
         super().__init__()
-        self.in_channels = in_channels
+        if in_channels is not None:  # else it takes no images
+            self.in_channels = in_channels
 
     @abstractmethod
     def forward_features(self, x: Tensor) -> Tensor:

@@ -78,9 +78,10 @@ def classifier_names(network: nn.Module) -> set[str]:
     return set() if last is None else {f"{last[0]}.weight", f"{last[0]}.bias"}
 
 
-def classifier(network: nn.Module) -> tuple[str, nn.Linear] | None:
-    """The last linear layer, with its name."""
-    layers = [(name, module) for name, module in network.named_modules() if isinstance(module, nn.Linear)]
+def classifier(network: nn.Module) -> tuple[str, nn.Linear | nn.Embedding] | None:
+    """The last linear layer, with its name; the embedding of a language model, where it is tied to that layer."""
+    kind = nn.Embedding if getattr(network, "tied_embedding", False) else nn.Linear
+    layers = [(name, module) for name, module in network.named_modules() if isinstance(module, kind)]
     return layers[-1] if layers else None
 
 
