@@ -89,7 +89,7 @@ def by_plan(stage: Stage, x: Any, past: Any = None) -> Any:
         return result
 
     put(INPUT, x)
-    put(0, x if stage.transition is None else stage.transition.point(x).u)
+    put(0, x if stage.transition is None else stage.transition.enter(x)[0])
     if stage.plan.entry == "with past":
         put(BEFORE_INPUT, stage.transition.project_past(past))
     ks = iter(() if stage.coefficients is None else stage.coefficients)

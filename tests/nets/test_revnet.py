@@ -7,9 +7,9 @@ import torch
 
 from stepnet import create_model, get_scheme
 from stepnet.errors import UserError
+from stepnet.nets.march import right_hand_side
 from stepnet.nets.profile import on_meta, profile, saved_bytes
 from stepnet.nets.revnet import revnet
-from stepnet.nets.stage import right_hand_side
 
 
 def small(seed: int = 0, **options) -> torch.nn.Module:
@@ -60,7 +60,7 @@ def test_a_stage_runs_back_to_its_first_state() -> None:
     first, *_, last = stage.states(torch.randn(2, 32, 8, 8, dtype=torch.float64).chunk(2, dim=1))
     state = last
     for pair in reversed(stage.blocks):
-        state = get_scheme("coupled").inverse((state,), right_hand_side(pair), 1, None, 1)
+        state = get_scheme("coupled").inverse((state,), (right_hand_side(pair.f), right_hand_side(pair.g)), 1, None, 1)
     for found, expected in zip(state, first, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 

@@ -85,7 +85,8 @@ def norm(channels: int, evaluations: int = 1) -> nn.BatchNorm2d:
 def normalise(layer: nn.Module, u: Tensor, i: int) -> Tensor:
     """`layer(u)` with the statistics of evaluation `i`."""
     if i == 0:
-        return cast(Tensor, layer(u))
+        normalised: Tensor = layer(u)
+        return normalised
     if not isinstance(layer, BatchNorm):
         raise UserError(
             f"{type(layer).__name__} has one set of statistics, and evaluation {i + 1} of a block within a step needs "
@@ -104,9 +105,9 @@ class PreActivation(nn.Module):
 
     def forward(self, u: Tensor, i: int = 0, activated: Tensor | None = None) -> Tensor:
         """`f(u)`; its first (bn, relu) may have been applied already, for a shortcut that shares it."""
-        u = self.activated(u, i) if activated is None else activated
-        for depth, (layer, convolve) in enumerate(zip(self.norms, self.convs, strict=True)):
-            u = convolve(F.relu(normalise(layer, u, i)) if depth else u)
+        for layer, convolve in zip(self.norms, self.convs, strict=True):
+            u = convolve(F.relu(normalise(layer, u, i)) if activated is None else activated)
+            activated = None
         return u
 
     def activated(self, u: Tensor, i: int = 0) -> Tensor:

@@ -9,17 +9,12 @@ auto         reversible where the coefficients are such that it keeps a quarter 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from typing import Literal
 
-from torch import nn
-
 from stepnet.errors import UserError
-from stepnet.nets.replay import recomputed
 from stepnet.nets.reversible import SPARE_BITS
 from stepnet.schemes import Scheme
-from stepnet.schemes.arithmetic import Coefficient, joined, parts_of
-from stepnet.schemes.core import RightHandSides
+from stepnet.schemes.arithmetic import Coefficient
 
 Memory = Literal["stored", "recompute", "reversible", "auto"]
 
@@ -46,8 +41,3 @@ def segment_length(scheme: Scheme, depth: int) -> int:
     """
     lengths = range(1, max(depth, 1) + 1)
     return min(lengths, key=lambda m: min(m, scheme.steps) * depth / m + 4 * scheme.stages * m)
-
-
-def recomputing(rhs: RightHandSides, block: nn.Module) -> RightHandSides:
-    """The same values; what their gradient needs is made again in the backward pass."""
-    return joined([partial(recomputed, f, block) for f in parts_of(rhs)])

@@ -273,6 +273,7 @@ class ResidualNetwork(OwnDraws, Network):
             channels = width if k_per_channel else None
             self.stages.append(Stage(self.scheme, blocks, transition, dt, after, k, channels, k_bound))
         warn_if_it_rarely_acts(self.scheme, (cast(Stage, stage).plan for stage in self.stages))
+        self.projects_past = any(stage.plan.entry == "with past" for stage in self.stages if isinstance(stage, Stage))
         self.num_features = backbone.widths[-1]
         self.pre_activation = backbone.pre_activation
         self.norm: nn.Module = nn.BatchNorm2d(self.num_features) if backbone.pre_activation else nn.Identity()
@@ -325,8 +326,8 @@ class ResidualNetwork(OwnDraws, Network):
         Without it a noisy network takes the gates' means in evaluation, and the next draw of its own in training.
         """
         self.check_input(x)
-        cost = untraced(cost)
         gates: Gates | None = untraced(noise)
+        cost = untraced(cost)
         if gates is None and self.stochastic is not None:
             gates = self.next_draw(x) if self.training else self.stochastic.means
         if gates is not None and len(gates) != self.depth:
@@ -345,16 +346,20 @@ class ResidualNetwork(OwnDraws, Network):
         first = 0
         for stage in self.stages:
             assert isinstance(stage, Stage)
-            own = None if gates is None else gates[first : first + stage.depth]
-            first += stage.depth
-            if own is not None:
-                own = [gate.to(u) if isinstance(gate, Tensor) else gate for gate in own]
+            own: Gates | None = None
+            if gates is not None:
+                own = [gate.to(u) if isinstance(gate, Tensor) else gate for gate in gates[first : first + stage.depth]]
+                first += stage.depth
                 dropped = (block for block, gate in zip(stage.steps, own, strict=True) if is_number(gate, 0))
                 unused.extend(p for block in dropped for p in block.parameters())
-            recent: deque[Tensor] = deque(maxlen=2)  # u_{N-1} and u_N: the next stage may project the past too
-            u = stage(u, past, own, cost=cost, visit=recent.append)
-            past = recent[0]
-        return zero_gradient(F.relu(self.norm(u)) if self.pre_activation else self.norm(u), unused)
+            if self.projects_past:
+                recent: deque[Tensor] = deque(maxlen=2)  # u_{N-1} and u_N
+                u = stage(u, past, own, cost=cost, visit=recent.append)
+                past = recent[0]
+            else:
+                u = stage(u, None, own, cost=cost)
+        features = F.relu(self.norm(u)) if self.pre_activation else self.norm(u)
+        return zero_gradient(features, unused) if unused else features
 
     def forward(self, x: Tensor, noise: Draw = None, *, cost: KineticCost | None = None) -> Tensor:
         return self.forward_head(self.forward_features(x, noise, cost=cost))

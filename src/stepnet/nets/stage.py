@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar, cast
 
 import torch
@@ -17,13 +15,12 @@ from stepnet.errors import UserError
 from stepnet.nets.blocks import PreActivation
 from stepnet.nets.bounds import Bound, BoundOption
 from stepnet.nets.bounds import initial_k as first_k
-from stepnet.nets.memory_modes import Memory, choose_memory, recomputing, segment_length
-from stepnet.nets.replay import only_reverse_mode, recomputed
-from stepnet.nets.reversible import ReversibleMarch
+from stepnet.nets.march import March, Slope, Slopes, States, recomputing
+from stepnet.nets.memory_modes import Memory, choose_memory, segment_length
+from stepnet.nets.replay import only_reverse_mode
 from stepnet.nets.trajectories import KineticCost, Visit, watch_calls
-from stepnet.schemes import Point, Scheme, get_scheme, march
+from stepnet.schemes import Scheme, get_scheme
 from stepnet.schemes.arithmetic import Coefficient, State, is_traced, parts_of
-from stepnet.schemes.core import RightHandSide, RightHandSides
 from stepnet.schemes.plan import Entry, equation_in_k, plan
 
 Gates = Sequence[Coefficient]
@@ -53,18 +50,17 @@ class Transition(nn.Module):
         self.shortcut = shortcut
         self.project_past = project_past
 
-    def point(self, x: State) -> Point:
-        """The projected input with `f(x)` as its right-hand side."""
-        return Point(self.shortcut(x), lambda u, c, i: self.block(x))
+    def enter(self, x: State) -> tuple[State, Slopes]:
+        """`u_0`, and `f` at the state before the projection."""
+        return self.shortcut(x), lambda u, i: self.block(x)
 
 
 class SharedTransition(Transition):
     """A pre-activation transition whose shortcut shares the block's first (bn, relu): `u_0 = P relu(bn(x))`."""
 
-    def point(self, x: State) -> Point:
-        """The projected activation, with `f(x)` as its right-hand side."""
+    def enter(self, x: State) -> tuple[State, Slopes]:
         activated = cast(PreActivation, self.block).activated(x)
-        return Point(self.shortcut(activated), lambda u, c, i: self.block(x, activated=activated))
+        return self.shortcut(activated), lambda u, i: self.block(x, activated=activated)
 
 
 class CoupledTransition(nn.Module):
@@ -82,10 +78,10 @@ class CoupledTransition(nn.Module):
         """Its pair `(f, g)`."""
         return self.coupling
 
-    def point(self, state: State) -> Point:
-        """The projected pair, with `f(Y)` of the state before the projection."""
+    def enter(self, state: State) -> tuple[State, Slopes]:
+        """The projected pair, with `f(Y)` at the state before the projection."""
         projected = tuple(shortcut(part) for shortcut, part in zip(self.shortcuts, state, strict=True))
-        return Point(projected, (lambda u, c, i: self.coupling.f(state[1]), lambda u, c, i: self.coupling.g(u, i)))
+        return projected, (lambda u, i: self.coupling.f(state[1]), lambda u, i: self.coupling.g(u, i))
 
 
 class Stage(nn.Module):
@@ -114,11 +110,15 @@ class Stage(nn.Module):
         self.transition = transition
         self.blocks = nn.ModuleList(blocks)
         self.plan = plan(scheme, self.depth, entry_by(transition))
+        self.march = March(scheme, self.plan, dt, after)
+        owners = self.plan.owners
+        self.numbers = [owners.index(n) if n in owners else None for n in range(self.depth)]  # of the steps' k
+        self.returns_differences = any(getattr(part, "whole", False) for part in self.blocks.modules())
         self.segment = 1 if self.plan.reads_older_f else segment_length(scheme, self.depth)
         self.bound = Bound.of(k_bound, scheme)
         self.k: nn.Parameter | None = None
-        if owners := len(self.plan.owners):
-            shape = (owners,) if k_channels is None else (owners, k_channels, 1, 1)
+        if owners:
+            shape = (len(owners),) if k_channels is None else (len(owners), k_channels, 1, 1)
             k = first_k(scheme, shape, initial_k, self.bound)
             if self.bound is None:
                 self.k = nn.Parameter(k)
@@ -181,78 +181,46 @@ class Stage(nn.Module):
         coefficients of a scheme that does not learn them (FractalNet's join weights). A running `cost` watches
         the right-hand sides.
         """
-        own = self.coefficients
-        owned: Sequence[Coefficient] | None = () if self.scheme.trainable else None
-        if own is not None:
-            parts = own.unbind()  # taken by their numbers, since torch.fx cannot count them
-            owned = [parts[n] for n in range(len(self.plan.owners))]
-        memory = self.memory_in_use if self.training and torch.is_grad_enabled() else "stored"
-        if is_traced(parts_of(x)[0]) or not (memory == "stored" or only_reverse_mode()):
-            memory = "stored"  # a graph says what is computed; what to keep of it is for whoever runs it
-        fs: list[RightHandSides] = [right_hand_side(block) for block in self.blocks]
-        history: tuple[Point, ...] = ()
-        if self.transition is not None:
-            start = self.transition.point(x)
-            x, fs = start.u, [start.rhs, *fs]
-            if self.transition.project_past is not None:
-                if past is None:
-                    raise UserError("this stage also projects the state before x: call it with (x, past)")
-                history = (Point(self.transition.project_past(past)),)
-        if memory == "reversible" and cost is not None:
-            memory = "recompute"  # a cost reads every f
-        # A segment's repetition would sum a cost again.
-        segmented = memory == "recompute" and self.segment > 1 and cost is None and given is None
-        if memory != "stored" and not segmented:
-            # A transition, and a step that has not its whole past, cannot be taken back.
-            short = sum(step.method != "scheme" for step in self.plan.steps)
-            first = max(int(self.transition is not None), short)
-            again = self.depth if memory == "recompute" else first
-            fs[:again] = [recomputing(f, block) for f, block in zip(fs, self.steps[:again], strict=False)]
-        if cost is not None:
-            fs = [cost.watch(cast(RightHandSide, f), self.dt) for f in fs]
-        yield x
-        ks = owned if given is None else given
-        if memory == "reversible":
-            reversible = ReversibleMarch(parts_of(x)[0].dtype)
-            taken = march(
-                self.scheme, fs, x, self.dt, ks, gates, None, history, self.plan.transition, take=reversible.advance
-            )
-            for n, u in enumerate(taken, 1):
-                yield reversible.given(reversible.close(u) if n == self.depth else u)
-        elif segmented:
-            yield from self._segments(fs, (x, *(point.u for point in history)), ks, gates)
+        traced = is_traced(parts_of(x)[0])
+        memory = "stored" if self.memory == "stored" or traced else self._memory_of_pass()
+        window, fs = self._enter(x, past)
+        ks = self._ks() if given is None else given
+        march = self.march
+        if traced or gates is not None or given is not None or self.returns_differences:
+            march = march.by_scheme(gates)
+        yield window[0]
+        if memory == "reversible" and cost is None:
+            yield from march.reversible(fs, window, ks, self.steps)
+        elif memory == "recompute" and self.segment > 1 and cost is None and given is None:
+            yield from march.segmented(fs, window, ks, self.steps, self.segment)
         else:
-            yield from march(self.scheme, fs, x, self.dt, ks, gates, self.after, history, self.plan.transition)
+            fs = fs if memory == "stored" else recomputing(fs, self.steps)
+            fs = fs if cost is None else [cost.watch(cast(Slope, f), self.dt) for f in fs]
+            yield from march.stored(fs, window, ks)
 
-    def _segments(
-        self,
-        fs: list[RightHandSides],
-        window: tuple[State, ...],
-        ks: Sequence[Coefficient] | None,
-        gates: Gates | None,
-    ) -> Iterator[State]:
-        """The march in segments of m steps, each repeated as one evaluation of the states before it."""
-        own = iter(ks or ())
-        for n in range(0, self.depth, self.segment):
-            part = slice(n, n + self.segment)
-            owned = None if ks is None else [next(own) for step in self.plan.steps[part] if step.owns_k]
-            transition = self.plan.transition if n == 0 else None
-            segment = partial(self._segment, fs[part], owned, None if gates is None else gates[part], transition)
-            states = recomputed(segment, nn.ModuleList(self.steps[part]), *window)
-            yield from states
-            window = (*reversed(states), *window)[: self.scheme.steps]
+    def _enter(self, x: StateT, past: StateT | None) -> tuple[States, list[Slopes]]:
+        """`u_0`, and the state before it where that is read, and the slope of each step."""
+        fs: list[Slopes] = list(self.blocks)
+        if isinstance(x, tuple):
+            fs = [(block.f, block.g) for block in cast("list[Coupling]", fs)]
+        if self.transition is None:
+            return (x,), fs
+        start, f = self.transition.enter(x)
+        if self.transition.project_past is None:
+            return (start,), [f, *fs]
+        if past is None:
+            raise UserError("this stage also projects the state before x: call it with (x, past)")
+        return (start, self.transition.project_past(past)), [f, *fs]
 
-    def _segment(
-        self,
-        fs: list[RightHandSides],
-        ks: list[Coefficient] | None,
-        gates: Gates | None,
-        transition: Scheme | None,
-        u: State,
-        *past: State,
-    ) -> list[State]:
-        points = [Point(v) for v in past]
-        return list(march(self.scheme, fs, u, self.dt, ks, gates, self.after, points, transition))
+    def _ks(self) -> list[Tensor | None]:
+        """The coefficient of each step; None where it owns none."""
+        own = self.coefficients
+        parts = () if own is None else own.unbind()  # taken by their numbers, since torch.fx cannot count them
+        return [None if n is None else parts[n] for n in self.numbers]
+
+    def _memory_of_pass(self) -> Memory:
+        reverse = self.training and torch.is_grad_enabled() and only_reverse_mode()
+        return self.memory_in_use if reverse else "stored"
 
     def forward(
         self,
@@ -273,16 +241,16 @@ class Stage(nn.Module):
 
     def extra_repr(self) -> str:
         """The equation in its own k, and their values now; a bound, where there is one."""
-        parts = [f"scheme={self.scheme.name}", f"dt={self.dt}", f"equation: {equation_in_k(self.scheme)}"]
+        told = [f"scheme={self.scheme.name}", f"dt={self.dt}", f"equation: {equation_in_k(self.scheme)}"]
         ks = self.coefficients
         if ks is not None and not ks.is_meta:
             values = [f"{value:.4g}" for value in ks.detach().flatten().tolist()]
-            parts.append("k = " + ", ".join(values if len(values) < 9 else [*values[:3], "…", *values[-3:]]))
+            told.append("k = " + ", ".join(values if len(values) < 9 else [*values[:3], "…", *values[-3:]]))
         if self.bound is not None:
-            parts.append(str(self.bound))
+            told.append(str(self.bound))
         if self.memory != "stored":
-            parts.append(f"memory={self.memory}" + (f" ({self.memory_in_use})" if self.memory == "auto" else ""))
-        return ", ".join(parts)
+            told.append(f"memory={self.memory}" + (f" ({self.memory_in_use})" if self.memory == "auto" else ""))
+        return ", ".join(told)
 
 
 def _last(states: Iterator[StateT], visit: Visit | None) -> StateT:
@@ -293,21 +261,6 @@ def _last(states: Iterator[StateT], visit: Visit | None) -> StateT:
 
 
 _last_eagerly = _disable_dynamo(_last)
-
-
-@dataclass(frozen=True)
-class BlockSide:
-    """A block as `rhs(u, c, i)`: a network has no clock, so `c` is not used."""
-
-    module: nn.Module
-
-    def __call__(self, u: State, c: Coefficient, i: int, /) -> State:
-        return self.module(u, i)
-
-
-def right_hand_side(block: nn.Module) -> RightHandSides:
-    """A block as a right-hand side, a coupling as a pair of them."""
-    return (BlockSide(block.f), BlockSide(block.g)) if isinstance(block, Coupling) else BlockSide(block)
 
 
 def entry_by(transition: Transition | CoupledTransition | None) -> Entry:

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from stepnet.errors import UserError
-from stepnet.schemes.arithmetic import Coefficient, Difference, State
-from stepnet.schemes.core import RightHandSide
+from stepnet.schemes.arithmetic import Difference, State
 
 Visit = Callable[[State], object]  # called with each state of a stage, when it is made
 
@@ -78,14 +77,15 @@ class KineticCost:
     def __init__(self) -> None:
         self.total: Tensor | float = 0.0
 
-    def watch(self, rhs: RightHandSide, dt: float) -> RightHandSide:
-        """`rhs` itself; its first evaluation in a step, `f(X_n)`, is added to the total."""
+    def watch(self, f: Callable[..., State], dt: float) -> Callable[..., State]:
+        """`f(u, i)`, or `rhs(u, c, i)`, itself; its first evaluation in a step, `f(X_n)`, is added to the total."""
 
-        def watched(u: State, c: Coefficient, i: int) -> State:
-            found = rhs(u, c, i)
-            if i == 0:
-                f: Tensor = found.value if isinstance(found, Difference) else found
-                self.total = self.total + dt / len(f) * f.to(torch.promote_types(f.dtype, torch.float32)).square().sum()
+        def watched(u: State, *place: Any) -> State:
+            found = f(u, *place)
+            if place[-1] == 0:
+                slope: Tensor = found.value if isinstance(found, Difference) else found
+                wide = slope.to(torch.promote_types(slope.dtype, torch.float32))
+                self.total = self.total + dt / len(slope) * wide.square().sum()
             return found
 
         return watched

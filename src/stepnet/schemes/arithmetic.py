@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from fractions import Fraction
 from numbers import Complex
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard, TypeVar, cast
 
 import numpy as np
 
@@ -78,10 +78,15 @@ def mix(u: State, v: State, k: Coefficient) -> State:
     if isinstance(u, tuple):
         return tuple(mix(a, b, k) for a, b in zip(u, v, strict=True))
     if is_traced(u):  # which kernel it takes is decided when there are types to see
-        return u.tracer.create_proxy("call_function", mix, (u, v, _as_float(k)), {})
-    if is_tensor(u) and not u.is_nested and all(x.dtype == u.dtype for x in (v, k) if is_tensor(x)):
-        return u.lerp(v, k if is_tensor(k) else _as_float(k))
-    return u + scale(k, v - u)
+        return u.tracer.create_proxy("call_function", mix_tensors, (u, v, _as_float(k)), {})
+    return mix_tensors(u, v, k) if is_tensor(u) else u + scale(k, v - u)
+
+
+def mix_tensors(u: Tensor, v: Tensor, k: Coefficient) -> Tensor:
+    """`mix` by one kernel, where types agree."""
+    if u.dtype != v.dtype or u.is_nested or u.dtype != getattr(k, "dtype", u.dtype):
+        return u + cast("Tensor", scale(k, v - u))
+    return u.lerp(v, k if hasattr(k, "dtype") else _as_float(k))
 
 
 def scale(c: Coefficient, x: State) -> State:
@@ -111,7 +116,7 @@ def is_number(value: object, number: int) -> bool:
     Never a tensor: asking one would wait for the device. Never a numpy scalar either, though it is a Python float:
     arithmetic on 0-d arrays gives one, so it may be a state that happens to be 0.
     """
-    return isinstance(value, int | float | Fraction) and not isinstance(value, np.generic) and value == number
+    return type(value) in (int, float, bool, Fraction) and value == number
 
 
 def is_tensor(value: object) -> TypeGuard[Tensor]:

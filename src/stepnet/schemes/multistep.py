@@ -49,6 +49,11 @@ class LinearMultistep(Scheme):
         """`alpha` and `beta`, newest first; in `lm` they depend on the step's `k`."""
         return self._alpha, self._beta
 
+    def carry_weights(self, k: Coefficient) -> Coefficients:
+        """The weights of `u_{n-1}, u_{n-2}, …` in the carry, `-alpha_j / alpha_0`."""
+        alpha, _ = self.coefficients(k)
+        return [_divide(-a, alpha[0]) for a in alpha[2:]]
+
     def converted(self, convert: Callable[[Coefficient], Coefficient]) -> LinearMultistep:
         """The same method with other coefficients, alpha_1 such that alpha still sums to 0 to the last digit."""
         method = copy.copy(self)
@@ -68,10 +73,8 @@ class LinearMultistep(Scheme):
 
     def carry(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
         # Consistency makes the weights of the past sum to one, so the carry is u_n moved towards each older state.
-        alpha, _ = self.coefficients(k)
         state = past[0].u
-        for point, a in zip(past[1:], alpha[2:], strict=True):
-            weight = _divide(-a, alpha[0])
+        for point, weight in zip(past[1:], self.carry_weights(k), strict=True):
             if state is past[0].u:
                 state = mix(state, point.u, weight)
             else:
@@ -98,14 +101,13 @@ class LinearMultistep(Scheme):
         The weight `w` is k for `lm`.
         """
         new, u = after
-        alpha, _ = self.coefficients(k)
+        (weight,) = self.carry_weights(k)
         dropped = is_number(gate, 0)
         carry = new if dropped else combine((1, new), (-gate, self.increment((Point(u, rhs), Point(u)), dt, k)))
-        return mix(u, carry, _divide(-alpha[0], alpha[2]))
+        return mix(u, carry, _divide(1, weight))
 
     def lost_bits(self, k: Coefficient) -> float:
-        alpha, _ = self.coefficients(k)
-        weight = alpha[2] / alpha[0]
+        (weight,) = self.carry_weights(k)
         least = float(weight.detach().abs().min() if is_tensor(weight) else abs(weight))
         return max(0.0, -math.log2(least)) if least else math.inf
 
@@ -161,7 +163,11 @@ class LM(LinearMultistep):
         super().__init__(*self.coefficients(self.k), start=Euler())
 
     def coefficients(self, k: Coefficient) -> tuple[Coefficients, Coefficients]:
-        return (1, k - 1, -k), (0, 1, 0)
+        (weight,) = self.carry_weights(k)
+        return (1, weight - 1, -weight), (0, 1, 0)
+
+    def carry_weights(self, k: Coefficient) -> Coefficients:
+        return (k,)
 
     def over(self, base: Scheme) -> LM:
         """The same carry, and the same law of k, over the increment of a one-step method; LM over one stays."""

@@ -1,0 +1,216 @@
+"""The march of a stage: a step is straight-line code, recorded once from its scheme, and each memory mode is a walk.
+
+stored       all that autograd saves; with slopes that are recomputed, the states (`replay`)
+segmented    every m-th state; m steps are evaluated again as one
+reversible   the last states; the scheme is run backwards (`reversible`)
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias, cast
+
+from torch import fx, nn
+
+from stepnet.nets.replay import recomputed
+from stepnet.nets.reversible import ReversibleMarch
+from stepnet.schemes import Difference, Point, Scheme, advance
+from stepnet.schemes.arithmetic import Coefficient, State, joined, parts_of
+from stepnet.schemes.core import Past, RightHandSide, RightHandSides
+from stepnet.schemes.plan import Plan, taken_by
+
+Slope: TypeAlias = Callable[..., Any]  # `f(u, i)`: a block at its i-th evaluation in a step; a network has no clock
+Slopes: TypeAlias = "Slope | tuple[Slope, ...]"  # of a pair, both
+States: TypeAlias = tuple[State, ...]  # newest first
+Fs: TypeAlias = Sequence[Slopes]
+Ks: TypeAlias = Sequence[Coefficient]
+
+
+class RecordedStep:
+    """`take(f, us, fs, k)` gives `u_{n+1}` from the block, the states `u_n, u_{n-1}, …` and the slopes `f_{n-1}, …`.
+
+    The scheme runs once, on symbols of torch.fx. What it decides by numbers (which terms there are, which of them are
+    scaled) is decided then: what is left is the arithmetic of the step. `interpret` is the scheme itself, for gates and
+    for coefficients that are numbers. With `keeps_f` both also give `f_n`, which later steps read; a `whole` block is
+    `B(u) = u + f(u)`.
+    """
+
+    def __init__(
+        self,
+        method: Scheme,
+        states: int,  # that it reads
+        dt: float,
+        k: Coefficient = None,  # `OWNED`, or the scheme's own
+        keeps_f: bool = False,
+        whole: bool = False,
+        pair: bool = False,  # a state is (X, Y), a slope (f, g)
+    ) -> None:
+        self.method, self.states, self.dt, self.k = method, states, dt, k
+        self.keeps_f, self.whole, self.pair = keeps_f, whole, pair
+        self.take: Callable[[Slopes, States, States, Coefficient], Any] = self._record()
+
+    def __deepcopy__(self, memo: object) -> RecordedStep:
+        return self  # nothing changes it
+
+    def __reduce__(self) -> tuple[Any, ...]:  # the code is made again
+        options = self.method, self.states, self.dt, self.k, self.keeps_f, self.whole, self.pair
+        return RecordedStep, options
+
+    def interpret(self, f: Slopes, us: States, fs: States, k: Coefficient, gate: Coefficient = 1) -> Any:
+        past = self.past(f, us, fs)
+        new = advance(self.method, past, self.dt, self.k if k is None else k, gate)
+        return (new, _subtracted(past[0].f)) if self.keeps_f else new
+
+    def past(self, f: Slopes, us: States, fs: States) -> Past:
+        """The points that the scheme reads."""
+        older = (Point(us[j], partial(_known, fs[j - 1]) if self.keeps_f else None) for j in range(1, self.states))
+        return (Point(us[0], joined([self._side(part) for part in parts_of(f)])), *older)
+
+    def _side(self, f: Slope) -> RightHandSide:
+        def rhs(u: State, c: Coefficient, i: int) -> State:
+            u = _subtracted(u)  # a scheme may evaluate f at f: the Neumann series
+            return Difference(f(u, i), u) if self.whole else f(u, i)
+
+        return rhs
+
+    def _record(self) -> Callable[..., Any]:
+        graph = fx.Graph()
+        tracer = fx.proxy.GraphAppendingTracer(graph)
+        f, us, fs, k = (cast(Any, fx.Proxy(graph.placeholder(name), tracer)) for name in ("f", "us", "fs", "k"))
+        window, slopes = [us[j] for j in range(self.states)], [fs[j] for j in range(self.states - 1)]
+        functions: Slopes = partial(_called, f)
+        if self.pair:
+            functions, window = (partial(_called, f[0]), partial(_called, f[1])), [(u[0], u[1]) for u in window]
+        given = k if self.k is OWNED else self.k
+        graph.output(tracer.create_arg(self.interpret(functions, tuple(window), tuple(slopes), given)))
+        graph.eliminate_dead_code()
+        made: Callable[..., Any] = fx.GraphModule(nn.Module(), graph).forward
+        return made
+
+
+class _Owned:
+    """In place of a coefficient: the step owns one, which it is given."""
+
+    def __reduce__(self) -> str:
+        return "OWNED"
+
+
+OWNED = _Owned()
+
+
+def _called(f: fx.Proxy, u: fx.Proxy, i: int) -> fx.Proxy:
+    return f.tracer.create_proxy("call_function", evaluate, (f, u, i), {})
+
+
+def evaluate(f: Slope, u: State, i: int) -> State:
+    """`f(u, i)`, as a function that torch.fx records and the compiler knows."""
+    return f(u, i)
+
+
+def _known(f: State, u: State, c: Coefficient, i: int) -> State:
+    return f
+
+
+def _subtracted(f: State) -> State:
+    return f.value if isinstance(f, Difference) else f
+
+
+class March:
+    """The steps of a stage, made once from its plan. Each walk yields `u_1, u_2, …`.
+
+    A walk takes the slopes `fs` of the steps, the `window` of states before them (`u_0`, and the state before it where
+    there is one), and a coefficient for each step, None where it owns none.
+    """
+
+    def __init__(self, scheme: Scheme, plan: Plan, dt: float, after: Callable[[State], State] | None = None) -> None:
+        self.scheme, self.after = scheme, after
+        made: dict[tuple[object, ...], RecordedStep] = {}  # steps that are alike share their code
+        self.steps: list[RecordedStep] = []
+        for n, step in enumerate(plan.steps):
+            before = n + (plan.entry == "with past")
+            states = 1 if step.taker == "transition" else min(before + 1, scheme.steps)
+            key = step.taker, step.owns_k, states
+            if key not in made:
+                method, pair = taken_by(scheme, step.taker), scheme.equation.partitioned
+                k = OWNED if step.owns_k else None if scheme.trainable else scheme.k
+                made[key] = RecordedStep(method, states, dt, k, plan.reads_older_f, pair=pair)
+            self.steps.append(made[key])
+        self.takes: list[Callable[..., Any]] = [step.take for step in self.steps]
+        self.gates: Ks = [1] * len(self.steps)
+        self.keeps_f = plan.reads_older_f
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "takes": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, takes=[step.take for step in state["steps"]])
+
+    def stored(self, fs: Fs, window: States, ks: Ks, first: int = 0) -> Iterator[State]:
+        """Keep what autograd saves; `first` is the number of the first step."""
+        us, slopes, size, after, keeps_f = window, (), self.scheme.steps, self.after, self.keeps_f
+        for take, f, k in zip(self.takes[first:] if first else self.takes, fs, ks, strict=False):
+            new = take(f, us, slopes, k)
+            if keeps_f:
+                new, slope = new
+                slopes = (slope, *slopes)[: size - 1]
+            if after is not None:
+                new = after(new)
+            us = (new, *us)[:size]
+            yield new
+
+    def by_scheme(self, gates: Ks | None = None) -> March:
+        """The same march, whose steps the scheme itself takes: under gates, and where coefficients are numbers."""
+        march = copy.copy(self)
+        gates = [1] * len(self.steps) if gates is None else gates
+        march.takes = [partial(step.interpret, gate=gate) for step, gate in zip(self.steps, gates, strict=True)]
+        march.gates = gates
+        return march
+
+    def segmented(self, fs: Fs, window: States, ks: Ks, blocks: Sequence[nn.Module], length: int) -> Iterator[State]:
+        """Keep the states between segments; each segment is repeated as one evaluation of the states before it."""
+        for n in range(0, len(fs), length):
+            part = slice(n, n + length)
+            segment = partial(self._segment, n, fs[part], ks[part])
+            states = recomputed(segment, nn.ModuleList(blocks[part]), *window)
+            yield from states
+            window = (*reversed(states), *window)[: self.scheme.steps]
+
+    def _segment(self, first: int, fs: Fs, ks: Ks, *window: State) -> list[State]:
+        return list(self.stored(fs, window, ks, first))
+
+    def reversible(self, fs: Fs, window: States, ks: Ks, blocks: Sequence[nn.Module]) -> Iterator[State]:
+        """Keep the last states. A transition, and a step that has not its whole past, cannot be taken back."""
+        short = sum(step.states < self.scheme.steps for step in self.steps)
+        first = max(short, sum(not isinstance(parts_of(f)[0], nn.Module) for f in fs))
+        fs = [*recomputing(fs[:first], blocks), *fs[first:]]
+        march, us = ReversibleMarch(parts_of(window[0])[0].dtype), window
+        for n, (step, f, k, gate) in enumerate(zip(self.steps, fs, ks, self.gates, strict=True)):
+            rhs: RightHandSides = joined([right_hand_side(part) for part in parts_of(f)])
+            past = (Point(us[0], rhs), *map(Point, us[1 : step.states]))
+            new = march.advance(step.method, past, step.dt, step.k if k is None else k, gate)
+            us = (new, *us)[: self.scheme.steps]
+            yield march.given(march.close(new) if n == len(fs) - 1 else new)
+
+
+def recomputing(fs: Fs, blocks: Sequence[nn.Module]) -> list[Slopes]:
+    """The same slopes; what their gradients need is made again in the backward pass."""
+    pairs = zip(fs, blocks, strict=False)
+    return [joined([partial(recomputed, part, block) for part in parts_of(f)]) for f, block in pairs]
+
+
+@dataclass(frozen=True)
+class BlockSide:
+    """A block as `rhs(u, c, i)`: a network has no clock, so `c` is not used."""
+
+    module: nn.Module
+
+    def __call__(self, u: State, c: Coefficient, i: int, /) -> State:
+        return self.module(u, i)
+
+
+def right_hand_side(f: Slope) -> RightHandSide:
+    """A slope as a right-hand side; a block is known by its `module`, whose evaluations can be repeated."""
+    return BlockSide(f) if isinstance(f, nn.Module) else lambda u, c, i: f(u, i)

@@ -1,0 +1,120 @@
+"""Steps as straight-line code: what the scheme itself computes, to the bit, with nothing asked of it again."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import stepnet
+from stepnet.nets.march import OWNED, RecordedStep
+from stepnet.nets.stage import Coupling, Stage
+from stepnet.schemes import Scheme, get_scheme
+from stepnet.schemes.arithmetic import parts_of
+
+SCHEMES = [*(name for name in stepnet.list_schemes() if get_scheme(name).makes_network), "lm+heun", "lm+coupled"]
+
+
+class Slope(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, u: Tensor, i: int = 0) -> Tensor:
+        return torch.tanh(self.linear(u))
+
+
+def make_stage(name: str, depth: int = 5, dt: float = 0.3) -> Stage:
+    torch.manual_seed(0)
+    scheme = get_scheme(name)
+    blocks: list[nn.Module] = [Slope() for _ in range(depth)]
+    if scheme.equation.partitioned:
+        blocks = [Coupling(Slope(), Slope()) for _ in range(depth)]
+    return Stage(scheme, blocks, dt=dt, initial_k=-0.7 if scheme.trainable else None)
+
+
+def state(stage: Stage) -> Any:
+    u = torch.randn(2, 3, generator=torch.Generator().manual_seed(1))
+    return (u, u.flip(-1)) if stage.scheme.equation.partitioned else u
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_recorded_steps_give_the_bits_of_the_scheme(name: str) -> None:
+    """A gate of 1 for each step lets the scheme itself take the steps."""
+    stage = make_stage(name)
+    recorded, by_scheme = (list(stage.states(state(stage), gates=gates)) for gates in (None, [1] * 5))
+    for ours, theirs in zip(recorded, by_scheme, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(parts_of(ours), parts_of(theirs), strict=True))
+
+
+@pytest.mark.parametrize("name", ["lm", "rk4", "ab3", "coupled"])
+def test_nothing_is_asked_of_the_scheme_in_a_step(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = make_stage(name)
+    expected = stage(state(stage))
+
+    def asked(*args: object) -> None:
+        raise AssertionError("the scheme was asked")
+
+    for kind in Scheme.__subclasses__():
+        monkeypatch.setattr(kind, "increment", asked)
+    monkeypatch.setattr(type(stage.scheme), "increment", asked)
+    monkeypatch.setattr("stepnet.schemes.arithmetic.is_number", asked)
+    for ours, theirs in zip(parts_of(stage(state(stage))), parts_of(expected), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_an_lm_step_makes_four_calls_of_ours() -> None:
+    """The step, its mean, its block, and the block's `forward`; resuming the walk is one more."""
+    stage = make_stage("lm", depth=11)
+    calls: Counter[str] = Counter()
+
+    def count(frame: Any, event: str, argument: object) -> None:
+        if event == "call" and ("stepnet" in frame.f_code.co_filename or "eval_with_key" in frame.f_code.co_filename):
+            calls[frame.f_code.co_name] += 1
+
+    u = state(stage)
+    with torch.inference_mode():
+        sys.setprofile(count)
+        try:
+            stage(u)
+        finally:
+            sys.setprofile(None)
+    assert calls["is_number"] == 0
+    assert calls["mix_tensors"] == 10 and calls["evaluate"] == 11
+    assert sum(calls.values()) < 11 * 6 + 20, calls
+
+
+def test_a_step_of_another_type_than_its_k_is_computed() -> None:
+    stage = make_stage("lm")
+    u = state(stage)
+    single = stage(u)
+    stage.blocks.to(torch.bfloat16)
+    half = stage(u.bfloat16())
+    assert half.dtype == torch.bfloat16 and stage.k is not None and stage.k.dtype == torch.float32
+    torch.testing.assert_close(half.float(), single, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize("name", ["lm", "ab2", "coupled"])
+def test_copied_and_pickled(name: str) -> None:
+    stage = make_stage(name)
+    expected = stage(state(stage))
+    for twin in (copy.deepcopy(stage), pickle.loads(pickle.dumps(stage))):
+        assert twin.march.steps[1].take is not None
+        for ours, theirs in zip(parts_of(twin(state(stage))), parts_of(expected), strict=True):
+            assert torch.equal(ours, theirs)
+
+
+def test_a_block_that_is_kept_whole() -> None:
+    """`B(u) + k (u_{n-1} - u_n)`, which is `B(u)` to the bit at k = 0 for a block that gives its sum only."""
+    step = RecordedStep(get_scheme("lm"), 2, 1, OWNED, whole=True)
+    u, older, k = torch.randn(3), torch.randn(3), torch.tensor([-0.4])
+    new = step.take(lambda v, i: v + torch.tanh(v), (u, older), (), k)
+    torch.testing.assert_close(new, u + torch.tanh(u) - 0.4 * (older - u))
+    zero = step.take(lambda v, i: v + torch.tanh(v), (u, older), (), torch.zeros(1))
+    assert torch.equal(zero, u + torch.tanh(u))
