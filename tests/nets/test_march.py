@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 import stepnet
+from stepnet.errors import UserError
 from stepnet.nets.march import OWNED, RecordedStep
 from stepnet.nets.stage import Coupling, Stage
-from stepnet.schemes import Scheme, get_scheme
+from stepnet.schemes import Difference, Scheme, get_scheme
 from stepnet.schemes.arithmetic import parts_of
 
 SCHEMES = [*(name for name in stepnet.list_schemes() if get_scheme(name).makes_network), "lm+heun", "lm+coupled"]
@@ -114,7 +115,22 @@ def test_a_block_that_is_kept_whole() -> None:
     """`B(u) + k (u_{n-1} - u_n)`, which is `B(u)` to the bit at k = 0 for a block that gives its sum only."""
     step = RecordedStep(get_scheme("lm"), 2, 1, OWNED, whole=True)
     u, older, k = torch.randn(3), torch.randn(3), torch.tensor([-0.4])
-    new = step.take(lambda v, i: v + torch.tanh(v), (u, older), (), k)
-    torch.testing.assert_close(new, u + torch.tanh(u) - 0.4 * (older - u))
-    zero = step.take(lambda v, i: v + torch.tanh(v), (u, older), (), torch.zeros(1))
-    assert torch.equal(zero, u + torch.tanh(u))
+
+    def block(v: Tensor, i: int) -> Difference:
+        return Difference(v + torch.tanh(v), v)
+
+    torch.testing.assert_close(step.take(block, (u, older), (), k), u + torch.tanh(u) - 0.4 * (older - u))
+    assert torch.equal(step.take(block, (u, older), (), torch.zeros(1)), u + torch.tanh(u))
+
+
+def test_a_whole_block_says_so_in_its_class() -> None:
+    class Whole(Slope):
+        def forward(self, u: Tensor, i: int = 0) -> Difference:  # type: ignore[override]
+            return Difference(u + super().forward(u), u)
+
+    with pytest.raises(UserError, match=r"Whole returned a Difference: set `whole = True`"):
+        Stage(get_scheme("euler"), [Whole()])(torch.randn(2, 3))
+    Whole.whole = True  # type: ignore[attr-defined]
+    f, block, u = Slope(), Whole(), torch.randn(2, 3)
+    middle = u + f(u)
+    assert torch.equal(Stage(get_scheme("euler"), [f, block])(u), middle + torch.tanh(block.linear(middle)))

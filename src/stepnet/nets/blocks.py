@@ -138,6 +138,7 @@ class OwnWeights(nn.Module):
     def __init__(self, fs: Sequence[nn.Module]) -> None:
         super().__init__()
         self.fs = nn.ModuleList(fs)
+        self.whole = all(getattr(f, "whole", False) for f in fs)  # they give `Difference(B(u), u)`
 
     def forward(self, u: Tensor, i: int = 0) -> Tensor:
         return cast(Tensor, self.fs[i](u))

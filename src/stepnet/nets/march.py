@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, cast
 
 from torch import fx, nn
 
+from stepnet.errors import UserError
 from stepnet.nets.replay import recomputed
 from stepnet.nets.reversible import ReversibleMarch
 from stepnet.schemes import Difference, Point, Scheme, advance
@@ -34,8 +35,9 @@ class RecordedStep:
 
     The scheme runs once, on symbols of torch.fx. What it decides by numbers (which terms there are, which of them are
     scaled) is decided then: what is left is the arithmetic of the step. `interpret` is the scheme itself, for gates and
-    for coefficients that are numbers. With `keeps_f` both also give `f_n`, which later steps read; a `whole` block is
-    `B(u) = u + f(u)`.
+    for coefficients that are numbers. With `keeps_f` both also give `f_n`, which later steps read. A `whole` block
+    gives `Difference(B(u), u)`. What `k` is (one tensor, or several by their names) is between the scheme and its
+    caller.
     """
 
     def __init__(
@@ -71,8 +73,7 @@ class RecordedStep:
 
     def _side(self, f: Slope) -> RightHandSide:
         def rhs(u: State, c: Coefficient, i: int) -> State:
-            u = _subtracted(u)  # a scheme may evaluate f at f: the Neumann series
-            return Difference(f(u, i), u) if self.whole else f(u, i)
+            return f(_subtracted(u), i)  # a scheme may evaluate f at f: the Neumann series
 
         return rhs
 
@@ -81,9 +82,10 @@ class RecordedStep:
         tracer = fx.proxy.GraphAppendingTracer(graph)
         f, us, fs, k = (cast(Any, fx.Proxy(graph.placeholder(name), tracer)) for name in ("f", "us", "fs", "k"))
         window, slopes = [us[j] for j in range(self.states)], [fs[j] for j in range(self.states - 1)]
-        functions: Slopes = partial(_called, f)
+        call = _call_whole if self.whole else _call
+        functions: Slopes = partial(call, f)
         if self.pair:
-            functions, window = (partial(_called, f[0]), partial(_called, f[1])), [(u[0], u[1]) for u in window]
+            functions, window = (partial(call, f[0]), partial(call, f[1])), [(u[0], u[1]) for u in window]
         given = k if self.k is OWNED else self.k
         graph.output(tracer.create_arg(self.interpret(functions, tuple(window), tuple(slopes), given)))
         graph.eliminate_dead_code()
@@ -101,13 +103,25 @@ class _Owned:
 OWNED = _Owned()
 
 
-def _called(f: fx.Proxy, u: fx.Proxy, i: int) -> fx.Proxy:
+def _call(f: fx.Proxy, u: fx.Proxy, i: int) -> fx.Proxy:
     return f.tracer.create_proxy("call_function", evaluate, (f, u, i), {})
+
+
+def _call_whole(f: fx.Proxy, u: fx.Proxy, i: int) -> Difference:
+    return Difference(f.tracer.create_proxy("call_function", evaluate_whole, (f, u, i), {}), u)
 
 
 def evaluate(f: Slope, u: State, i: int) -> State:
     """`f(u, i)`, as a function that torch.fx records and the compiler knows."""
-    return f(u, i)
+    value = f(u, i)
+    if type(value) is Difference:
+        raise UserError(f"{type(f).__name__} returned a Difference: set `whole = True` in the class of such a block")
+    return value
+
+
+def evaluate_whole(f: Slope, u: State, i: int) -> State:
+    """`B(u)` of a block that gives `Difference(B(u), u)`."""
+    return f(u, i).end
 
 
 def _known(f: State, u: State, c: Coefficient, i: int) -> State:
@@ -125,25 +139,36 @@ class March:
     there is one), and a coefficient for each step, None where it owns none.
     """
 
-    def __init__(self, scheme: Scheme, plan: Plan, dt: float, after: Callable[[State], State] | None = None) -> None:
+    def __init__(
+        self,
+        scheme: Scheme,
+        plan: Plan,
+        dt: float,
+        after: Callable[[State], State] | None = None,
+        whole: Sequence[bool] | None = None,  # which of the blocks give `Difference(B(u), u)`
+    ) -> None:
         self.scheme, self.after = scheme, after
+        whole = [False] * len(plan.steps) if whole is None else whole
         made: dict[tuple[object, ...], RecordedStep] = {}  # steps that are alike share their code
         self.steps: list[RecordedStep] = []
         for n, step in enumerate(plan.steps):
             before = n + (plan.entry == "with past")
             states = 1 if step.taker == "transition" else min(before + 1, scheme.steps)
-            key = step.taker, step.owns_k, states
+            key = step.taker, step.owns_k, states, whole[n]
             if key not in made:
                 method, pair = taken_by(scheme, step.taker), scheme.equation.partitioned
                 k = OWNED if step.owns_k else None if scheme.trainable else scheme.k
-                made[key] = RecordedStep(method, states, dt, k, plan.reads_older_f, pair=pair)
+                made[key] = RecordedStep(method, states, dt, k, plan.reads_older_f, whole[n], pair)
             self.steps.append(made[key])
         self.takes: list[Callable[..., Any]] = [step.take for step in self.steps]
         self.gates: Ks = [1] * len(self.steps)
         self.keeps_f = plan.reads_older_f
 
+    def __deepcopy__(self, memo: object) -> March:
+        return self  # nothing changes it
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "takes": None}
+        return {**vars(self), "takes": None}  # code, which is made again
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, takes=[step.take for step in state["steps"]])

@@ -110,10 +110,10 @@ class Stage(nn.Module):
         self.transition = transition
         self.blocks = nn.ModuleList(blocks)
         self.plan = plan(scheme, self.depth, entry_by(transition))
-        self.march = March(scheme, self.plan, dt, after)
+        whole = [getattr(block, "whole", False) for block in self.steps]
+        self.march = March(scheme, self.plan, dt, after, whole)
         owners = self.plan.owners
         self.numbers = [owners.index(n) if n in owners else None for n in range(self.depth)]  # of the steps' k
-        self.returns_differences = any(getattr(part, "whole", False) for part in self.blocks.modules())
         self.segment = 1 if self.plan.reads_older_f else segment_length(scheme, self.depth)
         self.bound = Bound.of(k_bound, scheme)
         self.k: nn.Parameter | None = None
@@ -186,7 +186,7 @@ class Stage(nn.Module):
         window, fs = self._enter(x, past)
         ks = self._ks() if given is None else given
         march = self.march
-        if traced or gates is not None or given is not None or self.returns_differences:
+        if traced or gates is not None or given is not None:
             march = march.by_scheme(gates)
         yield window[0]
         if memory == "reversible" and cost is None:
