@@ -21,7 +21,7 @@ from stepnet.nets.reversible import ReversibleMarch
 from stepnet.schemes import Difference, Point, Scheme, advance
 from stepnet.schemes.arithmetic import Coefficient, State, joined, parts_of
 from stepnet.schemes.core import Past, RightHandSide, RightHandSides
-from stepnet.schemes.plan import Plan, taken_by
+from stepnet.schemes.plan import Plan, scheme_of_step
 
 Slope: TypeAlias = Callable[..., Any]  # `f(u, i)`: a block at its i-th evaluation in a step; a network has no clock
 Slopes: TypeAlias = "Slope | tuple[Slope, ...]"  # of a pair, both
@@ -153,10 +153,10 @@ class March:
         self.steps: list[RecordedStep] = []
         for n, step in enumerate(plan.steps):
             before = n + (plan.entry == "with past")
-            states = 1 if step.taker == "transition" else min(before + 1, scheme.steps)
-            key = step.taker, step.owns_k, states, whole[n]
+            states = 1 if step.method == "transition" else min(before + 1, scheme.steps)
+            key = step.method, step.owns_k, states, whole[n]
             if key not in made:
-                method, pair = taken_by(scheme, step.taker), scheme.equation.partitioned
+                method, pair = scheme_of_step(scheme, step.method), scheme.equation.partitioned
                 k = OWNED if step.owns_k else None if scheme.trainable else scheme.k
                 made[key] = RecordedStep(method, states, dt, k, plan.reads_older_f, whole[n], pair)
             self.steps.append(made[key])
