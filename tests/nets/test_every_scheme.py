@@ -79,7 +79,7 @@ def by_plan(stage: Stage, x: Any, past: Any = None) -> Any:
     def total(terms: Terms, own: Tensor | None) -> Tensor:
         result: Any = 0
         for quantity, weight in terms:
-            number = weight.subs(dt, stage.dt)
+            number = weight.subs(dt, stage.dts[0])
             if number.has(k):
                 slope, rest = number.diff(k), number.subs(k, 0)
                 factor = float(rest) + float(slope) * own

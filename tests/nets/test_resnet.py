@@ -34,7 +34,7 @@ def by_hand(model: ResidualNetwork, x: Tensor, pre_activation: bool) -> Tensor:
             starting = len(past) < stage.scheme.steps
             method = stage.scheme.starter() if starting else stage.scheme
             k = None if starting or stage.k is None else next(ks)
-            u = activation(advance(method, past, stage.dt, k))
+            u = activation(advance(method, past, stage.dts[0], k))
         assert not list(ks)
     features = F.relu(model.norm(u)) if pre_activation else u
     return model.head(features.mean((2, 3)))
@@ -63,8 +63,10 @@ def test_haber_and_ruthotto_are_special_cases_of_lm(name: str, k: float) -> None
     for ours, theirs in zip(special.stages, lm.stages, strict=True):
         u, before = torch.randn(2, 2, ours.blocks[0].convs[0].in_channels, 8, 8, dtype=torch.float64)
         past = (Point(u, lambda u, c, i, b=ours.blocks[-1]: b(u, i)), Point(before))
-        step = advance(ours.scheme, past, ours.dt)
-        torch.testing.assert_close(step, advance(theirs.scheme, past, theirs.dt, theirs.k[-1]), rtol=1e-12, atol=1e-12)
+        step = advance(ours.scheme, past, ours.dts[0])
+        torch.testing.assert_close(
+            step, advance(theirs.scheme, past, theirs.dts[0], theirs.k[-1]), rtol=1e-12, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from stepnet.errors import UserError
 from stepnet.nets.blocks import PostActivation, PreActivation, Subsample, basic, conv
 from stepnet.nets.march import right_hand_side
+from stepnet.nets.memory_modes import Memory
 from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.nets.stage import Stage, Transition, check_makes_network
 from stepnet.schemes import LinearMultistep, Point, Scheme, advance, combine, get_scheme
@@ -270,3 +271,26 @@ def test_a_trainable_scheme_of_any_number_of_steps_uses_every_parameter(
     assert found == [owned[0], owned[1] + (project_past and scheme.steps > 1)]
     network(torch.randn(2, 3, 8, 8)).square().sum().backward()
     assert [name for name, p in network.named_parameters() if p.grad is None or not p.grad.any()] == []
+
+
+@pytest.mark.parametrize("memory", ["stored", "recompute", "reversible"])
+def test_a_step_size_for_each_step(memory: Memory) -> None:
+    blocks = [PreActivation(basic(4, 4)).double().eval() for _ in range(4)]
+    dts, ks = (1, 0.5, 0.25, 0.25), [-0.5, 0.25, -0.5]
+    stage = Stage(get_scheme("lm"), blocks, dt=dts, memory=memory).double()
+    assert stage.k is not None
+    with torch.no_grad():
+        stage.k.copy_(torch.tensor(ks))
+    x = state().requires_grad_()
+    old, u = x, x + dts[0] * blocks[0](x)
+    for dt, k, block in zip(dts[1:], ks, blocks[1:], strict=True):
+        old, u = u, (1 - k) * u + k * old + dt * block(u)
+    torch.testing.assert_close(stage(x), u, rtol=1e-12, atol=1e-12)
+    wanted = torch.autograd.grad(u.square().sum(), [x, *stage.blocks.parameters()])
+    found = torch.autograd.grad(stage(x).square().sum(), [x, *stage.blocks.parameters()])
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_step_sizes_that_are_too_few() -> None:
+    with pytest.raises(UserError, match=r"dt = \(1, 0.5\): 2 step sizes for a stage of 3 steps"):
+        Stage(get_scheme("euler"), [nn.Identity()] * 3, dt=(1, 0.5))

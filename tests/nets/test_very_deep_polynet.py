@@ -23,7 +23,7 @@ def test_composition_and_step_sizes() -> None:
         model = VeryDeepPolyNet()
     schemes = [[stage.scheme.name for stage in stages(part)] for part in (model.stage_a, model.stage_b, model.stage_c)]
     assert schemes == [["euler"] * 10, ["neumann3", "euler"] * 10, ["neumann3", "euler"] * 5]
-    steps = [stage.dt for part in (model.stage_a, model.stage_b, model.stage_c) for stage in stages(part)]
+    steps = [stage.dts[0] for part in (model.stage_a, model.stage_b, model.stage_c) for stage in stages(part)]
     assert steps[0] == 1 and steps[-1] == pytest.approx(0.7)
     assert len({round(a - b, 9) for a, b in pairwise(steps)}) == 1  # falls linearly
 

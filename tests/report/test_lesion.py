@@ -52,7 +52,7 @@ def test_dropping_blocks_is_removing_them_from_a_resnet() -> None:
 
 def shorter(model: nn.Module, stage: int, keep: list[int]) -> nn.Module:
     old = model.stages[stage]
-    model.stages[stage] = type(old)(old.scheme, [old.blocks[n] for n in keep], old.transition, old.dt, old.after)
+    model.stages[stage] = type(old)(old.scheme, [old.blocks[n] for n in keep], old.transition, old.dts[0], old.after)
     return model
 
 

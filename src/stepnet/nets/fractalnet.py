@@ -200,7 +200,7 @@ class FractalNet(OwnDraws, Network):
             assert isinstance(stage, Stage)
             (fractal,) = stage.blocks
             assert isinstance(fractal, OwnWeights)
-            plain.stages.append(Stage(EULER, [fractal.fs[i] for i in used], dt=stage.dt))
+            plain.stages.append(Stage(EULER, [fractal.fs[i] for i in used], dt=stage.dts[0]))
         plain.reduction, plain.num_features, plain.feature_info = self.reduction, self.num_features, self.feature_info
         plain.num_classes, plain.head = self.num_classes, self.head
         return plain.train(self.training)

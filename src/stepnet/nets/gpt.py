@@ -18,7 +18,8 @@ from stepnet.arguments import Count, CountFromZero, checked
 from stepnet.errors import UserError, check_known
 from stepnet.nets.bounds import BoundOption
 from stepnet.nets.model_registry import register_family
-from stepnet.nets.residual import Network
+from stepnet.nets.options import Depths, StepSizes
+from stepnet.nets.residual import Network, sizes_by_stage
 from stepnet.nets.stage import Stage, check_makes_network
 from stepnet.schemes import Scheme, get_scheme
 
@@ -75,7 +76,8 @@ class GPT(Network):
     """Tokens [batch, time] to logits [batch, time, tokens]; the embedding is also the classifier.
 
     `num_classes` is the number of tokens, `context` the longest sequence that it takes. By default a head is 16 wide,
-    or 64 in networks of width 512 and more.
+    or 64 in networks of width 512 and more. `depths=(24,)` are other layers than the name says; `dt` is the step size,
+    or a list with one list, of those of all steps.
     """
 
     tied_embedding = True
@@ -90,9 +92,10 @@ class GPT(Network):
         heads: Count | None = None,
         context: Count = 256,
         positions: Positions = "rotary",
-        dt: float = 1,
+        dt: StepSizes = 1,
         k: float | None = None,
         k_bound: BoundOption = None,
+        depths: Depths | None = None,
     ) -> None:
         super().__init__(num_classes, None)
         check_known("positions", positions, ("rotary", "learned"))
@@ -101,11 +104,16 @@ class GPT(Network):
             raise UserError(f"width {width} with {heads} heads: expected a multiple of {2 * heads}")
         self.scheme = get_scheme(scheme)
         check_makes_network(self.scheme)
+        if depths is not None:
+            if len(depths) != 1:
+                raise UserError(f"depths = {tuple(depths)}: expected one number, of the layers")
+            (layers,) = depths
+        (dts,) = sizes_by_stage(dt, 1)
         self.layers, self.context, self.num_features = layers, context, width
         self.position = nn.Embedding(context, width) if positions == "learned" else None
         rotary = positions == "rotary"
         blocks = [f for _ in range(layers) for f in (CausalAttention(width, heads, rotary), FeedForward(width))]
-        self.stages = nn.ModuleList([Stage(self.scheme, blocks, dt=dt, initial_k=k, k_bound=k_bound)])
+        self.stages = nn.ModuleList([Stage(self.scheme, blocks, dt=dts, initial_k=k, k_bound=k_bound)])
         self.feature_info = [{"num_chs": width, "reduction": 1, "module": "stages.0"}]
         self.norm = nn.LayerNorm(width, bias=False)
         self.apply(_initialise)

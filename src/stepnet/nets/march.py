@@ -143,7 +143,7 @@ class March:
         self,
         scheme: Scheme,
         plan: Plan,
-        dt: float,
+        dts: Sequence[float],
         after: Callable[[State], State] | None = None,
         whole: Sequence[bool] | None = None,  # which of the blocks give `Difference(B(u), u)`
     ) -> None:
@@ -154,11 +154,11 @@ class March:
         for n, step in enumerate(plan.steps):
             before = n + (plan.entry == "with past")
             states = 1 if step.method == "transition" else min(before + 1, scheme.steps)
-            key = step.method, step.owns_k, states, whole[n]
+            key = step.method, step.owns_k, states, dts[n], whole[n]
             if key not in made:
                 method, pair = scheme_of_step(scheme, step.method), scheme.equation.partitioned
                 k = OWNED if step.owns_k else None if scheme.trainable else scheme.k
-                made[key] = RecordedStep(method, states, dt, k, plan.reads_older_f, whole[n], pair)
+                made[key] = RecordedStep(method, states, dts[n], k, plan.reads_older_f, whole[n], pair)
             self.steps.append(made[key])
         self.takes: list[Callable[..., Any]] = [step.take for step in self.steps]
         self.gates: Ks = [1] * len(self.steps)

@@ -12,6 +12,8 @@ from stepnet.nets.blocks import Shortcut
 from stepnet.nets.bounds import BoundOption
 from stepnet.schemes import Scheme
 
+StepSizes = Positive | Sequence[Sequence[Positive]]  # of all steps, or for each stage those of its steps
+Depths = Annotated[Sequence[Count], MinLen(1)]  # blocks of each stage, one that changes the shape counted
 Units = Annotated[int, Ge(1), Le(1000)]
 
 
@@ -20,7 +22,8 @@ class SteppedOptions(TypedDict, total=False):
 
     num_classes: CountFromZero
     in_channels: Count
-    dt: Positive
+    dt: StepSizes
+    depths: Depths | None
     k: float | None
     k_per_channel: bool
     k_bound: BoundOption

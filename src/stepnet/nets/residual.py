@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict, cast
 
 import torch
@@ -19,6 +19,7 @@ from stepnet.nets.blocks import PostActivation, PreActivation, Shortcut, Subsamp
 from stepnet.nets.bounds import BoundOption
 from stepnet.nets.draws import Draw, OwnDraws, untraced, zero_gradient
 from stepnet.nets.memory_modes import Memory
+from stepnet.nets.options import Depths, StepSizes
 from stepnet.nets.stage import (
     CoupledTransition,
     Gates,
@@ -59,6 +60,14 @@ class Backbone:
     shortcut: Shortcut = "subsample"
     project_past: bool = False  # LM-ResNeXt: the past state crosses a stage change by a projection of its own
     large_images: bool = False  # ImageNet's stem: 7x7 at stride 2, max-pool
+
+    def with_depths(self, depths: Sequence[int] | None) -> Backbone:
+        """The same family with other numbers of blocks."""
+        if depths is None:
+            return self
+        if len(depths) != len(self.widths):
+            raise UserError(f"depths = {tuple(depths)}: expected the blocks of each of {len(self.widths)} stages")
+        return replace(self, depths=tuple(depths))
 
     def entry(self, index: int, parts: int = 1) -> tuple[int, int, int, bool]:
         """The channels before a stage and in it, its stride, and whether a state changes its shape there.
@@ -246,7 +255,8 @@ class ResidualNetwork(OwnDraws, Network):
     `stochastic_depth` is the survival probability `p_L` of the last block, or the options of `StochasticDepth`:
     `{"survival": 0.8, "scaling": "inverse", "mode": "drop_path"}`. `noise` puts a registered noise into every block
     instead: `{"name": "additive", "sigma": 0.001}`. `k_bound` keeps trainable coefficients in an interval: "stable" for
-    the scheme's own.
+    the scheme's own. `depths` are the blocks of each stage where they are not the backbone's. `dt` is the step size, or
+    for each stage a list of those of its steps; gates are then drawn as for `dt = 1`.
     """
 
     def __init__(
@@ -255,23 +265,26 @@ class ResidualNetwork(OwnDraws, Network):
         scheme: str | Scheme = "euler",
         num_classes: int = 10,
         in_channels: int = 3,
-        dt: float = 1,
+        dt: StepSizes = 1,
         k: float | None = None,
         k_per_channel: bool = False,
         k_bound: BoundOption = None,
+        depths: Depths | None = None,
         stochastic_depth: float | Mapping[str, Any] | None = None,
         noise: str | Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(num_classes, in_channels)
         self.scheme = get_scheme(scheme)
         check_makes_network(self.scheme)
+        backbone = backbone.with_depths(depths)
+        dts = sizes_by_stage(dt, len(backbone.widths))
         self.stem = backbone.make_stem(in_channels)
         self.stages = nn.ModuleList()
         for index, width in enumerate(backbone.widths):
             transition, blocks = backbone.blocks(index, self.scheme)
             after = None if backbone.pre_activation else torch.relu
             channels = width if k_per_channel else None
-            self.stages.append(Stage(self.scheme, blocks, transition, dt, after, k, channels, k_bound))
+            self.stages.append(Stage(self.scheme, blocks, transition, dts[index], after, k, channels, k_bound))
         warn_if_it_rarely_acts(self.scheme, (cast(Stage, stage).plan for stage in self.stages))
         self.projects_past = any(stage.plan.entry == "with past" for stage in self.stages if isinstance(stage, Stage))
         self.num_features = backbone.widths[-1]
@@ -284,10 +297,11 @@ class ResidualNetwork(OwnDraws, Network):
         self.stochastic: StochasticDepth | BlockNoise | None = None
         if stochastic_depth is not None and noise is not None:
             raise UserError(f"noise = {noise!r} with stochastic_depth = {stochastic_depth!r}: give one of them")
+        noisy_dt = dt if isinstance(dt, int | float) else 1
         if stochastic_depth is not None:
-            self.stochastic = StochasticDepth.of(stochastic_depth, self.depth, dt)
+            self.stochastic = StochasticDepth.of(stochastic_depth, self.depth, noisy_dt)
         elif noise is not None:
-            self.stochastic = BlockNoise.of(noise, self.depth, dt)
+            self.stochastic = BlockNoise.of(noise, self.depth, noisy_dt)
         self.seed = 0 if self.stochastic is None else self.stochastic.seed
         self.adds_noise = isinstance(self.stochastic, BlockNoise) and self.stochastic.noise.additive
         if self.adds_noise:
@@ -363,6 +377,15 @@ class ResidualNetwork(OwnDraws, Network):
 
     def forward(self, x: Tensor, noise: Draw = None, *, cost: KineticCost | None = None) -> Tensor:
         return self.forward_head(self.forward_features(x, noise, cost=cost))
+
+
+def sizes_by_stage(dt: StepSizes, stages: int) -> Sequence[float | Sequence[float]]:
+    """The step sizes of each stage."""
+    if isinstance(dt, int | float):
+        return [dt] * stages
+    if len(dt) != stages:
+        raise UserError(f"dt = {dt!r}: expected a number, or for each of {stages} stages the step sizes of its steps")
+    return dt
 
 
 def vectors(model: nn.Module) -> set[str]:

@@ -19,8 +19,8 @@ from stepnet.nets.blocks import basic, bottleneck, initialise
 from stepnet.nets.bounds import BoundOption
 from stepnet.nets.memory_modes import Memory
 from stepnet.nets.model_registry import register_model
-from stepnet.nets.options import RevNetOptions
-from stepnet.nets.residual import Backbone, Network
+from stepnet.nets.options import Depths, RevNetOptions, StepSizes
+from stepnet.nets.residual import Backbone, Network, sizes_by_stage
 from stepnet.nets.stage import CoupledTransition, Coupling, Stage, check_makes_network
 from stepnet.schemes import Scheme, get_scheme
 from stepnet.schemes.plan import warn_if_it_rarely_acts
@@ -54,14 +54,17 @@ class RevNet(Network):
         scheme: str | Scheme = "coupled",
         num_classes: int = 10,
         in_channels: int = 3,
-        dt: float = 1,
+        dt: StepSizes = 1,
         k: float | None = None,
         k_per_channel: bool = False,
         k_bound: BoundOption = None,
+        depths: Depths | None = None,
     ) -> None:
         super().__init__(num_classes, in_channels)
         self.scheme = get_scheme(scheme).over(get_scheme("coupled"))
         check_makes_network(self.scheme, pair=True)
+        backbone = backbone.with_depths(depths)
+        dts = sizes_by_stage(dt, len(backbone.widths))
         self.stem = backbone.make_stem(in_channels)
         # An inverse that divides by k, which may be near 0, is taken where it is asked for.
         memory: Memory = "stored" if self.scheme.trainable else "reversible"
@@ -69,7 +72,7 @@ class RevNet(Network):
         for index, width in enumerate(backbone.widths):
             units, transition = _units(backbone, index, self.scheme)
             channels = width if k_per_channel else None
-            self.stages.append(Stage(self.scheme, units, transition, dt, None, k, channels, k_bound, memory))
+            self.stages.append(Stage(self.scheme, units, transition, dts[index], None, k, channels, k_bound, memory))
         warn_if_it_rarely_acts(self.scheme, (cast(Stage, stage).plan for stage in self.stages))
         self.num_features = 2 * backbone.widths[-1]
         self.norm = nn.BatchNorm2d(self.num_features)

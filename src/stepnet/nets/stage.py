@@ -87,8 +87,8 @@ class CoupledTransition(nn.Module):
 class Stage(nn.Module):
     """`u_0 … u_N` by `march`, as its `plan` says: an optional transition, then the blocks.
 
-    `k` is one parameter that holds the coefficients of all steps that own one: a starting step owns none. With a
-    `k_bound` the parameter is `k_free`, from which `coefficients` makes k.
+    `dt` is the step size, or one for each step. `k` is one parameter that holds the coefficients of all steps that own
+    one: a starting step owns none. With a `k_bound` the parameter is `k_free`, from which `coefficients` makes k.
     """
 
     @checked
@@ -97,7 +97,7 @@ class Stage(nn.Module):
         scheme: Scheme,
         blocks: Sequence[nn.Module] | nn.ModuleList,
         transition: Transition | CoupledTransition | None = None,
-        dt: Positive = 1,
+        dt: Positive | Sequence[Positive] = 1,
         after: Callable[[State], State] | None = None,
         initial_k: float | None = None,
         k_channels: Count | None = None,
@@ -106,12 +106,13 @@ class Stage(nn.Module):
     ) -> None:
         super().__init__()
         check_coefficients(scheme, initial_k, k_channels)
-        self.scheme, self.dt, self.after = scheme, dt, after
+        self.scheme, self.after = scheme, after
         self.transition = transition
         self.blocks = nn.ModuleList(blocks)
+        self.dts = step_sizes(dt, self.depth)
         self.plan = plan(scheme, self.depth, entry_by(transition))
         whole = [getattr(block, "whole", False) for block in self.steps]
-        self.march = March(scheme, self.plan, dt, after, whole)
+        self.march = March(scheme, self.plan, self.dts, after, whole)
         owners = self.plan.owners
         self.numbers = [owners.index(n) if n in owners else None for n in range(self.depth)]  # of the steps' k
         self.segment = 1 if self.plan.reads_older_f else segment_length(scheme, self.depth)
@@ -195,7 +196,7 @@ class Stage(nn.Module):
             yield from march.segmented(fs, window, ks, self.steps, self.segment)
         else:
             fs = fs if memory == "stored" else recomputing(fs, self.steps)
-            fs = fs if cost is None else [cost.watch(cast(Slope, f), self.dt) for f in fs]
+            fs = fs if cost is None else [cost.watch(cast(Slope, f), dt) for f, dt in zip(fs, self.dts, strict=True)]
             yield from march.stored(fs, window, ks)
 
     def _enter(self, x: StateT, past: StateT | None) -> tuple[States, list[Slopes]]:
@@ -241,16 +242,16 @@ class Stage(nn.Module):
 
     def extra_repr(self) -> str:
         """The equation in its own k, and their values now; a bound, where there is one."""
-        told = [f"scheme={self.scheme.name}", f"dt={self.dt}", f"equation: {equation_in_k(self.scheme)}"]
+        parts = [f"scheme={self.scheme.name}", f"dt={written(self.dts)}", f"equation: {equation_in_k(self.scheme)}"]
         ks = self.coefficients
         if ks is not None and not ks.is_meta:
             values = [f"{value:.4g}" for value in ks.detach().flatten().tolist()]
-            told.append("k = " + ", ".join(values if len(values) < 9 else [*values[:3], "…", *values[-3:]]))
+            parts.append("k = " + ", ".join(values if len(values) < 9 else [*values[:3], "…", *values[-3:]]))
         if self.bound is not None:
-            told.append(str(self.bound))
+            parts.append(str(self.bound))
         if self.memory != "stored":
-            told.append(f"memory={self.memory}" + (f" ({self.memory_in_use})" if self.memory == "auto" else ""))
-        return ", ".join(told)
+            parts.append(f"memory={self.memory}" + (f" ({self.memory_in_use})" if self.memory == "auto" else ""))
+        return ", ".join(parts)
 
 
 def _last(states: Iterator[StateT], visit: Visit | None) -> StateT:
@@ -261,6 +262,23 @@ def _last(states: Iterator[StateT], visit: Visit | None) -> StateT:
 
 
 _last_eagerly = _disable_dynamo(_last)
+
+
+def step_sizes(dt: float | Sequence[float], depth: int) -> tuple[float, ...]:
+    """One step size for each step."""
+    dts = (dt,) * depth if isinstance(dt, int | float) else tuple(dt)
+    if len(dts) != depth:
+        raise UserError(
+            f"dt = {written(dts)}: {len(dts)} step sizes for a stage of {depth} steps; give one, or one each"
+        )
+    return dts
+
+
+def written(dts: Sequence[float]) -> str:
+    """`0.5`, or where they differ `(1, 0.5, 0.5)`; the middle of a long list is left out."""
+    texts = [f"{dt:.4g}" for dt in dts]
+    shown = texts if len(texts) < 9 else [*texts[:3], "…", *texts[-3:]]
+    return texts[0] if len(set(dts)) == 1 else f"({', '.join(shown)})"
 
 
 def entry_by(transition: Transition | CoupledTransition | None) -> Entry:

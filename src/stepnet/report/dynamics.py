@@ -77,10 +77,10 @@ def _converted_step(path: str, block: ConvertedStep, role: Role) -> NetworkStep:
 
 def _stage_steps(path: str, stage: Stage) -> Iterator[NetworkStep]:
     ks = {name: tuple(k.detach().flatten().tolist()) for name, k in stage.named_coefficients()}
-    for name, block, planned in zip(stage.step_names, stage.steps, stage.plan.steps, strict=True):
+    for name, block, dt, planned in zip(stage.step_names, stage.steps, stage.dts, stage.plan.steps, strict=True):
         scheme = scheme_of_step(stage.scheme, planned.method)
         full = f"{path}.{name}" if path else name
-        yield NetworkStep(full, scheme, stage.dt, ks.get(name, ()), block, transition=name == "transition")
+        yield NetworkStep(full, scheme, dt, ks.get(name, ()), block, transition=name == "transition")
 
 
 def roots(scheme: Scheme, k: float | None, at: complex = 0) -> Complex:

@@ -19,7 +19,7 @@ from stepnet.analysis.symbols import subject
 from stepnet.conversion.step import converted_rows
 from stepnet.errors import UserError
 from stepnet.nets.blocks import OwnWeights
-from stepnet.nets.stage import Stage
+from stepnet.nets.stage import Stage, step_sizes, written
 from stepnet.schemes import Scheme
 from stepnet.schemes.plan import Entry, PlannedStep, Quantity, Terms, dt, k, plan, rarely_acts, steps_by_method
 
@@ -168,7 +168,7 @@ class StageSketch:
     transition: bool = False  # the first step projects its input, and f reads it unprojected
     projected_past: bool = False  # the state before the input is projected too
     pair: bool = False  # the state is (X, Y)
-    dt: float = 1
+    dts: tuple[float, ...] = (1,)  # of each step, or one for all
     after: str = ""  # what acts on each new state
     heading: str = ""  # in a drawing; the stage's number unless given
     place: str = ""  # in its network, where only this stage is drawn
@@ -184,7 +184,7 @@ class StageSketch:
     def notes(self) -> list[str]:
         """What the scheme alone does not say."""
         notes = [self.rarely] if self.rarely else []
-        notes += [f"dt = {self.dt:.4g}"] if self.dt != 1 else []
+        notes += [f"dt = {written(self.dts)}"] if set(self.dts) != {1} else []
         notes += [f"{self.after} after each step"] if self.after else []
         notes += ["past projected too"] if self.projected_past else []
         return notes + (["k by channel, means shown"] if self.by_channel else [])
@@ -218,7 +218,7 @@ def sketch_stage(
     scheme: Scheme,
     depth: int,
     ks: Sequence[float] = (),
-    step_size: float = 1,
+    dt: float | Sequence[float] = 1,
     shape: str = "",
     entry: Entry = "given",
     after: str = "",
@@ -228,11 +228,12 @@ def sketch_stage(
     planned = plan(scheme, depth, entry)
     values = dict(zip(planned.owners, ks, strict=True)) if ks else {}
     anatomy = blocks or [PLAIN] * depth
-    steps = tuple(_step(step, n, anatomy[n], values.get(n), step_size) for n, step in enumerate(planned.steps))
+    dts = step_sizes(dt, depth)
+    steps = tuple(_step(step, n, anatomy[n], values.get(n), dts[n]) for n, step in enumerate(planned.steps))
     equation = plain_equation(subject(scheme.name if ks else scheme).equation)
     moved, past, pair = entry != "given", entry == "with past", scheme.equation.partitioned
     rarely = rarely_acts(scheme.name, steps_by_method(scheme, [planned]))
-    return StageSketch(scheme.name, equation, steps, shape, moved, past, pair, step_size, after, rarely=rarely)
+    return StageSketch(scheme.name, equation, steps, shape, moved, past, pair, dts, after, rarely=rarely)
 
 
 def _step(step: PlannedStep, n: int, block: Anatomy, k: float | None, step_size: float) -> SketchedStep:
@@ -260,7 +261,7 @@ def _stages(model: nn.Module) -> Iterator[StageSketch]:
             after = "" if module.after is None else getattr(module.after, "__name__", "activation")
             blocks = [Anatomy.of(block) for block in module.steps]
             ks, entry = [_value(k) for k in own], module.plan.entry
-            stage = sketch_stage(module.scheme, module.depth, ks, module.dt, shape, entry, after, blocks)
+            stage = sketch_stage(module.scheme, module.depth, ks, module.dts, shape, entry, after, blocks)
             yield replace(stage, by_channel=any(k.numel() > 1 for k in own))
     for row in converted_rows(model):
         ks = [_value(k) for _, block, role in row if (k := block.k_of(role)) is not None]
