@@ -61,16 +61,25 @@ def test_a_plain_line_for_each_epoch_where_there_is_no_terminal(capsys):
 def test_a_line_now_and_then_within_an_epoch(capsys, monkeypatch):
     monkeypatch.setattr(display_module, "SECONDS_BETWEEN_LINES", -1.0)
     shown(Progress())
-    assert capsys.readouterr().out == "epoch 2/2, step 4/6: loss 0.500 error 25.00% 100 images/s\n"
+    assert capsys.readouterr().out == "epoch 2/2, step 4/6: loss 0.500 error 25.00% 100 images/s, 0 s left\n"
+
+
+def test_the_time_left_is_that_of_all_steps_at_the_pace_so_far(capsys, monkeypatch):
+    monkeypatch.setattr(display_module, "SECONDS_BETWEEN_LINES", -1.0)
+    display = shown(Progress())
+    at, _ = display.began
+    monkeypatch.setattr(display_module.time, "monotonic", lambda: at + 1000.0)  # 10 of 12 steps in 1000 s
+    display.step(Shown(AT))
+    assert capsys.readouterr().out.splitlines()[-1].endswith("100 images/s, 3 min left")
 
 
 def test_a_bar_with_loss_error_speed_and_time_left_on_a_terminal(monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     display = shown(Progress(epoch=1, step=3))
-    (task,) = display.bar.tasks
+    (task,) = display.bar.progress.tasks
     assert task.description == "tiny 2/2 loss 0.500 error 25.00% 100 images/s"
     assert (task.completed, task.total) == (10, 12)
-    assert "TimeRemainingColumn" in {type(column).__name__ for column in display.bar.columns}
+    assert "TimeRemainingColumn" in {type(column).__name__ for column in display.bar.progress.columns}
     display.close()
     assert display.bar is None
 
@@ -80,7 +89,7 @@ def test_something_moves_on_a_terminal_before_the_first_step(monkeypatch):
     terminal.isatty = lambda: True
     display = Display("tiny", terminal)
     display.note("reading digits")
-    assert display.bar is not None and display.bar.tasks[0].description == "tiny: reading digits"
+    assert display.bar is not None and display.bar.progress.tasks[0].description == "tiny: reading digits"
     display.close()
 
 
@@ -104,7 +113,7 @@ def test_a_k_that_leaves_its_stable_interval_is_told_once_and_when_it_is_back(ca
 
 def test_a_run_says_what_it_is_at_its_start(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    train(tiny_config("a", model="tiniest", recipe={"epochs": 1}), callbacks=[Display("tiniest")])
+    train(tiny_config("a", model="tiniest", recipe={"epochs": 1}))
     text = capsys.readouterr().out
     for word in (
         "parameters",
@@ -115,7 +124,12 @@ def test_a_run_says_what_it_is_at_its_start(tmp_path, capsys, monkeypatch):
         "folder  a",
     ):
         assert word in text
-    assert all(len(line) <= 80 for line in text.splitlines())
+    assert [line for line in text.splitlines() if len(line) > 80] == []
+
+
+def test_a_quiet_run_says_nothing(tmp_path, capsys):
+    train(tiny_config(tmp_path / "a", model="tiniest", recipe={"epochs": 1}), quiet=True)
+    assert capsys.readouterr().out == ""
 
 
 def test_a_closed_standard_output_is_nobody_looking(monkeypatch):

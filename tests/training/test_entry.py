@@ -5,12 +5,12 @@ import json
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import stepnet
 from data.photographs import write_photos
 from stepnet import UserError
-from stepnet.training import Recipe, TrainConfig
+from stepnet.training import Recipe, TrainConfig, get_recipe
 from stepnet.training.signals import Interrupted
 from training.runs import StopAt, assert_same_run
 from training.tiny import RECIPE
@@ -146,6 +146,15 @@ def test_a_model_by_name_with_options_and_a_share_for_validation(tmp_path):
     assert stepnet.load(run.folder).stages[0].dt == 0.5
 
 
+def test_fields_of_the_recipe_are_keywords(tmp_path):
+    run = stepnet.train("tiniest", Noisy(80), "fast", out=tmp_path / "a", val_share=0.2, epochs=1, lr=0.01)
+    assert run.config.recipe == get_recipe("fast").override({"epochs": 1, "lr": 0.01})
+
+
+def pixels(labels):
+    return TensorDataset(torch.zeros(len(labels), 1, 8, 8), torch.tensor(labels))
+
+
 @pytest.mark.parametrize(
     ("arguments", "options", "said"),
     [
@@ -161,6 +170,16 @@ def test_a_model_by_name_with_options_and_a_share_for_validation(tmp_path):
         ((small(), "digits"), {"weights": "none.safetensors"}, "for a model by name"),
         ((small(), "digits"), {"sync_bn": True}, "for a model by name"),
         (("tiny,dtt=0.5", "digits"), {}, "takes no option 'dtt': did you mean 'dt'"),
+        (("tiny", "digits"), {"epoch": 1}, "train takes no option 'epoch': did you mean 'epochs'"),
+        (("tiny", "digits"), {"epochs": 0}, "epochs = 0: expected 1 or more"),
+        (("tiny", (DataLoader(Noisy(8)), DataLoader(Noisy(8)))), {}, "expected its Dataset, as in data=(train.dataset"),
+        (("tiny", DataLoader(Noisy(8))), {}, "data is a DataLoader: expected its Dataset"),
+        ((small(), "digits"), {}, "Small: 2 outputs, and labels from 0 to 9: expected 10 outputs or more"),
+        ((small(), (pixels([1, 2]), pixels([1, 2]))), {}, "Small: 2 outputs, and labels from 0 to 2: expected 3"),
+        ((small(), (pixels([-1, 1]), pixels([0, 1]))), {}, "TensorDataset[0]: label -1: expected a whole number"),
+        ((small(), (pixels([0.0, 1.0]), pixels([0, 1]))), {}, "labels of type float32"),
+        ((nn.Conv2d(1, 2, 3), (pixels([0, 1]), pixels([0, 1]))), {}, "shape [2, 2, 6, 6]: expected one for each class"),
+        ((nn.Flatten(), (pixels([0, 1]), pixels([0, 1]))), {}, "a Flatten without parameters"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",  # an address differs between processes
 )

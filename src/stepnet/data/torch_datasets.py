@@ -51,6 +51,11 @@ def data_of_datasets(data: object, val_share: float | None, of_classes: bool = T
         named = (first or _numbered(count), second or _numbered(other))
         train, test = (DatasetImages(part, range(len(part)), names) for part, names in zip(data, named, strict=True))
         return Data(type(train.dataset).__name__, train, test)
+    if any(_is_loader(part) for part in (data if isinstance(data, tuple | list) else [data])):
+        raise UserError(
+            "data is a DataLoader: expected its Dataset, as in data=(train.dataset, test.dataset), batch_size=64; "
+            "batches, their order and their augmentation are the run's own, so that it resumes to the bit"
+        )
     if not _is_set(data):
         raise UserError(
             f"data is {type(data).__name__}: expected a name, a folder, or torch Datasets (train, test) with a length "
@@ -185,6 +190,10 @@ def _is_set(value: object) -> bool:
         return isinstance(value, Indexable) and not isinstance(value, str | bytes | dict) and len(value) >= 0
     except TypeError:  # an IterableDataset has the methods, and refuses
         return False
+
+
+def _is_loader(value: object) -> bool:
+    return hasattr(value, "dataset") and hasattr(value, "batch_sampler")
 
 
 def _numbered(count: int) -> tuple[str, ...]:

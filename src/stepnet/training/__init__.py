@@ -11,7 +11,7 @@ comparison  several models and seeds                    rendezvous   where they 
 histories   what finished epochs tell                   paired       two networks, seed by seed
 entry       stepnet.train: any network, any data        compiling    torch.compile, and what to fall back on
 display     what a person sees of it                    precision    what the machine can compute in
-imports     modules of one's own
+imports     modules of one's own                        notebook     the same in a notebook
 """
 
 import lazy_loader

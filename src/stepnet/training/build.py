@@ -49,6 +49,8 @@ def build_optimizer(recipe: Recipe, network: nn.Module) -> torch.optim.Optimizer
         multiple = recipe.k_lr if is_coefficient(name) else recipe.head_lr if name in head else 1.0
         members.setdefault((0.0 if name in spared else decay, multiple), []).append(parameter)
     groups = [{"params": own, "weight_decay": wd, "multiple": multiple} for (wd, multiple), own in members.items()]
+    if not groups:
+        raise UserError(f"a {type(network).__name__} without parameters: expected a network that can be trained")
     known = {name.lower(): kind for name, kind in vars(torch.optim).items() if isinstance(kind, type)}
     check_known("optimizer", recipe.optimizer, known.keys() - {"optimizer", "lbfgs", "sparseadam"})
     kind = known[recipe.optimizer]

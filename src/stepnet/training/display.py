@@ -1,4 +1,4 @@
-"""What a person sees of a run: a progress bar on a terminal, lines now and then elsewhere."""
+"""What a person sees of a run: a progress bar on a terminal and in a notebook, lines now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from stepnet.escaping import for_terminal
 from stepnet.nets.bounds import outermost
@@ -17,11 +17,34 @@ from stepnet.schemes import Scheme
 from stepnet.training import checkpoint
 from stepnet.training.callbacks import Callback
 from stepnet.training.machine import Crowding
+from stepnet.training.notebook import NotebookBar, duration, in_notebook
 from stepnet.training.run import EpochMetrics
 from stepnet.training.scores import SEEN, figures_of
 from stepnet.training.trainer import Trainer
 
 SECONDS_BETWEEN_LINES = 30.0  # within an epoch, where there is no terminal
+
+
+class TerminalBar:
+    """A bar that moves while something is under way; it is gone when that is done."""
+
+    def __init__(self, stream: TextIO) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+        self.progress = Progress(*columns, console=Console(file=stream), transient=True)
+        self.task = self.progress.add_task("", total=None)
+        self.progress.start()
+
+    def update(self, text: str, done: int | None = None, total: int | None = None) -> None:
+        """Show a text, and how much of the whole is done where that is known."""
+        self.progress.update(self.task, description=text, completed=done, total=total)
+
+    def print(self, text: str) -> None:
+        """Write a line above the bar."""
+        self.progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Take the bar off the screen."""
+        self.progress.stop()
 
 
 class Display(Callback):
@@ -30,13 +53,13 @@ class Display(Callback):
     def __init__(self, title: str = "", stream: TextIO | None = None) -> None:
         self.title = title
         self.stream = stream or sys.stdout or open(os.devnull, "w")  # noqa: PTH123, SIM115  (closed: nobody looks)
-        self.bar: Progress | None = None
-        self.task = TaskID(0)
+        self.bar: TerminalBar | NotebookBar | None = None
         self.quiet = int(os.environ.get("RANK", 0)) > 0  # of many processes one speaks
         self.spoke_at = time.monotonic()
         self.scheme: Scheme | None = None
         self.outside: set[str] = set()
         self.described = False
+        self.began = time.monotonic(), 0  # when, and after how many steps
         self.crowding: Crowding | None = None
 
     def titled(self, title: str) -> Display:
@@ -46,18 +69,22 @@ class Display(Callback):
         return self
 
     def note(self, text: str) -> None:
-        """What takes a while now: on a terminal beside a moving bar, elsewhere a line."""
+        """What takes a while now: beside a moving bar where there is one, elsewhere a line."""
         if self.quiet:
             return
-        if self.stream.isatty():
-            if self.bar is None:
-                columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-                self.bar = Progress(*columns, console=Console(file=self.stream), transient=True)
-                self.task = self.bar.add_task("", total=None)
-                self.bar.start()
-            self.bar.update(self.task, description=f"{self.title}: {text}")
+        self._begin_bar()
+        if self.bar is not None:
+            self.bar.update(f"{self.title}: {text}")
         else:
             self._print(f"{self.title}: {text}")
+
+    def _begin_bar(self) -> None:
+        if self.bar is not None or self.quiet:
+            return
+        if self.stream.isatty():
+            self.bar = TerminalBar(self.stream)
+        elif self.stream is sys.stdout and in_notebook():
+            self.bar = NotebookBar()
 
     def start(self, trainer: Trainer) -> None:
         self.scheme, self.outside = trainer.scheme, set()
@@ -71,10 +98,11 @@ class Display(Callback):
             return
         if progress.epoch or progress.step:
             self._print(f"{self.title}: going on from epoch {progress.epoch + 1}, step {progress.step}")
-        if self.stream.isatty():
-            self.note("the first step")
-            if self.bar is not None:
-                self.bar.update(self.task, total=self.epochs * self.steps, completed=self._steps_done(progress))
+        self.began = time.monotonic(), self._steps_done(progress)
+        self._begin_bar()
+        if self.bar is not None:
+            text = f"{self.title}: the first step"
+            self.bar.update(text, self._steps_done(progress), self.epochs * self.steps)
 
     def step(self, trainer: Trainer) -> None:
         progress, task = trainer.progress, trainer.task.record
@@ -87,13 +115,21 @@ class Display(Callback):
         own = "".join(f" {m} {m.show(found[m.name])}" for m in task.metrics[:1] if m.name in found)
         figures = f"loss {found['loss']:.3f}{own} {trainer.scores.per_second:.0f} {task.items}/s"
         if self.bar is not None:
-            text = f"{self.title} {progress.epoch + 1}/{self.epochs} {figures}"
-            self.bar.update(self.task, completed=self._steps_done(progress), description=text)
+            left = "" if isinstance(self.bar, TerminalBar) else self._time_left(progress)  # rich says it itself
+            text = f"{self.title} {progress.epoch + 1}/{self.epochs} {figures}{left}"
+            self.bar.update(text, self._steps_done(progress), self.epochs * self.steps)
         else:
-            self._print(f"epoch {progress.epoch + 1}/{self.epochs}, step {progress.step}/{self.steps}: {figures}")
+            place = f"epoch {progress.epoch + 1}/{self.epochs}, step {progress.step}/{self.steps}"
+            self._print(f"{place}: {figures}{self._time_left(progress)}")
 
     def _steps_done(self, progress: checkpoint.Progress) -> int:
         return progress.epoch * self.steps + progress.step
+
+    def _time_left(self, progress: checkpoint.Progress) -> str:
+        """`, 12 min left` of the whole run, at the pace so far."""
+        (at, first), done = self.began, self._steps_done(progress)
+        seconds = (time.monotonic() - at) / max(done - first, 1)
+        return f", {duration(seconds * (self.epochs * self.steps - done))} left"
 
     def epoch(self, trainer: Trainer, line: EpochMetrics) -> None:
         width, task, metric = len(str(self.epochs)), trainer.task.record, trainer.task.record.metric
@@ -124,7 +160,7 @@ class Display(Callback):
     def close(self) -> None:
         """Take the bar off the screen, whatever ended the run."""
         if self.bar is not None:
-            self.bar.stop()
+            self.bar.close()
             self.bar = None
 
     def _print(self, text: str) -> None:
@@ -133,7 +169,7 @@ class Display(Callback):
         text = for_terminal(text)
         self.spoke_at = time.monotonic()
         if self.bar is not None:
-            self.bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
+            self.bar.print(text)
             return
         try:
             print(text, file=self.stream, flush=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,18 @@ from torch import nn
 from stepnet.arguments import checked
 from stepnet.data import Data, get_data
 from stepnet.data.lookup import AnyData
-from stepnet.errors import UserError
+from stepnet.errors import UserError, nearest
 from stepnet.training.callbacks import Callback
 from stepnet.training.config import FINGERPRINTS, Label, TrainConfig, default_folder, read_label
+from stepnet.training.display import Display
 from stepnet.training.loop import train_config
 from stepnet.training.recipes import Recipe, default_recipe, get_recipe
 from stepnet.training.run import Run
 from stepnet.training.tasks import TASKS
 
 WRITTEN = {"task", "network", *FINGERPRINTS}  # by the run
+RECIPE_FIELDS = {field.name for field in dataclasses.fields(Recipe)}
+OPTIONS = {field.name for field in dataclasses.fields(TrainConfig)} - {"model", "data", "recipe", "out", *WRITTEN}
 BUILDING = ("scheme", "model_kwargs", "memory", "weights", "pretrained", "start_like", "sync_bn")  # for a name only
 
 
@@ -36,16 +40,20 @@ def train(
     overwrite: bool = False,
     callbacks: Sequence[Callback] = (),
     task: str | None = None,
+    quiet: bool = False,
     **options: Any,
 ) -> Run:
     """Train a network and return its run, whose folder `stepnet.load`, `evaluate` and `report` open.
+
+    Progress is shown as a bar on a terminal and in a notebook, as lines elsewhere; not with `quiet=True`.
 
     `model`: a label `NAME[:SCHEME][,OPTION=VALUE…]`, any module, or a whole `TrainConfig`.
     `data`: a name, a folder of images, `(train, test)` torch Datasets, or one of them and `val_share=0.1`.
     `recipe`: a name or a `Recipe`; the paper's for this model and data unless given.
     `task`: a name of `register_task`; what the data says unless given, classification as a rule.
     `callbacks`: see `stepnet.training.Callback`.
-    `options`: other fields of `TrainConfig`, such as `seed=1`, `scheme="lm"`, `model_kwargs={"dt": 0.5}`.
+    `options`: fields of the recipe, such as `epochs=2`, `lr=0.01`, and other fields of `TrainConfig`, such as `seed=1`,
+    `scheme="lm"`, `model_kwargs={"dt": 0.5}`.
 
     Called again with the same arguments, it resumes where it was stopped, to the same bits. A folder that holds a run
     on other data or of another network is refused: a module must come with the weights that it began with, so seed
@@ -58,10 +66,12 @@ def train(
     if isinstance(model, TrainConfig):
         if any(each is not None for each in (data, recipe, out, task)) or options:
             raise UserError("a TrainConfig says everything: leave data, recipe, out, task and options to it")
-        return train_config(model, resume, callbacks, overwrite=overwrite)
-    known = {field.name for field in dataclasses.fields(TrainConfig)} - {"model", "data", "recipe", "out", *WRITTEN}
-    for name in options.keys() - known:
-        raise UserError(f"train takes no option {name!r}: expected one of {', '.join(sorted(known))}")
+        with _shown(model.model, quiet) as shown:
+            return train_config(model, resume, [*callbacks, *shown], overwrite=overwrite)
+    changes = {name: options.pop(name) for name in RECIPE_FIELDS & options.keys()}
+    for name in options.keys() - OPTIONS:
+        near = nearest(name, [*OPTIONS, *RECIPE_FIELDS]) or f"expected one of {', '.join(sorted(OPTIONS))}"
+        raise UserError(f"train takes no option {name!r}: {near}")
     TrainConfig("", **options)  # refuses what does not fit
     given = "digits" if data is None else data
     sizes = {name: options.get(name) for name in ("image_size", "val_share")}
@@ -79,10 +89,22 @@ def train(
                 )
         label, network = Label(f"{type(model).__module__}.{type(model).__qualname__}", None, {}), model
     chosen = recipe if isinstance(recipe, Recipe) else get_recipe(recipe or default_recipe(label.model, named))
-    config = TrainConfig(label.model, named, label.scheme, label.kwargs, chosen, **options)
+    config = TrainConfig(label.model, named, label.scheme, label.kwargs, chosen.override(changes), **options)
     folder = Path(out) if out is not None else default_folder(config)
     config = dataclasses.replace(config, out=str(folder))
-    return train_config(config, resume, callbacks, overwrite=overwrite, network=network, data=found, task=task)
+    with _shown(label.model.rpartition(".")[2], quiet) as shown:
+        every = [*callbacks, *shown]
+        return train_config(config, resume, every, overwrite=overwrite, network=network, data=found, task=task)
+
+
+@contextmanager
+def _shown(title: str, quiet: bool) -> Iterator[list[Callback]]:
+    """The display of a run, if it is wanted; whatever ends the run, the bar goes."""
+    display = Display(title)
+    try:
+        yield [] if quiet else [display]
+    finally:
+        display.close()
 
 
 def _identity(data: Data) -> str:

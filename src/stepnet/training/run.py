@@ -75,6 +75,18 @@ class Run:
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"
 
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows: the figures of the last epoch, and the curves so far."""
+        from stepnet.training.notebook import run_as_html
+
+        try:
+            config, lines = self.config, self.metrics()
+        except UserError:  # a folder without a run, or a damaged one: its name, as anywhere else
+            return None
+        scheme = f":{config.scheme}" if config.scheme else ""
+        about = f"{config.model}{scheme} on {config.data}, seed {config.seed}"
+        return run_as_html(str(self.folder), about, lines, config.recipe.epochs, self.task)
+
     @property
     def config(self) -> TrainConfig:
         """What was asked for."""

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from stepnet.arguments import checked
+from stepnet.errors import UserError
 from stepnet.registry import Registry
 
 if TYPE_CHECKING:  # a report reads what a run says of its task, and does not wait for torch
@@ -129,6 +130,9 @@ class Task:
         """The metrics by name, from the means over items of `loss` and of the sums."""
         raise NotImplementedError
 
+    def check_outputs(self, outputs: Tensor) -> None:
+        """Refuse outputs of a shape that the loss cannot take, before anything is written; by default none."""
+
     @property
     def record(self) -> TaskRecord:
         """What the run's config says of it."""
@@ -162,6 +166,16 @@ class Classification(Task):
         super().__init__(data)
         every = TaskRecord().metrics
         self.metrics = every if data.num_classes > TOP else every[:1]
+
+    def check_outputs(self, outputs: Tensor) -> None:
+        shape, classes = tuple(outputs.shape), self.data.num_classes
+        if len(shape) != 2:
+            raise UserError(f"outputs of shape {list(shape)}: expected one for each class, [{shape[0]}, {classes}]")
+        if shape[1] < classes:
+            raise UserError(
+                f"{shape[1]} outputs, and labels from 0 to {classes - 1}: expected {classes} outputs or more; "
+                "give its last layer so many, or number the labels from 0 on"
+            )
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         from torch.nn.functional import cross_entropy

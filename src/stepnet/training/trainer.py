@@ -61,7 +61,7 @@ class Trainer:
         self.accelerator = self.processes.accelerator
         if self.processes.device.type == "cpu" and config.memory in (None, "stored"):
             keep_memory()
-        self.callbacks.note(f"reading {config.data}, building the network")
+        self.callbacks.note(f"{'' if data else f'reading {config.data}, '}building the network")
         self.data: Data = data or config.read_data()
         self.task: Task = TASKS[task or (config.task.name if config.task else self.data.task)](self.data)
         self.config = config = replace(config, task=self.task.record)
@@ -116,7 +116,7 @@ class Trainer:
         for number in (2, *([1] if smallest == 1 else [])):
             try:
                 with torch.no_grad(), torch.random.fork_rng(devices=[]):
-                    self._forward(network, network, number)
+                    outputs = self._forward(network, network, number)
             except (RuntimeError, ValueError, IndexError) as error:
                 if number == 1:
                     what = f"batches of {self.recipe.batch_size} leave one of {len(self.data.train):,} {items} alone"
@@ -124,6 +124,12 @@ class Trainer:
                     raise UserError(f"{what}, on which {self.config.model} cannot train {advice}") from error
                 what = f"{self.config.model} cannot be trained on {items} of {size}: {first_line(error)}"
                 raise UserError(f"{what}; take larger {items} or another network") from error
+            if not isinstance(outputs, Tensor):
+                raise UserError(f"{self.config.model} gives a {type(outputs).__name__}: expected a tensor")
+            try:
+                self.task.check_outputs(outputs)
+            except UserError as error:
+                raise UserError(f"{self.config.model}: {error}") from None
 
     def _forward(self, model: nn.Module, network: nn.Module, count: int) -> Tensor:
         """The outputs for so many blank items; `model` is the network as compiled."""
@@ -220,6 +226,7 @@ class Trainer:
         parameters = sum(parameter.numel() for parameter in self.network.parameters())
         size = "x".join(map(str, self.data.train.shape))
         items = f"{len(self.data.train):,} + {len(self.data.test):,} {self.task.items} {size}"
+        in_python = config.data.startswith(f"{self.data.name} of ")  # whose name says what comes next
         targets = f"{self.data.num_classes} classes" if self.data.num_classes else self.task.name
         name, *changes = recipe_words(recipe).split(", ")
         pace = f"{recipe.epochs} epochs of {len(self.batches)} steps, batch {recipe.batch_size}"
@@ -230,7 +237,7 @@ class Trainer:
         same = f"{modes[0]} in every stage" if len(set(modes)) == 1 else ", ".join(modes)
         return [
             f"model   {config.model}{scheme}{options}: {parameters:,} parameters",
-            f"data    {config.data}: {items}, {targets}",
+            f"data    {self.data.name if in_python else config.data}: {items}, {targets}",
             f"recipe  {name}{', changed' if changes else ''}: {pace}, lr {recipe.lr:g} {recipe.schedule}",
             f"device  {device}, {threads}, {config.precision}{compiled}",
             *([f"memory  {config.memory}: {same}"] if config.memory else []),
