@@ -39,15 +39,27 @@ def test_revnet_is_not_forward_euler():
 
 @pytest.mark.parametrize("name", [n for n in list_schemes() if not get_scheme(n).equation.partitioned])
 def test_the_companion_matrix_makes_the_run(name):
-    """Three steps of `u' = lambda u` by `solve` are the last three powers of the matrix."""
-    scheme, value = get_scheme(name), -0.37
+    """Three steps of `u' = lambda u` by `solve` are the last three powers of the matrix, read out of the streams."""
+    scheme, value = get_scheme(name, **NUMBERS.get(name, {})), -0.37
     matrix = np.array(analyse(scheme).companion.subs(z, value).tolist(), dtype=float)
     steps = scheme.steps
     run = solve(lambda u: value * u, np.array([1.0]), (0.0, float(steps + 2)), steps + 2, scheme).u[:, 0]
-    state = run[:steps][::-1]
+    state = np.array(scheme.enter(1.0)) if scheme.streams else run[:steps][::-1]
     for n in range(steps, steps + 3):
         state = matrix @ state
-        assert state[0] == pytest.approx(run[n], abs=1e-12)
+        found = scheme.read_out(tuple(state)) if scheme.streams else state[0]
+        assert found == pytest.approx(run[n], abs=1e-12)
+
+
+NUMBERS = {
+    "x0": {"r": 0.7, "x": 0.2},
+    "momentum": {"b": 0.4},
+    "nesterov": {"b": 0.4},
+    "hyper": {"streams": 3, "U": (0.2, 0.5, 0.3), "V": ((1, 0.2, 0), (0.1, 0.8, 0), (0, 0.3, 0.6)), "B": (1, 0.5, 2)},
+    "mhc": {"U": (0.2, 0.8), "V": ((0.7, 0.3), (0.3, 0.7)), "B": (1, 0.5)},
+    "dense": {"a": (0.7, 0.2, 0.1)},
+    "multistep": {"a": (0.3, -0.1), "b": (1.2, -0.3, 0.2)},
+}
 
 
 def test_growth_is_the_largest_root():

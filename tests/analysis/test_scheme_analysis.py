@@ -15,7 +15,7 @@ from stepnet.schemes import Equation
 def test_each_fact_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of `print(analyse("rk4"))`, twice, and every question after it, from one run of the scheme on symbols."""
     calls = []
-    for name in ("companion_matrix", "characteristic_polynomial", "root_condition", "step_lines", "modified"):
+    for name in ("companion_matrix", "minimal_polynomial", "root_condition", "step_lines", "modified"):
         own = getattr(scheme_analysis, name)
         monkeypatch.setattr(scheme_analysis, name, lambda *given, own=own, name=name: calls.append(name) or own(*given))
     found = stepnet.analyse("rk4")

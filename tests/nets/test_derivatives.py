@@ -22,6 +22,7 @@ from stepnet.schemes import get_scheme
 WIDTH, DEPTH = 2, 4
 MODES: tuple[Memory, ...] = ("stored", "recompute", "reversible", "auto")
 SCHEMES = [name for name in stepnet.list_schemes() if get_scheme(name).stages < 8 and get_scheme(name).makes_network]
+SCHEMES = [name for name in SCHEMES if not get_scheme(name).trained]
 SCHEMES += ["lm+heun", "lm+neumann2", "lm+coupled"]
 
 

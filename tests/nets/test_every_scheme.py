@@ -221,8 +221,12 @@ def test_a_family_without_a_scheme_takes_none(name: str, message: str) -> None:
 
 
 def test_every_formula_of_the_registry_is_among_them() -> None:
-    found, wanted = ({type(get_scheme(name)).increment for name in names} for names in (SCHEMES, list_schemes()))
+    found, wanted = ({type(get_scheme(name)).increment for name in names} for names in (SCHEMES, untrained()))
     assert wanted <= found
+
+
+def untrained() -> list[str]:
+    return [name for name in list_schemes() if not get_scheme(name).trained]
 
 
 @cache

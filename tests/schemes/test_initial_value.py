@@ -66,17 +66,31 @@ def test_complex_is_a_rotation_of_pairs(name):
 
 
 @pytest.mark.parametrize("name", SINGLE)
-def test_gradients_to_the_state_the_parameters_and_k(name):
+def test_gradients_to_the_state_the_parameters_and_the_coefficients(name):
     generator = torch.Generator().manual_seed(1)
     u0 = torch.randn(2, dtype=torch.float64, generator=generator, requires_grad=True)
     weight = torch.randn(2, 2, dtype=torch.float64, generator=generator, requires_grad=True)
-    ks = [torch.tensor(-0.4, dtype=torch.float64, requires_grad=True)] if get_scheme(name).trainable else []
+    starts = COEFFICIENTS.get(name, {})
+    ks = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in starts.values()]
 
-    def end(u0, weight, *k):
-        scheme = get_scheme(name, k=k[0]) if k else name
+    def end(u0, weight, *ks):
+        scheme = get_scheme(name, **dict(zip(starts, ks, strict=True)))
         return solve(lambda t, u: torch.tanh(weight @ u) * (1 + t), u0, (0.0, 1.0), 3, scheme).u
 
+    assert get_scheme(name).trainable == bool(ks)
     assert torch.autograd.gradcheck(end, (u0, weight, *ks))
+
+
+COEFFICIENTS = {
+    "lm": {"k": -0.4},
+    "x0": {"r": 0.8, "x": 0.3},
+    "momentum": {"b": 0.4},
+    "nesterov": {"b": 0.4},
+    "hyper": {"U": [0.7, 0.2], "V": [[0.9, 0.3], [-0.1, 0.6]], "B": [1.0, 0.4]},
+    "mhc": {"B": [1.0, 0.4]},  # its U and V are checked, and move together
+    "dense": {"a": [0.8, 0.3]},
+    "multistep": {"a": [0.2, -0.1], "b": [1.1, 0.2, -0.3]},
+}
 
 
 def test_gradients_of_a_pair():

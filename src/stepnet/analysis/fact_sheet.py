@@ -14,11 +14,11 @@ import sympy
 from stepnet.analysis.notation import Line, plain, plain_equation
 from stepnet.analysis.symbols import dt, z
 from stepnet.errors import UserError
-from stepnet.schemes import Equation, aliases_of
+from stepnet.schemes import Equation, Scheme, aliases_of
+from stepnet.schemes.arithmetic import Coefficient
 
 if TYPE_CHECKING:
     from stepnet.analysis.scheme_analysis import SchemeAnalysis
-    from stepnet.analysis.stability import Verdict
 
 WIDTH = 80
 _NO_BREAK = "\u00a0"
@@ -64,21 +64,20 @@ def describe_scheme(found: SchemeAnalysis) -> FactSheet:
     past = f"{scheme.steps} past state{'' if scheme.steps == 1 else 's'}"
     facts: list[tuple[str, list[Said]]] = [
         ("step", [*found.step_lines]),
-        ("equation", [found.equation_line, *_rescaling(equation)]),
+        ("equation", [*([found.equation_line] if equation.mass != 0 else []), *_rescaling(equation)]),
         ("order", [*_orders(found)]),
         ("evaluations of f", [f"{scheme.stages} in a step{repeated}; it reads {past}"]),
         ("growth factors", [found.amplification_line]),
-        ("zero-stable", [_verdict(found.zero_stable)]),
+        ("zero-stable", [_verdict(found)]),
         ("negative axis", _or_why_not(lambda: _axis(found, "-x", found.stability_interval))),
         ("imaginary axis", _or_why_not(lambda: _axis(found, "i x", found.imaginary_limit))),
         ("modified equation", _or_why_not(lambda: _modified(found))),
     ]
-    number = scheme.k is not None and not getattr(scheme.k, "free_symbols", ())
     about = [f"network: {scheme.network}"] if scheme.network else []
     about += [f"reference: {scheme.reference}"] if scheme.reference else []
     aliases = aliases_of(scheme.name)
     about += [f"aliases: {', '.join(aliases)}"] if aliases else []
-    return FactSheet(f"{scheme.name}, k = {scheme.k}" if number else scheme.name, about, facts)
+    return FactSheet(", ".join([scheme.name, *_numbers(scheme)]), about, facts)
 
 
 def scheme_align(found: SchemeAnalysis) -> str:
@@ -101,7 +100,7 @@ def scheme_values(found: SchemeAnalysis) -> dict[str, object]:
     scheme, modified = found.scheme, _or_why_not(lambda: [*found.modified_lines()])
     return {
         "scheme": scheme.name,
-        "k": None if scheme.k is None else str(scheme.k),
+        "k": None if scheme.k is None else _plainly(scheme.k),
         "network": scheme.network,
         "reference": scheme.reference,
         "aliases": aliases_of(scheme.name),
@@ -133,7 +132,7 @@ def _orders(found: SchemeAnalysis) -> list[str]:
     if equation.linear:
         nonlinear = replace(equation, linear=False)
         orders.append(f"{found.order_against(nonlinear)} against {plain_equation(nonlinear)} for nonlinear f")
-    if equation.mass != 1 and not equation.partitioned:
+    if equation.mass not in (0, 1) and not equation.partitioned:
         orders.append(f"{found.order_against(Equation())} against u' = f")
     return orders
 
@@ -143,26 +142,44 @@ def _rescaling(equation: Equation) -> list[str]:
     if equation.mass == 1:
         return []
     if equation.mass == 0:
-        return ["so it is consistent with no equation of first order"]
+        return ["consistent with no equation of first order"]
     return [f"which is u' = f with the step {plain(dt / sympy.sympify(equation.mass))}"]
 
 
-def _verdict(stable: Verdict) -> str:
-    """yes, no, or the k for which it is."""
+def _numbers(scheme: Scheme) -> list[str]:
+    """The coefficients that are numbers, where they are not those of Euler's step."""
+    if not isinstance(scheme.k, dict):
+        number = scheme.k is not None and not getattr(scheme.k, "free_symbols", ())
+        return [f"k = {scheme.k}"] if number else []
+    numbers = {name: scheme.k[name] for name in scheme.given if not getattr(scheme.k[name], "free_symbols", ())}
+    return [f"{name} = {_plainly(value)}" for name, value in numbers.items()]
+
+
+def _plainly(value: Coefficient) -> str:
+    """A number, rows of them (`[1/2, 1/2]`), or several by name."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} = {_plainly(inner)}" for name, inner in value.items())
+    return f"[{', '.join(map(_plainly, value))}]" if isinstance(value, tuple) else str(value)
+
+
+def _verdict(found: SchemeAnalysis) -> str:
+    """yes, no, or the coefficients for which it is."""
+    stable = found.zero_stable
     if isinstance(stable, bool):
         return "yes" if stable else "no"
+    (name,) = map(str, found.amplification.free_symbols_in_domain)
     if stable is sympy.S.EmptySet:
-        return "for no k"
+        return f"for no {name}"
     pieces = stable.args if isinstance(stable, sympy.Union) else (stable,)
-    return "for " + " or ".join(_range(piece) for piece in pieces)
+    return "for " + " or ".join(_range(piece, name) for piece in pieces)
 
 
-def _range(piece: sympy.Set) -> str:
+def _range(piece: sympy.Set, name: str) -> str:
     if isinstance(piece, sympy.FiniteSet):
-        return " or ".join(f"k = {value}" for value in piece)
+        return " or ".join(f"{name} = {value}" for value in piece)
     low = "" if piece.start == -sympy.oo else f"{piece.start} {'<' if piece.left_open else '<='} "
     high = "" if piece.end == sympy.oo else f" {'<' if piece.right_open else '<='} {piece.end}"
-    return f"{low}k{high}"
+    return f"{low}{name}{high}"
 
 
 def _axis(found: SchemeAnalysis, point: str, limit: sympy.Expr) -> list[Said]:
@@ -170,8 +187,8 @@ def _axis(found: SchemeAnalysis, point: str, limit: sympy.Expr) -> list[Said]:
     *special, (general, _) = limit.args if isinstance(limit, sympy.Piecewise) else [(limit, sympy.true)]
     lines: list[Said] = [_interval(found, point, general)]
     for value, condition in special:
-        there = type(found)(found.scheme.name, k=condition.rhs)
-        lines.append(f"at k = {condition.rhs}: {_interval(there, point, value)}")
+        there = type(found)(found.scheme.name, **{str(condition.lhs): condition.rhs})
+        lines.append(f"at {condition.lhs} = {condition.rhs}: {_interval(there, point, value)}")
     return lines
 
 

@@ -1,7 +1,8 @@
 """The amplification polynomial: the scheme run on `mass u^(m) = lambda u`, with symbols for the past states.
 
-What comes out is linear in them, so one step is a companion matrix; its characteristic polynomial in `zeta`, with
-`z = dt^m lambda`, holds all of linear stability. For a partitioned system, `f = lambda Y` and `g = lambda X`.
+What comes out is linear in them, so one step is a matrix `M(z) = V + z B (I - z A)^-1 U`; its minimal polynomial in
+`zeta`, with `z = dt^m lambda`, holds all of linear stability. For a partitioned system, `f = lambda Y` and
+`g = lambda X`.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ NEW = sympy.Symbol("u_{n+1}")  # the unknown of an implicit step
 
 def companion_matrix(method: Scheme) -> sympy.Matrix:
     """The matrix that takes `(u_n, u_{n-1}, …)` to `(u_{n+1}, u_n, …)` on the linear equation."""
-    parts = 2 if method.equation.partitioned else 1
+    parts = len(method.parts)
     symbols = [sympy.Symbol(f"x{i}") for i in range(method.steps * parts)]
     past = [symbols[j : j + parts] for j in range(0, len(symbols), parts)]
 
     def rhs(u: sympy.Expr, c: Coefficient, i: int) -> sympy.Expr:
         return z * u
 
-    points = tuple(Point(joined(u), joined([rhs] * parts)) for u in past)
+    points = tuple(Point(joined(u), joined([rhs] * (2 if method.equation.partitioned else 1))) for u in past)
     new = advance(method, points, 1, method.k)
     rows = [sympy.nsimplify(sympy.expand(part), rational=True) for part in parts_of(new)]
     matrix = sympy.zeros(len(symbols), len(symbols))
@@ -39,13 +40,23 @@ def companion_matrix(method: Scheme) -> sympy.Matrix:
     return matrix
 
 
-def characteristic_polynomial(matrix: sympy.Matrix) -> sympy.Poly:
-    """`p(zeta, z)` of a companion matrix, without denominators, with a positive leading coefficient at z = 0."""
-    determinant = (zeta * sympy.eye(matrix.rows) - matrix).det(method="berkowitz")
-    numerator, _ = sympy.fraction(sympy.cancel(sympy.together(determinant)))
-    polynomial = sympy.Poly(numerator, zeta, z)
+def minimal_polynomial(matrix: sympy.Matrix) -> sympy.Poly:
+    """The polynomial of least degree in zeta that a matrix satisfies, without denominators; in zeta and z.
+
+    Its roots are the growth factors, each as multiple as its largest Jordan block: the powers of the matrix are bounded
+    where they lie in the unit disc, and those on the circle are simple. Of a companion matrix it is the characteristic
+    polynomial. Its leading coefficient is positive at z = 0.
+    """
+    powers = [sympy.eye(matrix.rows)]
+    while True:
+        powers.append((powers[-1] * matrix).applyfunc(sympy.cancel))
+        dependence = sympy.Matrix.hstack(*(power.vec() for power in powers)).nullspace(simplify=sympy.cancel)
+        if dependence:
+            break
+    total = sum(c * zeta**n for n, c in enumerate(dependence[0]))
+    numerator, _ = sympy.fraction(sympy.cancel(sympy.together(total)))
     leading = sympy.LC(numerator.subs(z, 0), zeta)
-    return -polynomial if leading.could_extract_minus_sign() else polynomial
+    return sympy.Poly(-numerator if leading.could_extract_minus_sign() else numerator, zeta, z)
 
 
 @fixed_point.register

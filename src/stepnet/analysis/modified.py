@@ -65,13 +65,26 @@ def differential_name(vector: Vector) -> str:
     return f"{label}{primes}({inside})" if len(names) > 1 else f"{label}{primes}{inside}"
 
 
-def _in_derivatives(polynomial: sympy.Poly, m: int, terms: int) -> sympy.Eq:
+def derivative_series(polynomial: sympy.Poly, terms: int) -> list[tuple[int, sympy.Expr]]:
+    """The first non-zero `(n, c_n)` of `rho / sigma = sum_n c_n (dt D)^n`, for a polynomial `rho - z sigma`."""
     in_z = sympy.Poly(polynomial.as_expr(), z)
-    minus_sigma, rho = (sympy.Poly(c, zeta).as_dict() for c in in_z.all_coeffs())
+    minus_sigma, rho = in_z.all_coeffs()
+    rho, sigma = sympy.fraction(sympy.cancel(-rho / minus_sigma))  # streams that nothing reads are a common factor
     length = 2 * terms + _DEEPEST  # a symmetric method lacks every second term
-    above = of_shifts({power: c for (power,), c in rho.items()}, length)
-    below = of_shifts({power: -c for (power,), c in minus_sigma.items()}, length)
+    above, below = (
+        of_shifts({power: c for (power,), c in sympy.Poly(part, zeta).as_dict().items()}, length)
+        for part in (rho, sigma)
+    )
+    if below[0] == 0:
+        raise UserError("a step is forgotten over long times: it is consistent with no differential equation")
     found = [(n, sympy.factor(c)) for n, c in enumerate(divide(above, below)) if c != 0][:terms]
+    if found[0][0] == 0:
+        raise UserError("a state at rest does not stay: it is consistent with no differential equation")
+    return found
+
+
+def _in_derivatives(polynomial: sympy.Poly, m: int, terms: int) -> sympy.Eq:
+    found = derivative_series(polynomial, terms)
     return sympy.Eq(sympy.Add(*(c * dt ** (n - m) * u(t).diff(t, n) for n, c in found)), f)
 
 

@@ -52,7 +52,7 @@ def plain_equation(equation: Equation) -> str:
 def step_lines(method: Scheme) -> list[Line]:
     """The lines of one step; the last (for a pair, the last two) give the new state."""
     step, n = full_step(method), method.steps - 1
-    new = [Quantity(part, n + 1) for part in ("XY" if method.equation.partitioned else "u")]
+    new = [Quantity(part, n + 1) for part in method.parts]
     symbols = {q: _state(q.name, q.n - n) for q in (*new, *step.reads) if q.name not in "fg"}
     states = {_one(symbol): symbol for symbol in symbols.values()}
     calls: dict[tuple[str, LineTerms], sympy.Symbol] = {}  # f at one place is one f, however often it is asked for

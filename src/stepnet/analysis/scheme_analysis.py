@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike
 
 from stepnet.analysis.accuracy import STEPS, Convergence, convergence, order_of_consistency
 from stepnet.analysis.fact_sheet import describe_scheme, scheme_align, scheme_values
-from stepnet.analysis.growth_factors import characteristic_polynomial, companion_matrix
-from stepnet.analysis.modified import Form, evaluates_between_states, modified
+from stepnet.analysis.growth_factors import companion_matrix, minimal_polynomial
+from stepnet.analysis.modified import Form, derivative_series, evaluates_between_states, modified
 from stepnet.analysis.notation import Line, amplification_line, modified_line, plain_equation, step_lines
 from stepnet.analysis.stability import (
     Array,
@@ -32,10 +32,10 @@ from stepnet.analysis.stability import (
     root_condition,
     stable_at,
 )
-from stepnet.analysis.symbols import subject
+from stepnet.analysis.symbols import subject, vanishes, z
 from stepnet.arguments import Count, checked
 from stepnet.errors import UserError
-from stepnet.schemes import Equation, Scheme
+from stepnet.schemes import Equation, GeneralLinear, Scheme
 from stepnet.schemes.arithmetic import Coefficient, parts_of
 
 Extent = tuple[float, float, float, float]
@@ -71,7 +71,19 @@ class SchemeAnalysis:
 
     def order_against(self, equation: Equation) -> int:
         """The order against another equation: 0 for `lm` against `u' = f`."""
+        if isinstance(self.scheme, GeneralLinear):
+            return self._order_on_linear(equation)
         return order_of_consistency(self.scheme, equation)
+
+    def _order_on_linear(self, equation: Equation) -> int:
+        """The order of several streams, for linear f: `c_1 = mass`, and the power of dt of the first correction.
+
+        Order 1 is consistency, which holds for every f.
+        """
+        if not self.equation.mass:
+            return 0
+        (_, mass), (n, _) = derivative_series(self.amplification, 2)
+        return n - 1 if vanishes(mass - equation.mass) else 0
 
     @cached_property
     def companion(self) -> sympy.Matrix:
@@ -81,13 +93,12 @@ class SchemeAnalysis:
     @cached_property
     def amplification(self) -> sympy.Poly:
         """`p(zeta, z)`, whose roots in zeta are the growth factors at `z = dt^m lambda`. `zeta - 1 - z` for `euler`."""
-        return characteristic_polynomial(self.companion)
+        return minimal_polynomial(self.companion)
 
     @cached_property
     def zero_stable(self) -> Verdict:
         """The root condition for dt -> 0: True or False, or the set of k for which it holds."""
-        allowed = self.equation.derivative * (2 if self.equation.partitioned else 1)
-        return root_condition(self.amplification, allowed)
+        return root_condition(self.companion.subs(z, 0), self.equation.derivative)
 
     @cached_property
     def stability_interval(self) -> sympy.Expr:
@@ -188,8 +199,8 @@ def zero_stable(scheme: str | Scheme) -> Verdict:
     """The root condition for dt -> 0: True or False, or with a symbol k the set of k for which it holds.
 
     Roots lie in the closed unit disc, and on the circle they are simple; for an equation of order m they may be
-    m-fold there (Henrici), which is why a double root at 1 is no fault of `leapfrog`. The parts of a partitioned
-    system do not see each other at z = 0, so each is allowed that much.
+    m-fold there (Henrici), which is why a double root at 1 is no fault of `leapfrog`. Roots are those of the minimal
+    polynomial of V = M(0): streams that do not see each other at z = 0 are no multiple root.
     """
     return analyse(scheme).zero_stable
 

@@ -12,6 +12,7 @@ import numpy as np
 import sympy
 from numpy.typing import ArrayLike, NDArray
 
+from stepnet.analysis.growth_factors import minimal_polynomial
 from stepnet.analysis.locus import between, bounded, critical_values, mirror
 from stepnet.analysis.symbols import is_rational, vanishes, z, zeta
 from stepnet.errors import UserError
@@ -29,9 +30,12 @@ class Region(NamedTuple):
     radius: Array
 
 
-def root_condition(polynomial: sympy.Poly, allowed: int) -> Verdict:
-    """For dt -> 0: all roots of `p(., 0)` in the closed unit disc, those on the circle at most `allowed`-fold."""
-    q = polynomial.as_expr().subs(z, 0)
+def root_condition(v: sympy.Matrix, allowed: int) -> Verdict:
+    """Whether the powers of V are bounded (`allowed = 1`), or grow at most like `n^(allowed - 1)`.
+
+    All roots of its minimal polynomial lie in the closed unit disc, those on the circle at most `allowed`-fold.
+    """
+    q = minimal_polynomial(v).as_expr()
     k = _parameter(q)
     if k is None:
         return bounded(q, allowed)
@@ -39,7 +43,9 @@ def root_condition(polynomial: sympy.Poly, allowed: int) -> Verdict:
     ends = zip([-sympy.oo, *values], [*values, sympy.oo], strict=True)
     cells = [sympy.Interval.open(low, high) for low, high in ends]
     held = [cell for cell, sample in zip(cells, between(values), strict=True) if bounded(q.subs(k, sample), allowed)]
-    held += [sympy.FiniteSet(value) for value in values if bounded(q.subs(k, value), allowed)]
+    for value in values:  # where roots meet, V may have fewer Jordan blocks, or smaller ones
+        there = minimal_polynomial(v.subs(k, value)).as_expr() if value.is_Rational else q.subs(k, value)
+        held += [sympy.FiniteSet(value)] if bounded(there, allowed) else []
     return sympy.Union(*held)
 
 

@@ -24,10 +24,13 @@ def subject(scheme: str | Scheme, **parameters: Coefficient) -> Scheme:
     is given one, is analysed at that number, as a rational.
     """
     method = get_scheme(scheme, **parameters)
-    if isinstance(scheme, str) and method.trainable and "k" not in parameters:
-        return get_scheme(scheme, **{"k": k, **parameters})
+    if isinstance(scheme, str) and method.trainable:
+        scalars = {one.name: sympy.Symbol(one.name, real=True) for one in method.trained if not one.shape()}
+        symbols = {"k": k} if not method.trained else scalars
+        if symbols.keys() - parameters.keys():
+            method = get_scheme(scheme, **{**symbols, **parameters})
     method = method.converted(exact) if isinstance(method, LinearMultistep) else copy.copy(method)
-    method.k = None if method.k is None else exact(method.k)
+    method.k = exact(method.k)
     return method
 
 

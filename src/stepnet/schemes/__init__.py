@@ -10,6 +10,7 @@ from stepnet.schemes.core import advance as advance
 from stepnet.schemes.core import march as march
 from stepnet.schemes.coupled import Coupled as Coupled
 from stepnet.schemes.fractal import Fractal as Fractal
+from stepnet.schemes.general_linear import GeneralLinear as GeneralLinear
 from stepnet.schemes.implicit import BackwardEuler as BackwardEuler
 from stepnet.schemes.implicit import fixed_point as fixed_point
 from stepnet.schemes.initial_value import Trajectory as Trajectory

@@ -156,8 +156,12 @@ def exact(c: Coefficient) -> Coefficient:
 
     Text is refused: sympy would evaluate it as code.
     """
-    if isinstance(c, int | Fraction):
+    if c is None or isinstance(c, int | Fraction):
         return c
+    if isinstance(c, dict):
+        return {name: exact(value.tolist() if getattr(value, "ndim", 0) else value) for name, value in c.items()}
+    if isinstance(c, tuple | list):
+        return tuple(map(exact, c))
     if getattr(c, "is_Rational", False):
         return Fraction(int(c.p), int(c.q))
     if hasattr(c, "free_symbols") and not c.is_Float:

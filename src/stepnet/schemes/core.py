@@ -10,11 +10,16 @@ side) and `stepnet.analysis` (symbols): they all go through `advance`, one step,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import ClassVar, Literal, Protocol, TypeAlias, TypeVar, cast
 
-from stepnet.schemes.arithmetic import Coefficient, State, combine, is_number
+import numpy as np
+
+from stepnet.arguments import shown
+from stepnet.errors import UserError
+from stepnet.schemes.arithmetic import Coefficient, State, combine, is_finite, is_number, is_tensor
 
 S = TypeVar("S")  # the kind of state that a march is given and gives back
 
@@ -38,7 +43,7 @@ Past: TypeAlias = "tuple[Point, ...]"  # newest first: past[0] is u_n, past[1] i
 class Point:
     """A state `u_n` with its right-hand side; `f = rhs(u_n)` is evaluated once, when first asked for, and kept."""
 
-    __slots__ = ("_f", "_known", "gate", "rhs", "u")
+    __slots__ = ("_f", "_known", "_mixed", "gate", "rhs", "u")
 
     def __init__(self, u: State, rhs: RightHandSides | None = None) -> None:
         self.u = u
@@ -46,6 +51,7 @@ class Point:
         self.gate: Coefficient = 1  # set when the step is taken: later ones read `gate f`
         self._f: State = 0  # what a point without a right-hand side contributes: nothing
         self._known = rhs is None
+        self._mixed: tuple[object, State] = None, 0
 
     @property
     def pair(self) -> tuple[RightHandSide, ...]:
@@ -61,6 +67,12 @@ class Point:
             self._f = self.rhs(self.u, 0, 0)
             self._known = True
         return self._f if is_number(self.gate, 1) else combine((self.gate, self._f))
+
+    def mixed_by(self, k: object, mix: Callable[[], State]) -> State:
+        """`mix()`, where f is evaluated in place of `u_n`: made once for the step's coefficients, and kept."""
+        if self._mixed[0] is not k:
+            self._mixed = k, mix()
+        return self._mixed[1]
 
 
 @dataclass(frozen=True)
@@ -79,6 +91,29 @@ class Equation:
         return f"{mass}u{primes} = f" + (", f linear" if self.linear else "")
 
 
+@dataclass(frozen=True)
+class Trained:
+    """A coefficient that a network learns: an array of its own for each step that the scheme itself takes.
+
+    A new network begins at `start`, by default that of Euler's step, plus U[low, high] of `spread`. `bound` is where
+    the values stay whatever an optimiser does: an open interval, the weights of a "convex" combination, a "doubly
+    stochastic" matrix, the weights of the past in a "zero-stable" multistep method.
+    """
+
+    name: str
+    start: Coefficient | Callable[[int], Coefficient] = 0  # a number or nested tuples; of step n, if it depends on n
+    spread: tuple[float, float] = (0.0, 0.0)
+    bound: tuple[float, float] | Literal["convex", "doubly stochastic", "zero-stable"] | None = None
+
+    def at(self, n: int) -> Coefficient:
+        """Where step n starts."""
+        return self.start(n) if callable(self.start) else self.start
+
+    def shape(self, n: int = 0) -> tuple[int, ...]:
+        """The shape of step n's values."""
+        return np.shape(self.at(n))
+
+
 class Scheme(ABC):
     """A numerical method. A subclass states what it is and defines `increment` (and `carry`, if not `u_n`)."""
 
@@ -88,9 +123,13 @@ class Scheme(ABC):
     order: int = 1  # against its own equation
     stages: int = 1  # evaluations of f in one step
     steps: int = 1  # past points that it reads
+    whole_past: ClassVar[bool] = False  # it reads all points since the march began, `steps` of them at least
     k: Coefficient = None  # the coefficient used when none is given for the step
+    given: Mapping[str, Coefficient] = MappingProxyType({})  # the named coefficients that it was built with
     velocity: State = 0  # u'(0), for an equation of second order
-    trainable: ClassVar[bool] = False  # a network learns one k for each step
+    streams: tuple[str, ...] = ()  # their names, where its state has several
+    trained: tuple[Trained, ...] = ()  # the coefficients that a network learns, if not one k: then k is a dict
+    trainable: ClassVar[bool] = False  # a network learns coefficients for each step
     initial_k: tuple[float, float] = (0.0, 0.0)  # k ~ U[low, high] in a new network
     stable_k: tuple[float, float] | None = None  # zero-stable for `low < k <= high` (analysis checks it)
     makes_network: bool = True
@@ -103,6 +142,19 @@ class Scheme(ABC):
     def equation(self) -> Equation:
         """What it is consistent with."""
         return Equation()
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the parts of its state: `u`, a pair `X` and `Y`, or its streams."""
+        return self.streams or (("X", "Y") if self.equation.partitioned else ("u",))
+
+    def enter(self, u: State) -> State:
+        """The streams of a march that begins with `u`."""
+        return u
+
+    def read_out(self, y: State) -> State:
+        """The state `u` of the streams `y`."""
+        return y
 
     def carry(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
         """The part of the step that needs no new evaluation of `f`."""
@@ -152,6 +204,26 @@ class Scheme(ABC):
         return str(self)
 
 
+def name_coefficients(scheme: Scheme, **given: Coefficient) -> None:
+    """Give a scheme its coefficients by name: `k` is a dict of them, and a network starts from those that are given."""
+    for one in scheme.trained:
+        if given[one.name] is not None:
+            check_entries(scheme, one.name, given[one.name], one.shape())
+    scheme.given = {name: value for name, value in given.items() if value is not None}
+    scheme.trained = tuple(replace(one, start=scheme.given.get(one.name, one.start)) for one in scheme.trained)
+    scheme.k = {one.name: one.at(0) for one in scheme.trained}
+
+
+def check_entries(scheme: Scheme, name: str, value: Coefficient, shape: tuple[int, ...]) -> None:
+    """Refuse coefficients of another shape, and what are no finite numbers."""
+    entries = value.detach().cpu().numpy() if is_tensor(value) else np.array(value, dtype=object)
+    if entries.shape != shape:
+        wanted = f"an array of shape {shape}" if shape else "one number"
+        raise UserError(f"{name} of shape {entries.shape} for {scheme.name!r}: expected {wanted}")
+    if not all(map(is_finite, entries.flat)):
+        raise UserError(f"{name} = {shown(value)} for {scheme.name!r}: expected finite numbers")
+
+
 def advance(scheme: Scheme, past: Past, dt: Coefficient = 1, k: Coefficient = None, gate: Coefficient = 1) -> State:
     """One step: `carry + gate * increment`. With gate 0 the increment is not computed.
 
@@ -188,12 +260,13 @@ def march(
     `take` is how a step is taken: `advance`, or the same by someone who keeps less of it for a gradient.
     """
     history: Past = tuple(past)
+    longest = None if scheme.whole_past else scheme.steps
     owned = iter(ks) if ks is not None else None
     u = u0
     for n, f in enumerate(fs):
-        history = (Point(u, f), *history)[: scheme.steps]
+        history = (Point(u, f), *history)[:longest]
         method = scheme if n > 0 or transition is None else transition
-        owns = method is scheme and len(history) == scheme.steps
+        owns = method is scheme and len(history) >= scheme.steps
         k = scheme.k if owned is None else next(owned) if owns else None
         u = take(method, history, dt, k, 1 if gates is None else gates[n])
         u = u if after is None else after(u)

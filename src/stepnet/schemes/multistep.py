@@ -12,18 +12,20 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from annotated_types import Ge, Le
 
 from stepnet.arguments import Count, checked, shown
 from stepnet.errors import UserError
 from stepnet.schemes.arithmetic import Coefficient, State, combine, is_finite, is_number, is_tensor, mix, scale
-from stepnet.schemes.core import Equation, Past, Point, RightHandSides, Scheme
+from stepnet.schemes.core import Equation, Past, Point, RightHandSides, Scheme, Trained, name_coefficients
 from stepnet.schemes.runge_kutta import RK4, Euler, Heun
 from stepnet.schemes.scheme_registry import get_scheme, register_scheme
 
 Coefficients = Sequence[Coefficient]
+Steps = Annotated[int, Ge(2), Le(16)]
 
 
 class LinearMultistep(Scheme):
@@ -212,6 +214,28 @@ class LMOver(LM):
 def make_lm(k: Coefficient = None, base: str | Scheme = "euler") -> LM:
     """LM, or its carry over the increment of another one-step method, `base`."""
     return LM(k).over(get_scheme(base))
+
+
+@register_scheme("multistep", aliases=("trained_multistep",))
+class TrainedMultistep(LinearMultistep):
+    """`u_{n+1} = u_n + sum_j a_j (u_{n-j} - u_n) + dt sum_j b_j f_{n-j}`: s steps, every coefficient learned.
+
+    `lm` is s = 2 with b = (1, 0). At a = 0, b = (1, 0, …) it is Euler.
+    """
+
+    reference = "Dahlquist 1956; paper, section 2.2, with all coefficients free"
+    order = 1
+    trainable: ClassVar[bool] = True
+
+    @checked
+    def __init__(self, steps: Steps = 3, a: Coefficient = None, b: Coefficient = None, stable: bool = False) -> None:
+        rest = (0,) * (steps - 1)
+        self.trained = (Trained("a", rest, bound="zero-stable" if stable else None), Trained("b", (1, *rest)))
+        name_coefficients(self, a=a, b=b)
+        super().__init__(*self.coefficients(self.k), start=Euler())
+
+    def coefficients(self, k: Coefficient) -> tuple[Coefficients, Coefficients]:
+        return (1, sum(k["a"]) - 1, *(-weight for weight in k["a"])), (0, *k["b"])
 
 
 @register_scheme("midpoint2", aliases=("two_step_midpoint", "nystrom2"))

@@ -209,9 +209,8 @@ class _Recorder:
     """States and evaluations as symbols, and the steps that were seen so far."""
 
     def __init__(self, scheme: Scheme, length: int, transition: Scheme | None = None) -> None:
-        pair = scheme.equation.partitioned
         self.transition = transition
-        self.parts, self.functions = ("XY", "fg") if pair else ("u", "f")
+        self.parts, self.functions = scheme.parts, "fg" if scheme.equation.partitioned else "f"
         self.length = length
         self.steps: list[PlannedStep] = []
         self.begin()
