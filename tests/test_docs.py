@@ -1,5 +1,6 @@
 """The documentation holds: Python runs, commands exist and print what is shown of them, links lead somewhere."""
 
+import pkgutil
 import re
 import shlex
 from collections.abc import Iterator
@@ -96,3 +97,11 @@ def test_code_is_at_most_80_columns_wide(page: Path) -> None:
     """A phone, and half a screen beside an editor, show it without scrolling."""
     lines = (line for block in FENCED.finditer(page.read_text()) for line in block[2].splitlines())
     assert [line for line in lines if len(line) > 80] == []
+
+
+def test_the_way_of_a_command_in_contributing_exists():
+    section = (ROOT / "CONTRIBUTING.md").read_text().partition("## The way of")[2].partition("\n## ")[0]
+    names = re.findall(r"`((?:cli|commands|data|training)\.[\w.]+)`", section)
+    assert len(names) > 12
+    for name in names:
+        pkgutil.resolve_name(f"stepnet.{name}")
