@@ -2,17 +2,20 @@
 
 import io
 import os
+import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from torch import nn
 
 from stepnet import get_scheme
 from stepnet.training import Run, Task, train
 from stepnet.training import display as display_module
 from stepnet.training.checkpoint import Progress
 from stepnet.training.display import Display
+from stepnet.training.signals import Interrupted
 from stepnet.training.tasks import Classification, TaskRecord
 from training.tiny import RECIPE, tiny_config
 
@@ -91,6 +94,26 @@ def test_something_moves_on_a_terminal_before_the_first_step(monkeypatch):
     display.note("reading digits")
     assert display.bar is not None and display.bar.progress.tasks[0].description == "tiny: reading digits"
     display.close()
+
+
+def test_ctrl_c_is_answered_before_the_step_ends(tmp_path, capsys):
+    class Interrupting(nn.Module):
+        """Ctrl-C in the middle of a step; what has been printed by then is part of the network's answer."""
+
+        def __init__(self):
+            super().__init__()
+            self.layer, self.said = nn.Linear(64, 10), ""
+
+        def forward(self, x):
+            if len(x) == RECIPE.batch_size and not self.said:
+                signal.raise_signal(signal.SIGINT)
+                self.said = capsys.readouterr().out
+            return self.layer(x.flatten(1))
+
+    network = Interrupting()
+    with pytest.raises(Interrupted, match=r"saved .*last\.safetensors"):
+        train(network, "digits", RECIPE, out=tmp_path / "a")
+    assert network.said.endswith("Interrupting: stopping after this step; Ctrl-C again to quit now\n")
 
 
 @pytest.mark.parametrize(("rank", "lines"), [("0", 1), ("1", 0)])

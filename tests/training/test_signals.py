@@ -16,21 +16,33 @@ from stepnet.training.signals import Interrupted, stop_signals
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_one_signal_asks_and_its_echo_is_the_same_question(number):
-    before = signal.getsignal(number)
+    before, said = signal.getsignal(number), []
     with stop_signals() as asked:
         assert asked.number == 0
-        asked.between_steps = True
+        asked.answer = said.append
         signal.raise_signal(number)
         signal.raise_signal(number)  # Ctrl-C reaches a rank from the terminal and from torchrun
         assert asked.number == number
     assert signal.getsignal(number) is before
+    again = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}[number]
+    assert said == [f"stopping after this step; {again} again to quit now"]
+
+
+def test_a_signal_while_a_line_is_printed_still_asks():
+    def printing(text):
+        raise RuntimeError("reentrant call inside <_io.BufferedWriter>")
+
+    with stop_signals() as asked:
+        asked.answer = printing
+        signal.raise_signal(signal.SIGINT)
+        assert asked.number == signal.SIGINT
 
 
 @pytest.mark.parametrize(("number", "stops"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
 def test_a_second_signal_stops_at_once(monkeypatch, number, stops):
     monkeypatch.setattr(signals, "ECHO", -1.0)
     with pytest.raises(stops) as stopped, stop_signals() as asked:
-        asked.between_steps = True
+        asked.answer = print
         signal.raise_signal(number)
         signal.raise_signal(number)
     assert number == signal.SIGINT or stopped.value.code == 143

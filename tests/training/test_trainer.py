@@ -1,6 +1,8 @@
 """The parts of a run under way."""
 
 import json
+import re
+import time
 
 import pytest
 import torch
@@ -103,3 +105,26 @@ def test_the_check_of_the_images_leaves_the_network_as_it_was(tmp_path):
     with Trainer(tiny_config(tmp_path / "a"), True, network=network) as trainer:
         assert all(torch.equal(tensor, before[name]) for name, tensor in trainer.network.state_dict().items())
     assert torch.equal(torch.random.get_rng_state(), state)
+
+
+class Slow(nn.Module):
+    """Takes 2 ms for each image, forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+
+    def forward(self, x):
+        time.sleep(0.002 * len(x))
+        return self.layer(x.flatten(1))
+
+
+@pytest.mark.parametrize(("limit", "said"), [(1.0, True), (1e6, False)])
+def test_a_slow_network_says_before_its_first_step_how_long_an_epoch_takes(tmp_path, monkeypatch, limit, said):
+    monkeypatch.setattr("stepnet.training.trainer.LONG_EPOCH", limit)
+    with Trainer(tiny_config(tmp_path / "a"), resume=True, network=Slow()) as trainer:
+        lines = [line for line in trainer.summary() if line.startswith("time")]
+        assert bool(lines) == said
+        if said:  # 1,497 digits, 6 steps, 2 epochs
+            assert 0.002 * 1497 < trainer.epoch_seconds < 3 * 0.002 * 1497
+            assert re.fullmatch(r"time    about \d s a step, \d s an epoch, \d+ s in all", lines[0])

@@ -80,7 +80,7 @@ def fit(trainer: Trainer, stop: StopRequest) -> None:
     trainer.start_callbacks()
     if not trainer.is_done:
         trainer.processes.on_main(trainer.record_start)
-    stop.between_steps = True
+    stop.answer = callbacks.note
 
     while not trainer.is_done:
         epoch = progress.epoch

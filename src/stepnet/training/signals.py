@@ -6,8 +6,8 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 
@@ -28,7 +28,9 @@ class StopRequest:
 
     number: int = 0
     at: float = 0.0
-    between_steps: bool = False  # whether the run looks at `number` itself, and can save
+    answer: Callable[[str], None] | None = (
+        None  # says that it was heard; None while there is nothing to finish and save
+    )
 
 
 @contextmanager
@@ -42,8 +44,11 @@ def stop_signals() -> Iterator[StopRequest]:
     def handle(number: int, frame: FrameType | None) -> None:
         if not request.number:
             request.number, request.at = number, time.monotonic()
-            if not request.between_steps:
+            if request.answer is None:
                 raise Interrupted(number, "before its first step; the same command starts again")
+            again = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+            with suppress(RuntimeError):  # it may have come while a line was being printed
+                request.answer(f"stopping after this step; {again} again to quit now")
         elif time.monotonic() - request.at > ECHO:
             raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 import zlib
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -32,11 +33,15 @@ from stepnet.training.config import NetworkRecord, TrainConfig
 from stepnet.training.describe import describe_run
 from stepnet.training.imports import import_modules, remember_imports
 from stepnet.training.machine import check_precision, compiled_or_eager, keep_memory
+from stepnet.training.notebook import duration
 from stepnet.training.processes import Processes
 from stepnet.training.recipes import recipe_words
 from stepnet.training.run import EpochMetrics, Run
 from stepnet.training.scores import EpochScores
 from stepnet.training.tasks import TASKS, Task
+
+LONG_EPOCH = 60.0  # seconds
+TRIED = 8  # items, in a step by which the time of an epoch is estimated
 
 
 class Trainer:
@@ -78,6 +83,7 @@ class Trainer:
         self.batches = training_batches(
             self.data, self.recipe.batch_size, seed=config.seed, rank=rank, world_size=count
         )
+        self.epoch_seconds = 0.0  # about, where an epoch takes long
         self._check_forward()
         self.tests = evaluation_batches(self.data, config.evaluation_batch * count, rank=rank, world_size=count)
         self.description = describe_run(config, self.data, self.network)
@@ -113,6 +119,7 @@ class Trainer:
         except Exception:  # a module of the user's that cannot be copied
             return
         items, size = self.task.items, "x".join(map(str, self.data.train.shape))
+        began = time.perf_counter()
         for number in (2, *([1] if smallest == 1 else [])):
             try:
                 with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -130,6 +137,22 @@ class Trainer:
                 self.task.check_outputs(outputs)
             except UserError as error:
                 raise UserError(f"{self.config.model}: {error}") from None
+        if self._scaled(3 * (time.perf_counter() - began), 2) > LONG_EPOCH and self.processes.device.type == "cpu":
+            self.epoch_seconds = self._estimated_seconds(network)
+
+    def _scaled(self, seconds: float, items: int) -> float:
+        """What takes so long for some items, for this process's part of an epoch."""
+        return seconds / items * len(self.data.train) / self.processes.count
+
+    def _estimated_seconds(self, network: nn.Module) -> float:
+        """About how long an epoch of training steps takes, from a step of a few items on a copy of the network."""
+        spent = []
+        for _ in range(2):  # the first one also prepares what every later one uses
+            began = time.perf_counter()
+            with torch.random.fork_rng(devices=[]), suppress(RuntimeError):
+                self._forward(network, network, TRIED).float().sum().backward()  # type: ignore[no-untyped-call]
+            spent.append(time.perf_counter() - began)
+        return self._scaled(min(spent), TRIED)
 
     def _forward(self, model: nn.Module, network: nn.Module, count: int) -> Tensor:
         """The outputs for so many blank items; `model` is the network as compiled."""
@@ -241,8 +264,15 @@ class Trainer:
             f"recipe  {name}{', changed' if changes else ''}: {pace}, lr {recipe.lr:g} {recipe.schedule}",
             f"device  {device}, {threads}, {config.precision}{compiled}",
             *([f"memory  {config.memory}: {same}"] if config.memory else []),
+            *([f"time    {self._about_time()}"] if self.epoch_seconds else []),
             f"folder  {self.run.folder}",
         ]
+
+    def _about_time(self) -> str:
+        """From a few items alone: a first step that takes minutes should not be waited for in the dark."""
+        step, epoch = (duration(self.epoch_seconds / n) for n in (len(self.batches), 1))
+        whole = duration(self.epoch_seconds * self.recipe.epochs)
+        return f"about {step} a step, {epoch} an epoch, {whole} in all"
 
     @property
     def scheme(self) -> Scheme | None:
