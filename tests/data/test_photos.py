@@ -58,11 +58,11 @@ def test_training_views_are_functions_of_seed_epoch_and_position(source: Photos)
 
 
 def test_any_number_of_threads_gives_the_same(source: Photos) -> None:
-    exclusive_lock, helped = (
+    alone, helped = (
         Batches(Photos(source.paths, source.labels, source.classes, workers=workers), PLAIN, 4, seed=1).epoch(0)
         for workers in (1, 3)
     )
-    for (images, labels), (same_images, same_labels) in zip(exclusive_lock, helped, strict=True):
+    for (images, labels), (same_images, same_labels) in zip(alone, helped, strict=True):
         assert torch.equal(images, same_images) and torch.equal(labels, same_labels)
 
 

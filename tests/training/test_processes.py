@@ -1,4 +1,4 @@
-"""What processes tell each other; exclusive_lock, a process asks itself. Two are in test_distributed.py."""
+"""What processes tell each other; alone, a process asks itself. Two are in test_distributed.py."""
 
 import pytest
 import torch

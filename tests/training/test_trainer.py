@@ -82,7 +82,7 @@ def pooled(side):
 
 def test_a_last_batch_of_one_image_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(
-        UserError, match=r"batches of 136 leave one of 1,497 images exclusive_lock, .*another --batch-size"
+        UserError, match=r"batches of 136 leave one of 1,497 images alone, .*another --batch-size"
     ) as told:
         train(pooled(3), "digits", RECIPE.override({"batch_size": 136}), out=tmp_path / "a")
     assert "\n" not in str(told.value) and not (tmp_path / "a").exists()
