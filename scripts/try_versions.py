@@ -31,7 +31,7 @@ SMOKE = [
     "stepnet models 'lm_resnet2*'",
     "stepnet table schemes",
     "stepnet train lm_resnet20 --epochs 1 --out run --log tensorboard",
-    "stepnet train lm_resnet20 --epochs 1 --out run --log tensorboard",  # resumed: done already
+    "stepnet train lm_resnet20 --epochs 1 --out run --log tensorboard",  # resumed: already finished
     "stepnet evaluate run",
     "stepnet report run -o report.html",
     "stepnet figure k run -o k.svg",

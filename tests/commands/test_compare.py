@@ -34,7 +34,7 @@ def test_compare_tells_what_its_docs_tell_you_to_look_at(tmp_path, capsys):
     assert main([*command, "--json"]) == 0
     printed = capsys.readouterr()
     found = json.loads(printed.out)
-    assert "done already" in printed.err
+    assert "already finished" in printed.err
     euler, lm = found["models"]
     errors = {
         name: [Run(out / f"{name}-seed{seed}").metrics()[-1]["test_error"] for seed in (0, 1)]

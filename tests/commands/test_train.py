@@ -30,7 +30,7 @@ def test_train_evaluate_and_train_again(tmp_path, capsys):
     assert main(["evaluate", out]) == 0
     assert f"test error {line['test_error']:.2f}%" in capsys.readouterr().out
     assert main(["train", "tiny", *SMALL, "--out", out]) == 0
-    assert "done already" in capsys.readouterr().out
+    assert "already finished" in capsys.readouterr().out
     for _ in range(2):  # the second takes the place of the first
         assert main(["evaluate", out, "--record", str(tmp_path / "results.json")]) == 0
     (entry,) = json.loads((tmp_path / "results.json").read_text())["runs"]
@@ -61,7 +61,7 @@ def test_options_of_the_model_are_trained_recorded_and_resumed(tmp_path, capsys)
     assert all(len(k) > 1 for k in ks)
     means = " ".join(f"{sum(k) / len(k):+.3f}" for k in ks)
     assert capsys.readouterr().out.endswith(f"k_n by layer, means over channels:\n  {means}\n")
-    assert main(command) == 0 and "done already" in capsys.readouterr().out
+    assert main(command) == 0 and "already finished" in capsys.readouterr().out
     assert main(["evaluate", str(out)]) == 0
     assert main([*command[:3], "dt=0.25", *command[4:]]) == 2
     assert "model_kwargs = {'dt': 0.5" in capsys.readouterr().err
@@ -73,7 +73,7 @@ def test_the_memory_mode_is_a_flag_that_is_recorded_and_told(tmp_path, capsys):
     assert main(command) == 0
     assert Run(out).config.memory == "auto"
     assert "memory  auto: recompute in every stage\n" in capsys.readouterr().out  # nothing divides by 0
-    assert main(command) == 0 and "done already" in capsys.readouterr().out
+    assert main(command) == 0 and "already finished" in capsys.readouterr().out
     assert main([*command[:2], "--memory", "recompute", *command[4:]]) == 2
     assert "memory = 'auto' there, 'recompute' here" in capsys.readouterr().err
 

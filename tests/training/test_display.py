@@ -56,7 +56,7 @@ def test_a_plain_line_for_each_epoch_where_there_is_no_terminal(capsys):
     assert display.bar is None
     end_epoch(display)
     assert capsys.readouterr().out.splitlines() == [
-        "tiny: going on from epoch 2, step 3",
+        "tiny: resuming at epoch 2, step 3",
         "epoch 2/2  loss 0.5000  error 25.00%  test 12.50%  lr 0.1  1234 images/s",
     ]
 

@@ -44,7 +44,7 @@ def test_a_run_begins_where_a_file_ends_and_resumes_without_it(tmp_path, capsys)
     for path in first.iterdir():
         path.unlink()
     assert main(command) == 0
-    assert "done already" in capsys.readouterr().out
+    assert "already finished" in capsys.readouterr().out
 
 
 def test_a_converted_network_begins_with_its_librarys_weights(monkeypatch):

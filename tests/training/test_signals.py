@@ -79,7 +79,7 @@ def test_a_signal_to_the_whole_group_saves_and_stops(tmp_path):
         finally:
             process.kill()
     assert process.returncode == 130, told
-    assert told.count("\n") == 1 and "the same command goes on from there" in told
+    assert told.count("\n") == 1 and "run the same command to resume" in told
     assert (out / "last.safetensors").exists() and Run(out).metrics()
 
 

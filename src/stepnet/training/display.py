@@ -94,10 +94,10 @@ class Display(Callback):
         self.epochs, self.steps, progress = trainer.recipe.epochs, len(trainer.batches), trainer.progress
         self.crowding = Crowding()
         if trainer.is_done:
-            self._print(f"{self.title}: done already, {trainer.run.folder} holds all {progress.epoch} epochs")
+            self._print(f"{self.title}: already finished ({progress.epoch} epochs), see {trainer.run.folder}")
             return
         if progress.epoch or progress.step:
-            self._print(f"{self.title}: going on from epoch {progress.epoch + 1}, step {progress.step}")
+            self._print(f"{self.title}: resuming at epoch {progress.epoch + 1}, step {progress.step}")
         self.began = time.monotonic(), self._steps_done(progress)
         self._begin_bar()
         if self.bar is not None:

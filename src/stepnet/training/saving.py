@@ -46,7 +46,7 @@ class Saver:
         if number:
             self.scores.pause()
             self.save()
-            raise Interrupted(int(number), f"saved {self.trainer.run.last}; the same command goes on from there")
+            raise Interrupted(int(number), f"saved {self.trainer.run.last}; run the same command to resume")
         return bool(any_late)
 
     def save(self) -> None:
