@@ -4,7 +4,9 @@ from .conversion import Residual as Residual
 from .conversion import convert as convert
 from .conversion import revert as revert
 from .errors import UserError as UserError
+from .exchange import coarsen as coarsen
 from .exchange import load as load
+from .exchange import refine as refine
 from .exchange import save as save
 from .nets import coefficients as coefficients
 from .nets import create_model as create_model

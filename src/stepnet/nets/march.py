@@ -44,7 +44,7 @@ class RecordedStep:
         self,
         method: Scheme,
         states: int,  # that it reads
-        dt: float,
+        dt: Coefficient,
         k: Coefficient = None,  # `OWNED`, or the scheme's own
         keeps_f: bool = False,
         whole: bool = False,
@@ -60,6 +60,12 @@ class RecordedStep:
     def __reduce__(self) -> tuple[Any, ...]:  # the code is made again
         options = self.method, self.states, self.dt, self.k, self.keeps_f, self.whole, self.pair
         return RecordedStep, options
+
+    def with_dt(self, dt: Coefficient) -> RecordedStep:
+        """A step of another length, to be interpreted: its code is not recorded again."""
+        step = copy.copy(self)
+        step.dt = dt
+        return step
 
     def interpret(self, f: Slopes, us: States, fs: States, k: Coefficient, gate: Coefficient = 1) -> Any:
         past = self.past(f, us, fs)
@@ -193,6 +199,12 @@ class March:
         march.takes = [partial(step.interpret, gate=gate) for step, gate in zip(self.steps, gates, strict=True)]
         march.gates = gates
         return march
+
+    def with_step_sizes(self, dts: Sequence[Coefficient]) -> March:
+        """The same march with other step sizes, which may be tensors with a gradient; the scheme takes the steps."""
+        march = copy.copy(self)
+        march.steps = [step.with_dt(dt) for step, dt in zip(self.steps, dts, strict=True)]
+        return march.by_scheme()
 
     def segmented(self, fs: Fs, window: States, ks: Ks, blocks: Sequence[nn.Module], length: int) -> Iterator[State]:
         """Keep the states between segments; each segment is repeated as one evaluation of the states before it."""

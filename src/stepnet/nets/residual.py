@@ -139,6 +139,7 @@ class Network(nn.Module, ABC):
     """What every network of the library offers: checks of its input, features, a head that can be replaced."""
 
     reduction: int = 1  # the product of all strides
+    steps_per_block: int = 0  # of the blocks that `depths` counts; 0 where a network has no such option
     in_channels: int
     num_classes: int
     num_features: int = 0
@@ -258,6 +259,8 @@ class ResidualNetwork(OwnDraws, Network):
     the scheme's own. `depths` are the blocks of each stage where they are not the backbone's. `dt` is the step size, or
     for each stage a list of those of its steps; gates are then drawn as for `dt = 1`.
     """
+
+    steps_per_block = 1
 
     def __init__(
         self,

@@ -48,6 +48,8 @@ IMAGENET = {
 class RevNet(Network):
     """The channels split in halves `(X, Y)`, reversible stages, the halves joined before the head."""
 
+    steps_per_block = 1
+
     def __init__(
         self,
         backbone: Backbone,

@@ -168,7 +168,9 @@ class ShakeBackbone(Backbone):
 
 
 class ShakeShake(ResidualNetwork):
-    """A residual network whose blocks shake."""
+    """A residual network whose blocks shake. The noise is that of one step size: it has no grid of others."""
+
+    steps_per_block = 0
 
     def __init__(self, backbone: ShakeBackbone, scheme: str = "euler", **options: Any) -> None:
         if options.get("noise") is not None:

@@ -1,0 +1,77 @@
+"""`stepnet.refine` and `stepnet.coarsen`: depth is time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar, cast
+
+from torch import Tensor, nn
+
+from stepnet.arguments import Count, OpenShare, Positive, checked
+from stepnet.errors import UserError
+from stepnet.exchange.model_description import ModelDescription, describe_network
+from stepnet.exchange.model_files import attach
+from stepnet.nets.coarsening import coarsen_own
+from stepnet.nets.refinement import Interpolation, refine_own
+from stepnet.nets.residual import Network
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+@checked
+def refine(
+    network: Model,
+    factor: Count = 2,
+    *,
+    depths: Sequence[Count] | None = None,
+    interpolation: Interpolation = "copied",
+    dt: Positive | None = None,
+) -> Model:
+    """A new network with `factor` times the blocks and steps as much shorter: the same flow on a finer grid.
+
+    `depths` are the blocks of each stage instead, such as (6, 6, 6) for a resnet20; blocks that come more often are
+    spread evenly. "copied" repeats each block; "linear" puts blocks between neighbours whose weights, coefficients and
+    running statistics lie on the line between theirs. A block that changes the shape stays as it is. With a `dt`, that
+    is the step size of the result, and the last layer of each block is scaled instead: `refine(resnet20,
+    depths=(6, 6, 6), dt=1)` is a plain resnet38.
+    """
+    return _described(refine_own(_own(network), factor, depths, interpolation, dt), network)
+
+
+@checked
+def coarsen(
+    network: Model,
+    keep: OpenShare | None = None,
+    example: Tensor | None = None,
+    *,
+    depths: Sequence[Count] | None = None,
+    refit: bool = True,
+) -> Model:
+    """A new network with this share of the blocks and longer steps; no weight is changed.
+
+    The blocks go whose going costs least: on `example`, a batch of inputs (no labels), by how much the outputs change;
+    without one, by how near a block's weights are to its neighbours', so that `coarsen(refine(network, 2), 0.5)` is the
+    network again where no block changes the shape. On an example the step sizes and coefficients of what is left are
+    fitted to the outputs of the whole network, unless `refit` is off: then the block before takes over the time.
+    `depths` says how many blocks stay in each stage instead of `keep`.
+    """
+    if (keep is None) == (depths is None):
+        raise UserError(f"keep = {keep!r} and depths = {depths!r}: give one of them")
+    return _described(coarsen_own(_own(network), keep, example, depths, refit), network)
+
+
+def _own(network: nn.Module) -> Network:
+    if isinstance(network, Network):
+        return network
+    raise UserError(
+        f"{type(network).__name__} has no stages that a scheme steps through: take a network of create_model"
+    )
+
+
+def _described(new: nn.Module, old: nn.Module) -> Model:  # type: ignore[type-var]
+    """The new network; what a description said of the old one's classes and images, it says of this one too."""
+    before = getattr(old, "description", None)
+    if isinstance(before, ModelDescription):
+        now = describe_network(new, before.classes, before.preprocessing).changed(license=before.license)
+        attach(new, now)
+    return cast(Model, new)

@@ -1,0 +1,245 @@
+"""Fewer and longer steps: which blocks of a network go, who takes over their time, and the fit of the new step sizes.
+
+Which block goes is measured: on examples, by how much the outputs change without it; without examples, by how near its
+weights are to those of the block before it, or between its neighbours'. One block at a time, since the next one's cost
+depends on it. Then the step sizes and coefficients of what is left are fitted, by least squares, to the outputs of the
+whole network on the examples. No label is needed, and no weight and no running statistic is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, TypeVar, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from stepnet.errors import UserError
+from stepnet.nets.refinement import GridStep, check_depths, depths_of, own_stages, regrid
+from stepnet.nets.residual import Network
+from stepnet.nets.stage import Stage
+
+BATCH = 250
+ITERATIONS = 30  # of L-BFGS, on a few dozen numbers
+Own = TypeVar("Own", bound=Network)
+
+
+class Block(NamedTuple):
+    """A block that may go: the number of its stage, and its own among the blocks after the transition."""
+
+    stage: int
+    number: int
+
+
+class Choice:
+    """Which blocks of a network stay. One at least stays in every stage, which a transition counts for."""
+
+    def __init__(self, network: Network) -> None:
+        self.network, self.stages, self.unit = network, own_stages(network), network.steps_per_block
+        self.kept = [list(range(len(stage.blocks) // self.unit)) for stage in self.stages]
+
+    def candidates(self, wanted: Sequence[int] | None = None) -> list[Block]:
+        """The blocks that may still go; with `wanted` depths, of stages that are deeper."""
+        found = []
+        for n, (stage, kept) in enumerate(zip(self.stages, self.kept, strict=True)):
+            first = int(stage.transition is not None)
+            if first + len(kept) > (1 if wanted is None else max(1, wanted[n])):
+                found += [Block(n, number) for number in kept]
+        return found
+
+    def drop(self, block: Block) -> None:
+        self.kept[block.stage].remove(block.number)
+
+    def grid(self, without: Block | None = None, passed_on: bool = True) -> list[list[GridStep]]:
+        """The steps that stay. The time of a block that went is `passed_on` to the one before it, or after it."""
+        grid = []
+        for n, stage in enumerate(self.stages):
+            kept = [number for number in self.kept[n] if Block(n, number) != without]
+            grid.append(self._steps(stage, kept, passed_on))
+        return grid
+
+    def _steps(self, stage: Stage, kept: list[int], passed_on: bool) -> list[GridStep]:
+        first = int(stage.transition is not None)
+        dts = {n: stage.dts[n] for n in range(first)} | {
+            first + number * self.unit + part: stage.dts[first + number * self.unit + part]
+            for number in kept
+            for part in range(self.unit)
+        }
+        gone = [number for number in range(len(stage.blocks) // self.unit) if number not in kept]
+        for number in gone if passed_on else ():
+            before, after = [m for m in kept if m < number], [m for m in kept if m > number]
+            heir = before[-1] if before else after[0] if after else None
+            for part in range(self.unit):
+                step = 0 if heir is None else first + heir * self.unit + part
+                dts[step] += stage.dts[first + number * self.unit + part]
+        return [GridStep({n: 1.0}, dts[n]) for n in sorted(dts)]
+
+
+def coarsen_own(
+    network: Own, keep: float | None, inputs: Tensor | None, depths: Sequence[int] | None, refit: bool
+) -> Own:
+    """`stepnet.coarsen` for networks of `create_model`."""
+    choice = choose(network, count_to_drop(depths_of(network), keep, depths), inputs, depths)
+    if inputs is None:
+        return regrid(network, choice.grid())
+    plain, passed_on = (regrid(network, choice.grid(passed_on=each)) for each in (False, True))
+    wanted = outputs(network, inputs)
+    if not refit:
+        return passed_on
+    best = min((plain, passed_on), key=lambda each: distance(outputs(each, inputs), wanted))
+    return fit(best, inputs, wanted)
+
+
+def count_to_drop(now: tuple[int, ...], keep: float | None, depths: Sequence[int] | None) -> int:
+    """How many blocks go where `keep` is the share that stays; an error where none would, or all of a stage."""
+    if depths is not None:
+        check_depths(depths, now)
+        if any(wanted > depth for wanted, depth in zip(depths, now, strict=True)) or tuple(depths) == now:
+            raise UserError(f"depths = {tuple(depths)}: expected fewer blocks than {now}")
+        return sum(now) - sum(depths)
+    assert keep is not None
+    total = sum(now)
+    stay = round(keep * total)
+    if stay < len(now):
+        raise UserError(
+            f"keep = {keep:g} of {total} blocks leaves a stage empty: keep {len(now) / total:.2g} or more, a block in "
+            f"each of {len(now)} stages"
+        )
+    if stay == total:
+        raise UserError(f"keep = {keep:g} of {total} blocks drops none: keep less than {1 - 0.5 / total:.2g}")
+    return total - stay
+
+
+def choose(
+    network: Network,
+    count: int,
+    inputs: Tensor | None,
+    depths: Sequence[int] | None = None,
+    at_random: int | None = None,
+) -> Choice:
+    """The blocks whose going costs least, one after another; with a seed `at_random`, any."""
+    choice = Choice(network)
+    wanted = None if inputs is None else outputs(network, inputs)
+    generator = None if at_random is None else torch.Generator().manual_seed(at_random)
+    for _ in range(count):
+        candidates = choice.candidates(depths)
+        if generator is not None:
+            block = candidates[int(torch.randint(len(candidates), (), generator=generator))]
+        else:
+            costs = {
+                block: weight_distance(choice, block)
+                if inputs is None or wanted is None
+                else distance(outputs(regrid(network, choice.grid(block, passed_on=False)), inputs), wanted)
+                for block in candidates
+            }
+            block = min(costs, key=lambda each: (costs[each], -each.number))  # of equal ones the later
+        choice.drop(block)
+    return choice
+
+
+def weight_distance(choice: Choice, block: Block) -> float:
+    """How far a block's weights are from a neighbour's, or from the line between both, relative to their own size."""
+    kept, stage, unit = choice.kept[block.stage], choice.stages[block.stage], choice.unit
+
+    def vector(number: int) -> Tensor:
+        parts = stage.blocks[number * unit : (number + 1) * unit]
+        return torch.cat([p.detach().double().flatten() for part in parts for p in part.parameters()])
+
+    place = kept.index(block.number)
+    own = vector(block.number)
+    before = vector(kept[place - 1]) if place else None
+    after = vector(kept[place + 1]) if place + 1 < len(kept) else None
+    near = [v for v in (before, after if before is None else None) if v is not None]
+    if before is not None and after is not None:
+        share = (block.number - kept[place - 1]) / (kept[place + 1] - kept[place - 1])
+        near.append((1 - share) * before + share * after)
+    return min((float((own - v).norm() / own.norm()) for v in near), default=float("inf"))
+
+
+def outputs(network: nn.Module, inputs: Tensor) -> Tensor:
+    """What the network gives, as it is evaluated."""
+    training = network.training
+    network.eval()
+    with torch.no_grad():
+        found = torch.cat([network(part) for part in torch.split(inputs, BATCH)])
+    network.train(training)
+    return found
+
+
+def distance(found: Tensor, wanted: Tensor) -> float:
+    """The mean squared difference; infinite where it is no number."""
+    value = float(F.mse_loss(found.double(), wanted.double()))
+    return value if value == value else float("inf")
+
+
+def fit(network: Own, inputs: Tensor, wanted: Tensor) -> Own:
+    """The network with step sizes and coefficients such that its outputs are nearest to those `wanted`.
+
+    Least squares in `log dt` and k by L-BFGS from where they are; what does not come nearer is not taken.
+    """
+    stages = own_stages(network)
+    logs = [torch.tensor(stage.dts, dtype=torch.float64).log().requires_grad_() for stage in stages]
+    ks = [
+        k for stage in stages if (k := stage.k if stage.bound is None else getattr(stage, "k_free", None)) is not None
+    ]
+    before = distance(outputs(network, inputs), wanted)
+    if not 0 < before < float("inf"):
+        return network
+    first = [k.detach().clone() for k in ks]
+    flags = {p: p.requires_grad for p in network.parameters()}
+    training = network.training
+    network.eval().requires_grad_(False)
+    for k in ks:
+        k.requires_grad_(True)
+    optimizer = torch.optim.LBFGS([*logs, *ks], max_iter=ITERATIONS, line_search_fn="strong_wolfe")
+    parts = list(zip(torch.split(inputs, BATCH), torch.split(wanted, BATCH), strict=True))
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        total = torch.zeros((), dtype=torch.float64)
+        for x, y in parts:
+            with stepping(stages, [log.exp() for log in logs]):
+                error = F.mse_loss(network(x), y) * (len(x) / len(inputs) / before)
+            error.backward()  # type: ignore[no-untyped-call]
+            total += error.detach()
+        return total
+
+    optimizer.step(cast(Callable[[], float], loss))  # type: ignore[no-untyped-call]
+    for p, flag in flags.items():
+        p.requires_grad_(flag)
+        p.grad = None
+    network.train(training)
+    sizes = [log.detach().exp().tolist() for log in logs]
+    if all(size > 0 and size < float("inf") for own in sizes for size in own):
+        steps = [[GridStep({n: 1.0}, dt) for n, dt in enumerate(own)] for own in sizes]
+        with torch.no_grad():
+            fitted = regrid_with(network, steps)
+        if distance(outputs(fitted, inputs), wanted) < before:
+            return fitted
+    with torch.no_grad():
+        for k, value in zip(ks, first, strict=True):
+            k.copy_(value)
+    return network
+
+
+def regrid_with(network: Own, steps: list[list[GridStep]]) -> Own:
+    """The same blocks and coefficients with other step sizes."""
+    new = regrid(network, steps)
+    new.load_state_dict(network.state_dict())
+    return new
+
+
+@contextmanager
+def stepping(stages: Sequence[Stage], dts: Sequence[Tensor]) -> Iterator[None]:
+    """Within, the stages take steps of these lengths, through which a gradient flows."""
+    marches = [stage.march for stage in stages]
+    for stage, own in zip(stages, dts, strict=True):
+        like = next(stage.parameters())
+        stage.march = stage.march.with_step_sizes(own.to(like).unbind())
+    try:
+        yield
+    finally:
+        for stage, march in zip(stages, marches, strict=True):
+            stage.march = march

@@ -1,0 +1,245 @@
+"""Depth is time: the same network on another grid of steps, with more and shorter ones or fewer and longer ones.
+
+A block is the right-hand side of `u' = f(t, u)` over its step. On a finer grid it comes several times, with its step
+size divided; on a coarser one the step of a neighbour grows (`coarsening`). A transition changes the shape and is not
+part of the equation: it stays one step, as it is. So do stem and head. Running statistics go with their block.
+
+LM's `(1 + k_n) u' = f` has to stay the same equation where a step is not as long as the one before it. With steps
+`h_n`, its k multiplies a difference over `h_{n-1}`, so that `k_n h_{n-1} / h_n` is what goes from grid to grid. A step
+that owns no k has 0 there, which is Euler's.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from stepnet.arguments import Count
+from stepnet.errors import UserError
+from stepnet.nets.blocks import OwnWeights, PostActivation, PreActivation, Sum
+from stepnet.nets.model_registry import create_model, origin_of
+from stepnet.nets.residual import Network
+from stepnet.nets.stage import Coupling, Stage, written
+from stepnet.schemes import Point, Scheme, advance
+
+Interpolation = Literal["copied", "linear"]
+Own = TypeVar("Own", bound=Network)
+
+
+@dataclass(frozen=True)
+class GridStep:
+    """A step of the new network: its block as a mean of old ones, by their numbers in the stage, and its length."""
+
+    blocks: Mapping[int, float]  # weights that sum to 1
+    dt: float
+
+
+Grid = list[list[GridStep]]  # for each stage its steps, a transition among them
+
+
+def refine_own(
+    network: Own, factor: int | None, depths: Sequence[Count] | None, interpolation: Interpolation, dt: float | None
+) -> Own:
+    """`stepnet.refine` for networks of `create_model`."""
+    stages = own_stages(network)
+    unit = network.steps_per_block
+    now = depths_of(network)
+    if depths is None:
+        counts = [len(stage.blocks) // unit * (factor or 2) for stage in stages]
+    else:
+        check_depths(depths, now)
+        counts = [depth - (stage.transition is not None) for stage, depth in zip(stages, depths, strict=True)]
+    if not any(len(stage.blocks) for stage in stages):
+        raise UserError(f"depths {now}: every block changes the shape, and none can be divided; take a deeper network")
+    return regrid(network, [refined(*each, unit, interpolation) for each in zip(stages, counts, strict=True)], dt)
+
+
+def refined(stage: Stage, count: int, unit: int, interpolation: Interpolation) -> list[GridStep]:
+    """The steps of a stage with so many blocks of `unit` steps each, the added ones spread evenly."""
+    first, blocks = int(stage.transition is not None), len(stage.blocks) // unit
+    if count < blocks or (count and not blocks):
+        what = f"{blocks} blocks beside its transition" if first else f"{blocks} blocks"
+        raise UserError(f"a stage of {what} cannot be refined to {count}: take as many or more, of 1 at least")
+    steps = [GridStep({0: 1.0}, stage.dts[0])] * first
+    for n in range(blocks):
+        copies = (n + 1) * count // blocks - n * count // blocks
+        for i in range(copies):
+            share = i / copies if interpolation == "linear" and n + 1 < blocks else 0.0
+            for part in range(unit):
+                own = first + n * unit + part
+                means = {own: 1 - share, own + unit: share} if share else {own: 1.0}
+                steps.append(GridStep(means, stage.dts[own] / copies))
+    return steps
+
+
+def regrid(network: Own, grid: Grid, dt: float | None = None) -> Own:
+    """The network on a grid: blocks, coefficients and running statistics from the old one, built by `create_model`.
+
+    With a `dt`, that is the step size of all steps, and the last layer of each block is scaled to the grid's instead.
+    """
+    origin = origin_of(network)
+    stages = own_stages(network)
+    assert origin is not None
+    for stage, steps in zip(stages, grid, strict=True):
+        check_step_sizes(stage, [step.dt for step in steps], scaled=dt is not None)
+    sizes = [[step.dt for step in steps] for steps in grid]
+    same = {size for own in sizes for size in own}
+    options = {
+        **origin.options_now(network),
+        "depths": depths_on(network, grid),
+        "dt": dt if dt is not None else same.pop() if len(same) == 1 else sizes,
+    }
+    like = next(network.parameters())
+    with torch.random.fork_rng(devices=[]), torch.device(like.device):
+        new = create_model(origin.name, **options).to(like.dtype)
+    weights, state = network.state_dict(), new.state_dict()
+    paths = [path for path, module in network.named_modules() if isinstance(module, Stage)]
+    for path, old, other, steps in zip(paths, stages, own_stages(new), grid, strict=True):
+        for name, step in zip(other.step_names, steps, strict=True):
+            sources = {f"{path}.{old.step_names[n]}.": share for n, share in step.blocks.items()}
+            state |= _mean(f"{path}.{name}.", state, weights, sources)
+        state |= {f"{path}.{name}": k for name, k in _coefficients(old, other, steps).items()}
+    inside = tuple(f"{path}." for path in paths)
+    state |= {name: tensor for name, tensor in weights.items() if not name.startswith(inside)}
+    try:
+        new.load_state_dict(state)
+    except RuntimeError:
+        raise UserError(
+            f"{origin.name} was altered after it was built, and cannot be built with other depths"
+        ) from None
+    if dt is not None:
+        for other, steps in zip(own_stages(new), grid, strict=True):
+            for block, step in zip(other.steps, steps, strict=True):
+                _scale(block, (step.dt / dt) ** other.scheme.equation.derivative)
+    for old, other in zip(stages, own_stages(new), strict=True):
+        other.set_memory(old.memory)
+    return cast(Own, new.train(network.training))
+
+
+def own_stages(network: Network) -> list[Stage]:
+    """The stages of a network whose depths `create_model` can be told; any other is refused."""
+    origin = origin_of(network)
+    if not network.steps_per_block:
+        raise UserError(f"{type(network).__name__} has no stages of blocks that a scheme steps through")
+    if origin is None:
+        raise UserError(f"{type(network).__name__} does not say how it was built: build it with stepnet.create_model")
+    return [module for module in network.modules() if isinstance(module, Stage)]
+
+
+def depths_of(network: Network) -> tuple[int, ...]:
+    """The blocks of each stage, one that changes the shape counted; of a GPT its layers."""
+    return tuple(
+        int(stage.transition is not None) + len(stage.blocks) // network.steps_per_block
+        for stage in own_stages(network)
+    )
+
+
+def depths_on(network: Network, grid: Grid) -> tuple[int, ...]:
+    """The same for a grid."""
+    firsts = [int(stage.transition is not None) for stage in own_stages(network)]
+    return tuple(
+        first + (len(steps) - first) // network.steps_per_block for first, steps in zip(firsts, grid, strict=True)
+    )
+
+
+def check_depths(depths: Sequence[int], now: tuple[int, ...]) -> None:
+    """Refuse depths of another number of stages."""
+    if len(depths) != len(now):
+        raise UserError(f"depths = {tuple(depths)}: the network has {len(now)} stages, of {now} blocks")
+
+
+def check_step_sizes(stage: Stage, dts: Sequence[float], scaled: bool = False) -> None:
+    """Refuse lengths with which a scheme would solve another equation: one that reads past states may need equal ones.
+
+    An LM that learns its k can take any. Blocks that are `scaled` in place of dt hand their scale to later steps, too.
+    """
+    scheme = stage.scheme
+    if len(set(dts)) == 1 or scheme.steps == 1:
+        return
+    if (scheme.trainable or _follows_time(scheme, dts)) and not (scaled and stage.plan.reads_older_f):
+        return
+    raise UserError(
+        f"scheme {scheme.name!r} needs steps of one length in a stage, and they would be {written(dts)}: a stage that "
+        "begins with a transition, or depths that are no multiples, cannot be refined with it"
+    )
+
+
+def _follows_time(scheme: Scheme, dts: Sequence[float]) -> bool:
+    """Whether `u' = 1` (or `u'' = 1` from rest) comes out right with these steps."""
+    history: tuple[Point, ...] = ()
+    u = 0.0
+    for dt in dts:
+        history = (Point(u, lambda u, c, i: 1.0), *history)[: scheme.steps]
+        u = float(advance(scheme, history, dt, scheme.k))
+    order = scheme.equation.derivative
+    return math.isclose(u, sum(dts) ** order / math.factorial(order), rel_tol=1e-9)
+
+
+def _mean(
+    prefix: str, like: Mapping[str, Tensor], weights: Mapping[str, Tensor], sources: Mapping[str, float]
+) -> dict[str, Tensor]:
+    """The tensors of one new block: a copy of its source, or the mean of several."""
+    found: dict[str, Tensor] = {}
+    for name in like:
+        if not name.startswith(prefix):
+            continue
+        rest = name.removeprefix(prefix)
+        # A further evaluation in a step, which the old block did not have, begins with the statistics of the first.
+        own = rest if next(iter(sources)) + rest in weights else re.sub(r"_\d+$", "", rest)
+        tensors = [weights[source + own] for source in sources]
+        shares = list(sources.values())
+        if len(tensors) == 1 or not tensors[0].is_floating_point():
+            found[name] = tensors[0].clone()
+        else:
+            found[name] = sum(share * tensor for share, tensor in zip(shares, tensors, strict=True))  # type: ignore[assignment]
+    return found
+
+
+def _coefficients(old: Stage, new: Stage, steps: Sequence[GridStep]) -> dict[str, Tensor]:
+    """The parameter of the new stage's k: `k_n h_{n-1} / h_n` is the same function of time as it was."""
+    made = new.coefficients
+    if made is None:
+        return {}
+    own = () if old.coefficients is None else old.coefficients.detach().unbind()
+    ratios = [1.0, *(after / before for before, after in zip(old.dts, old.dts[1:], strict=False))]
+    zero = torch.zeros_like(made[0])
+    rates = dict.fromkeys(range(old.depth), zero)
+    rates |= {n: k / ratios[n] for n, k in zip(old.plan.owners, own, strict=True)}
+    ks = []
+    for n in new.plan.owners:
+        ratio = steps[n].dt / steps[n - 1].dt if n else 1.0
+        ks.append(sum((share * rates[source] for source, share in steps[n].blocks.items()), zero) * ratio)
+    k = torch.stack(ks)
+    if new.bound is None:
+        return {"k": k}
+    if not bool(((new.bound.low < k) & (k < new.bound.high)).all()):
+        raise UserError(f"k = {k.flatten().tolist()} on the new grid does not lie in k_bound, {new.bound}")
+    return {"k_free": new.bound.free(k)}
+
+
+@torch.no_grad()
+def _scale(block: nn.Module, factor: float) -> None:
+    for layer in _last_layers(block):
+        for parameter in layer.parameters():
+            parameter.mul_(factor)
+
+
+def _last_layers(block: nn.Module) -> list[nn.Module]:
+    """The layers to whose outputs f is proportional."""
+    if isinstance(block, Coupling):
+        return [*_last_layers(block.f), *_last_layers(block.g)]
+    if isinstance(block, OwnWeights | Sum):
+        return [layer for f in block.fs for layer in _last_layers(f)]
+    if isinstance(block, PreActivation):
+        return [block.convs[-1]]
+    if isinstance(block, PostActivation):
+        return [block.norms[-1]]
+    if isinstance(layer := getattr(block, "project", None), nn.Linear):
+        return [layer]
+    raise UserError(f"a block of {type(block).__name__} has no last layer to scale: leave out dt")

@@ -1,0 +1,283 @@
+"""refine and coarsen: the same flow on another grid."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import solve_ivp
+from torch import Tensor, nn
+
+import stepnet
+from stepnet.errors import UserError
+from stepnet.nets.blocks import basic
+from stepnet.nets.model_registry import MODELS, register_model
+from stepnet.nets.residual import Backbone, ResidualNetwork
+
+
+def narrow(**options: Any) -> ResidualNetwork:
+    """Two stages of 3 and 1 + 2 blocks."""
+    return ResidualNetwork(Backbone(basic, (4, 8), (3, 3), stem_width=4, pre_activation=True), **options)
+
+
+def one_stage(**options: Any) -> ResidualNetwork:
+    """Two blocks, and no change of shape."""
+    return ResidualNetwork(Backbone(basic, (2,), (2,), stem_width=2, pre_activation=True), **options)
+
+
+def post_activation(**options: Any) -> ResidualNetwork:
+    return ResidualNetwork(Backbone(basic, (4, 8), (2, 3), stem_width=4), **options)
+
+
+for _build in (narrow, one_stage, post_activation):
+    if _build.__name__ not in MODELS:
+        register_model(_build.__name__, family="test")(_build)
+
+IMAGES = torch.randn(6, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+TOKENS = torch.randint(16, (3, 7), generator=torch.Generator().manual_seed(1))
+
+
+def network(name: str, **options: Any) -> nn.Module:
+    """In double precision and evaluation mode, with running statistics of some batches."""
+    torch.manual_seed(0)
+    model = stepnet.create_model(name, **options).double()
+    inputs = inputs_of(model)
+    for _ in range(3):
+        model.train()(inputs)
+    return model.eval()
+
+
+def inputs_of(model: nn.Module) -> Tensor:
+    return TOKENS if hasattr(model, "layers") else IMAGES
+
+
+def right_hand_sides(model: nn.Module) -> list[nn.Module]:
+    return list(model.stages[0].blocks)
+
+
+def flow(model: nn.Module, masses: list[float]) -> Tensor:
+    """The solution of `m_n u' = f_n(u)`, for a time of 1 each, by an adaptive Runge–Kutta method of scipy."""
+    with torch.no_grad():
+        u = model.stem(IMAGES)
+        for f, mass in zip(right_hand_sides(model), masses, strict=True):
+
+            def slope(t: float, v: np.ndarray, f: nn.Module = f, mass: float = mass) -> np.ndarray:
+                return f(torch.from_numpy(v).view(-1, 2, 8, 8)).flatten().numpy() / mass
+
+            solved = solve_ivp(slope, (0, 1), u.flatten().numpy(), rtol=1e-5, atol=1e-7)
+            u = torch.from_numpy(solved.y[:, -1].copy()).view_as(u)
+    return u
+
+
+@pytest.mark.parametrize("scheme", ["euler", "lm"])
+def test_a_refined_network_converges_to_the_flow_with_order_one(scheme: str) -> None:
+    options = {} if scheme == "euler" else {"scheme": "lm", "k": -0.3}
+    model = network("one_stage", **options)
+    for f in right_hand_sides(model):  # slow enough for steps of 1/8
+        f.convs[-1].weight.data.mul_(0.2)
+    wanted = flow(model, [1.0, 1.0 if scheme == "euler" else 0.7])
+    errors = []
+    for factor in (8, 16, 32):
+        fine = stepnet.refine(model, factor)
+        with torch.no_grad():
+            errors.append(float((fine.trajectory(IMAGES)[0][-1] - wanted).norm()))
+    orders = [np.log2(a / b) for a, b in pairwise(errors)]
+    assert all(0.9 < order < 1.1 for order in orders), (errors, orders)
+
+
+def test_the_refined_lm_by_hand() -> None:
+    """Two blocks become 2 + 2: the second half of the first block has Euler's k, 0; the others keep theirs."""
+    model = network("one_stage", scheme="lm", k=-0.4)
+    f, g = right_hand_sides(model)
+    with torch.no_grad():
+        u0 = model.stem(IMAGES)
+        u1 = u0 + f(u0) / 2
+        u2 = u1 + f(u1) / 2
+        k = model.stages[0].k  # -0.4 in single precision
+        u3 = (1 - k) * u2 + k * u1 + g(u2) / 2
+        u4 = (1 - k) * u3 + k * u2 + g(u3) / 2
+        fine = stepnet.refine(model)
+        torch.testing.assert_close(fine.trajectory(IMAGES)[0][-1], u4, rtol=1e-12, atol=1e-12)
+    assert list(stepnet.coefficients(fine).values()) == pytest.approx([0, -0.4, -0.4])
+
+
+def test_k_follows_the_steps_where_their_length_changes() -> None:
+    """After a transition of length 1 come steps of 1/2: `k h_{n-1} / h_n` stays, so k is half as large there."""
+    model = network("narrow", scheme="lm", k=-0.4)
+    fine = stepnet.refine(model)
+    assert fine.stages[1].dts == (1, 0.5, 0.5, 0.5, 0.5)
+    assert fine.stages[1].k.tolist() == pytest.approx([-0.2, -0.4, -0.4, -0.4])
+    assert fine.stages[0].k.tolist() == pytest.approx([0, -0.4, -0.4, -0.4, -0.4])
+
+
+def test_linear_blocks_lie_between_their_neighbours_with_their_statistics() -> None:
+    model = network("one_stage")
+    fine = stepnet.refine(model, interpolation="linear")
+    old, new = model.state_dict(), fine.state_dict()
+    for rest in ("convs.1.weight", "norms.0.running_var"):
+        a, b = (old[f"stages.0.blocks.{n}.{rest}"] for n in (0, 1))
+        for n, wanted in enumerate([a, (a + b) / 2, b, b]):
+            torch.testing.assert_close(new[f"stages.0.blocks.{n}.{rest}"], wanted, rtol=1e-12, atol=1e-12)
+
+
+ROUND_TRIPS = [
+    ("one_stage", {}),
+    ("narrow", {}),
+    ("narrow", {"scheme": "lm", "k": -0.4}),
+    ("narrow", {"scheme": "lm", "k_bound": "stable", "k_per_channel": True}),
+    ("narrow", {"scheme": "rk4"}),
+    ("narrow", {"scheme": "ab2"}),
+    ("post_activation", {"scheme": "lm"}),
+    ("revnet38", {}),
+    ("gpt3x16", {"num_classes": 16}),
+    ("gpt3x16", {"num_classes": 16, "scheme": "lm"}),
+]
+
+
+@pytest.mark.filterwarnings("ignore:ab2 takes")
+@pytest.mark.parametrize("interpolation", ["copied", "linear"])
+@pytest.mark.parametrize(("name", "options"), ROUND_TRIPS, ids=lambda each: str(each))
+def test_coarsening_a_refined_network_gives_it_back(name: str, options: dict[str, Any], interpolation: Any) -> None:
+    model = network(name, **options)
+    fine = stepnet.refine(model, 3, interpolation=interpolation)
+    depths = [len(stage.steps) // model.steps_per_block for stage in model.stages]
+    back = stepnet.coarsen(fine, depths=depths)
+    assert len(fine.stages[0].steps) == 3 * len(model.stages[0].steps)
+    inputs = inputs_of(model)
+    with torch.no_grad():
+        torch.testing.assert_close(back(inputs), model(inputs), rtol=1e-10, atol=1e-10)
+        assert float((fine(inputs) - model(inputs)).norm()) > 1e-6
+    torch.testing.assert_close(back.state_dict(), model.state_dict(), rtol=1e-12, atol=1e-12)
+
+
+def test_half_of_a_network_that_was_doubled() -> None:
+    model = network("one_stage", scheme="lm")
+    back = stepnet.coarsen(stepnet.refine(model, 2), 0.5)
+    torch.testing.assert_close(back.state_dict(), model.state_dict(), rtol=1e-12, atol=1e-12)
+    assert back.stages[0].dts == pytest.approx((1, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("narrow", {"scheme": "lm"}), ("post_activation", {}), ("narrow", {"scheme": "rk4"}), ("revnet38", {}),
+     ("gpt3x16", {"num_classes": 16})],
+)  # fmt: skip
+def test_step_sizes_go_into_the_last_layers(name: str, options: dict[str, Any]) -> None:
+    model = network(name, **options)
+    fine, plain = stepnet.refine(model), stepnet.refine(model, dt=1)
+    assert {dt for stage in plain.stages for dt in stage.dts} == {1}
+    inputs = inputs_of(model)
+    with torch.no_grad():
+        torch.testing.assert_close(plain(inputs), fine(inputs), rtol=1e-10, atol=1e-10)
+
+
+def test_a_refined_resnet_of_another_depth_is_that_resnet() -> None:
+    model = network("preact_resnet20")
+    deeper = stepnet.refine(model, depths=(6, 6, 6), dt=1)
+    named = stepnet.create_model("preact_resnet38" if "preact_resnet38" in MODELS else "preact_resnet44")
+    assert [len(stage.steps) for stage in deeper.stages] == [6, 6, 6]
+    assert len(named.stages) == 3
+    fine = stepnet.refine(model, depths=(6, 6, 6))
+    assert fine.stages[1].dts == (1, 0.5, 0.5, *(1 / 3,) * 3)
+    assert sum(fine.stages[2].dts) == pytest.approx(3)
+
+
+def test_blocks_go_that_do_nothing_and_no_weight_changes() -> None:
+    model = network("narrow", scheme="lm", k=0.0)
+    with torch.no_grad():
+        model.stages[0].blocks[1].convs[-1].weight.mul_(1e-6)
+        model.stages[1].blocks[0].convs[-1].weight.mul_(1e-6)
+    small = stepnet.coarsen(model, 0.67, IMAGES)
+    assert [len(stage.steps) for stage in small.stages] == [2, 2]
+    own = model.state_dict()
+    for name, tensor in small.stages[0].blocks[1].state_dict().items():
+        assert torch.equal(tensor, own[f"stages.0.blocks.2.{name}"])
+    with torch.no_grad():
+        torch.testing.assert_close(small(IMAGES), model(IMAGES), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "options"), [("narrow", {"scheme": "lm"}), ("gpt3x16", {"num_classes": 16})])
+def test_refitted_steps_come_nearer_to_the_outputs(name: str, options: dict[str, Any]) -> None:
+    model = network(name, **options)
+    inputs = inputs_of(model)
+    with torch.no_grad():
+        for stage in model.stages:
+            for parameter in stage.blocks.parameters():
+                parameter.mul_(2.0)
+    plain = stepnet.coarsen(model, 0.67, inputs, refit=False)
+    fitted = stepnet.coarsen(model, 0.67, inputs)
+    assert [len(s.steps) for s in plain.stages] == [len(s.steps) for s in fitted.stages]
+    with torch.no_grad():
+        before, after = (float((each(inputs) - model(inputs)).square().mean()) for each in (plain, fitted))
+    assert after < 0.9 * before
+    assert fitted.stages[0].dts != plain.stages[0].dts
+
+
+@pytest.mark.parametrize("name", ["narrow", "gpt3x16"])
+def test_a_coarse_network_is_an_ordinary_one(name: str, tmp_path: Path) -> None:
+    """It is saved, loaded and exported, and can be refined again."""
+    model = network(name, scheme="lm", **({"num_classes": 16} if name == "gpt3x16" else {}))
+    inputs = inputs_of(model)
+    small = stepnet.refine(stepnet.coarsen(model, 0.67, inputs), 2).float()
+    inputs = inputs.float() if inputs.is_floating_point() else inputs
+    stepnet.save(small, tmp_path / "small.safetensors")
+    loaded = stepnet.load(tmp_path / "small.safetensors")
+    assert [stage.dts for stage in loaded.stages] == [stage.dts for stage in small.stages]
+    with torch.no_grad():
+        assert torch.equal(loaded(inputs), small(inputs))
+        exported = torch.export.export(small, (inputs,)).module()
+        torch.testing.assert_close(exported(inputs), small(inputs), rtol=1e-5, atol=1e-5)
+    twice = stepnet.refine(loaded)
+    assert sum(twice.stages[0].dts) == pytest.approx(sum(small.stages[0].dts))
+
+
+def test_a_loaded_network_keeps_its_classes_and_its_input() -> None:
+    model = stepnet.load("lm_resnet20.digits")
+    fine = stepnet.refine(model)
+    assert fine.description.classes == model.description.classes
+    assert fine.description.preprocessing == model.description.preprocessing
+    assert fine.description.training is None
+    assert tuple(fine.description.options["depths"]) == (6, 5, 5)
+
+
+def test_noise_memory_and_modes_go_along() -> None:
+    model = network("narrow", scheme="lm", stochastic_depth=0.8).train()
+    model.set_memory("recompute")
+    before = torch.get_rng_state()
+    fine = stepnet.refine(model)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert fine.training
+    assert fine.stochastic.depth == 11
+    assert fine.stochastic.dt == 1
+    assert {stage.memory for stage in fine.stages} == {"recompute"}
+
+
+WRONG = [
+    (lambda m: stepnet.refine(m, 0), r"factor = 0: expected 1 or more"),
+    (lambda m: stepnet.refine(m, depths=(6,)), r"the network has 2 stages, of \(3, 3\) blocks"),
+    (lambda m: stepnet.refine(m, depths=(2, 3)), r"a stage of 3 blocks cannot be refined to 2"),
+    (lambda m: stepnet.refine(nn.Linear(2, 2)), r"Linear has no stages"),
+    (lambda m: stepnet.refine(stepnet.create_model("fractalnet20")), r"FractalNet has no stages of blocks"),
+    (lambda m: stepnet.coarsen(m, 0.1), r"keep = 0.1 of 6 blocks leaves a stage empty: keep 0.33 or more"),
+    (lambda m: stepnet.coarsen(m, 0.99), r"keep = 0.99 of 6 blocks drops none"),
+    (lambda m: stepnet.coarsen(m, 1.5), r"keep = 1.5: expected less than 1"),
+    (lambda m: stepnet.coarsen(m), r"give one of them"),
+    (lambda m: stepnet.coarsen(m, depths=(4, 3)), r"expected fewer blocks than \(3, 3\)"),
+    (lambda m: stepnet.refine(narrow()), r"does not say how it was built"),
+    (lambda m: stepnet.refine(stepnet.create_model("narrow", scheme="leapfrog")), r"'leapfrog' needs steps of one"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), WRONG, ids=range(len(WRONG)))
+def test_one_line_for_what_cannot_be(call: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        call(stepnet.create_model("narrow"))
+
+
+def test_leapfrog_is_refined_where_no_block_changes_the_shape() -> None:
+    fine = stepnet.refine(network("one_stage", scheme="leapfrog"))
+    assert fine.stages[0].dts == (0.5,) * 4
