@@ -65,7 +65,8 @@ def test_a_command_has_these_flags_and_names(arguments: list[str], shown: str) -
                 *datasets.list_data(),
                 "flowers",
                 "photos",
-            )  # folders of docs/your_images.md and docs/convert.md
+                "novel.txt",
+            )  # folders of docs/your_images.md and docs/convert.md, a file of docs/text.md
 
 
 @pytest.mark.parametrize(("arguments", "shown"), [typed for typed in TYPED if typed.values[1].strip()])

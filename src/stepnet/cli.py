@@ -54,6 +54,11 @@ COMMANDS = {
         "Classify pictures with a trained network",
         ("predict runs/digits/lm_resnet20-12ep-seed0 photo.jpg", "predict model.safetensors photos/ --json"),
     ),
+    "generate": Command(
+        "predict:Generate",
+        "Continue a text with a trained language model",
+        ("generate runs/shakespeare/gpt12x48-6ep-seed0 --prompt 'ROMEO.'",),
+    ),
     "export": Command(
         "export:Export", "Write a trained network as ONNX or for torch.export", ("export runs/mine --onnx model.onnx",)
     ),

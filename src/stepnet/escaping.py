@@ -22,9 +22,9 @@ def for_terminal(text: object, keep: str = "\n\t") -> str:
     return "".join(c if c in keep or unicodedata.category(c) not in _UNSEEN else ascii(c)[1:-1] for c in line)
 
 
-def echo(text: object = "", file: TextIO | None = None) -> None:
+def echo(text: object = "", file: TextIO | None = None, end: str = "\n") -> None:
     """Print text that may hold names from files; every command prints by this."""
-    print(for_terminal(text), file=sys.stdout if file is None else file)
+    print(for_terminal(text), file=sys.stdout if file is None else file, end=end, flush=not end)
 
 
 def for_csv(value: object) -> object:

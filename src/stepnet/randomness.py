@@ -17,6 +17,7 @@ class Stream(IntEnum):
     ORDER = 0  # of the images in an epoch
     VIEWS = 1  # their augmentation
     GATES = 2  # of stochastic depth
+    TOKENS = 4  # of text that is generated
     NOISE = 3  # torch's own generator, seeded again before each training step
 
 

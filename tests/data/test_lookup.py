@@ -20,10 +20,10 @@ def test_a_name_a_folder_and_a_data_set_are_known(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("cifar1O", {}, "unknown data 'cifar1O': did you mean 'cifar10'.*; nor is it a folder"),
-        ("no/such/folder", {}, "no/such/folder: no such folder; give a folder of images"),
+        ("cifar1O", {}, "unknown data 'cifar1O': did you mean 'cifar10'.*; nor is it a file or folder"),
+        ("no/such/folder", {}, "no/such/folder: no such file or folder; give a folder of images"),
         ("n" * 300, {}, "unknown data"),
-        ("/" + "n" * 300, {}, "no such folder"),
+        ("/" + "n" * 300, {}, "no such file or folder"),
         ("zero\0byte", {}, "unknown data"),
         ("digits", {"image_size": 32}, "data 'digits' has its own image size"),
         ("digits", {"image_size": 0}, "image_size = 0: expected 1 or more"),

@@ -17,7 +17,7 @@ from stepnet.escaping import echo
 class Fetch:
     """Fetch a data set, verify it, and make it ready for training."""
 
-    name: Positional[Literal["cifar10", "cifar100"]]
+    name: Positional[Literal["cifar10", "cifar100", "shakespeare"]]
     """The data set."""
     root: Path | None = None
     """Folder of all data sets; by default $STEPNET_DATA or ~/.cache/stepnet."""

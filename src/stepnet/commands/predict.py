@@ -1,4 +1,4 @@
-"""`stepnet predict`: the likeliest classes of pictures."""
+"""`stepnet predict`, the likeliest classes of pictures; `stepnet generate`, a continuation of text."""
 
 from __future__ import annotations
 
@@ -57,6 +57,33 @@ class Predict(OwnModules):
             echo(json.dumps(found, indent=2))
         if unreadable:
             raise UserError(f"{unreadable} of {len(paths)} pictures could not be read")
+
+
+@dataclass
+class Generate(OwnModules):
+    """Continue a text with a trained language model, token by token."""
+
+    model: Annotated[Positional[str], arg(metavar="RUN|MODEL")]
+    """The folder of a run, or a model file."""
+    prompt: str = "\n"
+    """The text to continue."""
+    length: int = 500
+    """How many tokens to add."""
+    temperature: float = 0.8
+    """Logits are divided by it: lower is safer, 0 takes the likeliest token every time."""
+    seed: int = 0
+    """Of the draws."""
+
+    def __call__(self) -> None:
+        from stepnet.exchange.generation import generate
+        from stepnet.exchange.model_files import load
+
+        self.import_modules([self.model])
+        pieces = generate(load(self.model), self.prompt, self.length, self.temperature, self.seed)
+        echo(self.prompt, end="")
+        for piece in pieces:
+            echo(piece, end="")
+        echo("")
 
 
 def _pictures(named: str) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Images and labels, and the batches a network is trained on.
+"""Images and labels, text, and the batches a network is trained on.
 
 lookup          get_data: from a name, a folder or a torch Dataset to a data set
 datasets        what a data set is, and the registry: list_data, register_data
@@ -9,13 +9,14 @@ photos          image files, decoded in threads when they are asked for, or once
 images          one image file as the pixels of a view
 torch_datasets  the items of a torch Dataset
 augment         crops and flips of a whole batch of uint8 images
+text            a text file as sequences of characters or bytes
 normalise       uint8 images to the float tensors that a network reads
 batches         which image stands where: a function of (seed, epoch, position), for any number of ranks
 fetch           `stepnet data fetch`; built on download
 arrays          numpy's files: read, and nothing in them is run
 """
 
-from stepnet.data import cifar, digits, folders  # noqa: F401  (each registers its data sets)
+from stepnet.data import cifar, digits, folders, text  # noqa: F401  (each registers its data sets)
 from stepnet.data.augment import Augmentation as Augmentation
 from stepnet.data.batches import Batches as Batches
 from stepnet.data.batches import evaluation_batches as evaluation_batches

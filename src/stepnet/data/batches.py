@@ -36,6 +36,7 @@ class Batches:
     seed: Seed | None = None
     rank: CountFromZero = 0
     world_size: Count = 1
+    most_steps: Count | None = None  # of an epoch, which otherwise takes the whole source
 
     def __post_init__(self) -> None:
         if self.rank >= self.world_size:
@@ -43,7 +44,8 @@ class Batches:
 
     def __len__(self) -> int:
         """The number of steps in an epoch."""
-        return -(-len(self.source) // self.batch_size)
+        whole = -(-len(self.source) // self.batch_size)
+        return whole if self.most_steps is None else min(whole, self.most_steps)
 
     def size(self, step: int) -> int:
         """How many images batch `step` holds over all ranks."""
@@ -88,9 +90,11 @@ class Batches:
 
 
 @checked
-def training_batches(data: Data, batch_size: int, *, seed: int, rank: int = 0, world_size: int = 1) -> Batches:
-    """The training set in a new order each epoch, augmented."""
-    return Batches(data.train, data.normalise, batch_size, seed, rank, world_size)
+def training_batches(
+    data: Data, batch_size: int, *, seed: int, rank: int = 0, world_size: int = 1, most_steps: int | None = None
+) -> Batches:
+    """The training set in a new order each epoch, augmented; of each order the first `most_steps` batches."""
+    return Batches(data.train, data.normalise, batch_size, seed, rank, world_size, most_steps)
 
 
 @checked

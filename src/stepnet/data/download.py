@@ -58,11 +58,16 @@ def download(url: str, path: Path, sha256: str) -> None:
 
 def extract(archive: Path, sha256: str, folder: Path) -> None:
     """Verify the .tar.gz archive, then unpack it into `folder`."""
+    check_archive(archive, sha256)
+    with tarfile.open(archive, "r:gz") as tar:
+        tar.extractall(folder, filter="data")
+
+
+def check_archive(archive: Path, sha256: str) -> None:
+    """Refuse an archive of other bytes."""
     found = sha256_of(archive)
     if found != sha256:
         raise UserError(f"{archive.name} has the sha256 {found} where {sha256} is expected: nothing of it was unpacked")
-    with tarfile.open(archive, "r:gz") as tar:
-        tar.extractall(folder, filter="data")
 
 
 def sha256_of(path: Path) -> str:

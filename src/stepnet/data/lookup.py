@@ -1,4 +1,4 @@
-"""`get_data`: the data set of a registered name, a folder or a torch Dataset."""
+"""`get_data`: the data set of a registered name, a folder, a text file or a torch Dataset."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from stepnet.arguments import Count, checked
 from stepnet.data.datasets import DATA_SETS, Data, data_root
 from stepnet.data.folders import folder_data
+from stepnet.data.text import Vocabulary, is_text, read_text, text_file
 from stepnet.data.torch_datasets import Indexable, data_of_datasets
 from stepnet.errors import UserError, unknown
 from stepnet.files import is_folder, printable
@@ -28,11 +29,14 @@ def get_data(
     image_size: Count | None = None,
     val_share: float | None = None,
     of_classes: bool = True,
+    context: Count | None = None,
+    vocabulary: Vocabulary = "characters",
 ) -> Data:
     """Return the data set that `data` names or holds.
 
     - a name of `list_data()`, read from the folder `root` (`data_root()` by default);
     - a folder with a folder of images for each class, in images of `image_size` pixels (`folders`);
+    - a text file, as sequences of `context` tokens of a `vocabulary` (`text`); `val_share` is its share for validation;
     - `(train, test)`, two torch Datasets or whatever has a length and gives (image, label) at an index;
     - one of them, and the share of it that is for validation;
     - a `Data`, as it is.
@@ -44,6 +48,13 @@ def get_data(
             raise UserError(f"image_size = {image_size} is for folders: resize in the data set's own transform")
         return data if isinstance(data, Data) else data_of_datasets(data, val_share, of_classes)
     name = os.fspath(data)
+    if (path := text_file(name, data_root(root))) is not None:
+        if image_size is not None:
+            raise UserError(f"image_size = {image_size} is for images, and {printable(name)} is text: leave it out")
+        return read_text(path, context, vocabulary, val_share, name if name in DATA_SETS else None)
+    if context is not None or vocabulary == "bytes":
+        option = "vocabulary = 'bytes'" if context is None else f"context = {context}"
+        raise UserError(f"{option} is for text, and data {printable(name)!r} holds images: leave it out")
     if name in DATA_SETS:
         if (image_size, val_share) != (None, None):
             raise UserError(f"data {name!r} has its own image size and test set: leave image_size and val_share out")
@@ -52,13 +63,14 @@ def get_data(
     if not is_folder(folder):
         if os.sep in name:
             raise UserError(
-                f"{printable(name)}: no such folder; give a folder of images, or a name of `stepnet data list`"
+                f"{printable(name)}: no such file or folder; give a folder of images, a text file, or a name of "
+                "`stepnet data list`"
             )
-        raise UserError(f"{unknown('data', name, DATA_SETS)}; nor is it a folder")
+        raise UserError(f"{unknown('data', name, DATA_SETS)}; nor is it a file or folder")
     return folder_data(folder, data_root(root) / "decoded", image_size, val_share)
 
 
 def lasting_name(data: str) -> str:
-    """Return a name that is valid in any working directory: for a folder, its absolute path."""
-    folder = Path(data).expanduser()
-    return str(folder.absolute()) if data not in DATA_SETS and is_folder(folder) else data
+    """Return a name that is valid in any working directory: for a file or folder, its absolute path."""
+    path = Path(data).expanduser()
+    return str(path.absolute()) if data not in DATA_SETS and (is_folder(path) or is_text(data)) else data

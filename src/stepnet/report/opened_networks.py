@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from stepnet.conversion import convert, load_foreign
 from stepnet.conversion.foreign import is_foreign
 from stepnet.data import evaluation_batches, get_data
+from stepnet.data.text import Text
 from stepnet.errors import UserError
 from stepnet.exchange import load
 from stepnet.exchange.model_description import description_of
@@ -83,5 +84,7 @@ def open_with_images(place: str, count: int = 1000, data_root: str | None = None
         data = get_data(UNTRAINED_DATA)
         _, network = open_network(place, num_classes=data.num_classes, in_channels=data.in_channels)
         title = f"{place}, untrained"
+    if isinstance(data.train, Text):
+        raise UserError(f"{title} was trained on text, and states are shown of images")
     images, labels = next(iter(evaluation_batches(data, min(count, len(data.test))).epoch()))
     return OpenedNetwork(title, network.eval(), images.contiguous(), labels, data.train.classes)

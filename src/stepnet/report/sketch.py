@@ -271,8 +271,9 @@ def _stages(model: nn.Module) -> Iterator[StageSketch]:
 
 
 def _channels(stage: nn.Module) -> int:
-    """The channels of a stage's state: those of its last convolution."""
-    return [m.out_channels for m in stage.modules() if isinstance(m, nn.Conv2d)][-1]
+    """The channels of a stage's state: those of its last convolution, or linear layer."""
+    last = [m for m in stage.modules() if isinstance(m, nn.Conv2d | nn.Linear)][-1]
+    return last.out_channels if isinstance(last, nn.Conv2d) else last.out_features
 
 
 def _value(k: Tensor) -> float:

@@ -10,9 +10,11 @@ import torch
 from torch import nn
 
 from stepnet.data import Data
+from stepnet.data.text import Text
 from stepnet.errors import UserError, check_known
 from stepnet.exchange.model_files import read_model
-from stepnet.nets import create_model, load_weights
+from stepnet.nets import create_model, load_weights, model_entry
+from stepnet.nets.model_registry import split_tag
 from stepnet.nets.residual import vectors
 from stepnet.nets.weights import classifier_names, is_coefficient
 from stepnet.training.config import TrainConfig, model_options, read_label
@@ -67,7 +69,7 @@ def _seeded(config: TrainConfig, data: Data) -> nn.Module:
 
 
 def _own(config: TrainConfig, data: Data) -> nn.Module:
-    options: dict[str, Any] = {"num_classes": data.num_outputs, "in_channels": data.in_channels}
+    options: dict[str, Any] = {"num_classes": data.num_outputs, **_input_options(config.model, data)}
     recipe = config.recipe
     if config.scheme is not None:
         options["scheme"] = config.scheme
@@ -77,6 +79,18 @@ def _own(config: TrainConfig, data: Data) -> nn.Module:
         options["stochastic_depth"] = gates
     options |= model_options(config.model_kwargs)
     return _synchronised(create_model(config.model, pretrained=config.pretrained, **options), config)
+
+
+def _input_options(model: str, data: Data) -> dict[str, Any]:
+    """What a network must know of its input; images for a language model, or text for another, are refused."""
+    takes = model_entry(split_tag(model)[0]).takes
+    if takes == "tokens":
+        if not isinstance(data.train, Text):
+            raise UserError(f"{model} takes text, and {data.name} is none: give --data shakespeare or a text file")
+        return {"context": data.train.context}
+    if isinstance(data.train, Text):
+        raise UserError(f"{model} takes images, and {data.name} is text: take a GPT such as gpt12x48")
+    return {"in_channels": data.in_channels}
 
 
 def _gates(recipe: Recipe) -> dict[str, Any] | None:

@@ -22,7 +22,18 @@ from stepnet.training.recipes import Recipe, default_recipe, flag, get_recipe, r
 from stepnet.training.tasks import TaskRecord
 
 # In the name of a run's folder, where they are not as usual.
-TOLD_APART = ("precision", "freeze_bn", "sync_bn", "image_size", "val_share", "pretrained", "weights", "memory")
+TOLD_APART = (
+    "precision",
+    "freeze_bn",
+    "sync_bn",
+    "image_size",
+    "val_share",
+    "context",
+    "tokens",
+    "pretrained",
+    "weights",
+    "memory",
+)
 FINGERPRINTS = ("data_fingerprint", "network_fingerprint")
 # Fields that do not change what is computed: a run may be resumed with others.
 INCIDENTAL = {"out", "data_root", "checkpoint_steps", "checkpoint_minutes", "log", "imports"}
@@ -31,6 +42,7 @@ FIXED_OPTIONS = {
     "num_classes": "the data says how many; leave it out",
     "in_channels": "the data says how many; leave it out",
     "in_chans": "the data says how many; leave it out",
+    "context": "give it as --context, for data and network",
     "features_only": "training needs the classifier; leave it out",
     "scheme": "name it as --scheme, or in the model's label NAME:SCHEME",
 }
@@ -69,7 +81,8 @@ class TrainConfig:
 
     model: str
     data: str = flag(
-        "data set: digits (built in), cifar10, cifar100, imagenet, or a folder with a folder of images for each class",
+        "data set: digits (built in), cifar10, cifar100, imagenet, or a folder with a folder of images for each class; "
+        "for a GPT shakespeare or a text file",
         "digits",
     )
     scheme: str | None = flag(
@@ -91,7 +104,11 @@ class TrainConfig:
         None,
     )
     image_size: int | None = flag("of images from a folder; by default their own size if small, else 224", None)
-    val_share: float | None = flag("share for validation, such as 0.1, of a folder without val/ or test/", None)
+    val_share: float | None = flag(
+        "share for validation, such as 0.1, of a text or a folder without val/ or test/", None
+    )
+    context: Count | None = flag("tokens in a sequence of text, and of the network's context; by default 64", None)
+    tokens: Literal["characters", "bytes"] = flag("what text is read as", "characters")
     memory: Literal["stored", "recompute", "reversible", "auto"] | None = flag(
         "what a training step keeps for its backward pass: less memory takes more time; by default as the model has it",
         None,
@@ -132,7 +149,13 @@ class TrainConfig:
 
     def read_data(self) -> Data:
         """The data set, from the run's own folder of all data sets."""
-        return get_data(self.data, self.data_root, image_size=self.image_size, val_share=self.val_share)
+        return get_data(self.data, self.data_root, **self.data_options)
+
+    @property
+    def data_options(self) -> dict[str, Any]:
+        """How its data is read: the options of `get_data`."""
+        own = {name: getattr(self, name) for name in ("image_size", "val_share", "context")}
+        return {**own, "vocabulary": self.tokens}
 
     def write(self, path: Path) -> None:
         """As YAML, whole or not at all."""

@@ -112,7 +112,7 @@ class Display(Callback):
         if self.bar is None and not late:
             return
         found = figures_of(trainer.task, {**progress.sums, SEEN: progress.seen})
-        own = "".join(f" {m} {m.show(found[m.name])}" for m in task.metrics[:1] if m.name in found)
+        own = "".join(f" {m} {m.show(found[m.name])}" for m in task.metrics[:1] if m.name in found.keys() - {"loss"})
         figures = f"loss {found['loss']:.3f}{own} {trainer.scores.per_second:.0f} {task.items}/s"
         if self.bar is not None:
             left = "" if isinstance(self.bar, TerminalBar) else self._time_left(progress)  # rich says it itself
@@ -133,7 +133,7 @@ class Display(Callback):
 
     def epoch(self, trainer: Trainer, line: EpochMetrics) -> None:
         width, task, metric = len(str(self.epochs)), trainer.task.record, trainer.task.record.metric
-        own = f"{metric} {metric.show(line[metric.name]):>6}  " if metric.name in line else ""
+        own = f"{metric} {metric.show(line[metric.name]):>6}  " if metric.name in line.keys() - {"loss"} else ""
         self._print(
             f"epoch {line['epoch'] + 1:{width}}/{self.epochs}  loss {line['loss']:.4f}  {own}"
             f"test {metric.show(line[f'test_{metric.name}']):>6}  lr {line['lr']:.3g}  "

@@ -48,7 +48,7 @@ def train(
     Progress is shown as a bar on a terminal and in a notebook, as lines elsewhere; not with `quiet=True`.
 
     `model`: a label `NAME[:SCHEME][,OPTION=VALUE…]`, any module, or a whole `TrainConfig`.
-    `data`: a name, a folder of images, `(train, test)` torch Datasets, or one of them and `val_share=0.1`.
+    `data`: a name, a folder of images, a text file, `(train, test)` torch Datasets, or one of them and `val_share=0.1`.
     `recipe`: a name or a `Recipe`; the paper's for this model and data unless given.
     `task`: a name of `register_task`; what the data says unless given, classification as a rule.
     `callbacks`: see `stepnet.training.Callback`.
@@ -72,10 +72,9 @@ def train(
     for name in options.keys() - OPTIONS:
         near = nearest(name, [*OPTIONS, *RECIPE_FIELDS]) or f"expected one of {', '.join(sorted(OPTIONS))}"
         raise UserError(f"train takes no option {name!r}: {near}")
-    TrainConfig("", **options)  # refuses what does not fit
+    asked = TrainConfig("", **options)  # refuses what does not fit
     given = "digits" if data is None else data
-    sizes = {name: options.get(name) for name in ("image_size", "val_share")}
-    found = get_data(given, options.get("data_root"), **sizes, of_classes=task is None or TASKS[task].of_classes)
+    found = get_data(given, asked.data_root, **asked.data_options, of_classes=task is None or TASKS[task].of_classes)
     named = os.fspath(given) if isinstance(given, str | os.PathLike) else _identity(found)
     if isinstance(model, str):
         label, network = read_label(model).under(options.pop("scheme", None)), None

@@ -13,6 +13,7 @@ from stepnet.arguments import Count, checked
 from stepnet.data import Data, get_data, list_data
 from stepnet.data.batches import Batches
 from stepnet.data.normalise import Normalisation
+from stepnet.data.text import is_text
 from stepnet.errors import UserError
 from stepnet.exchange.model_description import ModelDescription, description_of
 from stepnet.exchange.model_files import load
@@ -91,6 +92,15 @@ def data_of(
     name = data or (trained.data if trained else None)
     if name is None:
         raise UserError(f"{description.model} does not say on which data it was trained: use --data NAME")
+    if is_text(name):
+        own = trained.val_share if trained and trained.data == name else None
+        return get_data(
+            name,
+            root,
+            val_share=own if val_share is None else val_share,
+            context=description.options.get("context"),
+            vocabulary=description.classes or "characters",
+        )
     if name in list_data():
         return get_data(name, root)
     size = description.preprocessing.image_size if description.preprocessing else None

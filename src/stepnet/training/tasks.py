@@ -1,7 +1,7 @@
 """What a network is trained to do: a task says the loss, what is summed over an epoch, and which figures that gives.
 
-The loop, the run's folder, comparisons and the report ask the task and know none by name. Classification is the one
-that is built in. One of your own is a class:
+The loop, the run's folder, comparisons and the report ask the task and know none by name. Classification and the
+next token of a text are built in. One of your own is a class:
 
     @register_task("regression")
     class Regression(Task):
@@ -16,6 +16,7 @@ that is built in. One of your own is a class:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeVar
@@ -178,14 +179,10 @@ class Classification(Task):
             )
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        from torch.nn.functional import cross_entropy
-
-        return cross_entropy(outputs, targets, reduction="sum")
+        return summed_cross_entropy(outputs, targets)
 
     def training_loss(self, outputs: Tensor, targets: Tensor, recipe: Recipe) -> Tensor:
-        from torch.nn.functional import cross_entropy
-
-        return cross_entropy(outputs, targets, reduction="sum", label_smoothing=recipe.label_smoothing)
+        return summed_cross_entropy(outputs, targets, recipe.label_smoothing)
 
     def sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         return {"wrong": (outputs.argmax(1) != targets).sum()}
@@ -199,3 +196,40 @@ class Classification(Task):
     def figures(self, means: Mapping[str, float]) -> dict[str, float]:
         found = {"error": 100 * means["wrong"]}
         return found | ({"top5_error": 100 * means["missed"]} if "missed" in means else {})
+
+
+@register_task("next_token")
+class NextToken(Task):
+    """Cross-entropy of the next token, in nats for each token: logits [batch, time, tokens], targets [batch, time]."""
+
+    items = "sequences"
+
+    def __init__(self, data: Data) -> None:
+        super().__init__(data)
+        bytewise = data.train.classes[:1] == ("0x00",)
+        self.metrics = (
+            Metric("loss"),
+            Metric("bits", f"bits per {'byte' if bytewise else 'character'}"),
+            Metric("perplexity"),
+        )
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self._loss(outputs, targets)
+
+    def training_loss(self, outputs: Tensor, targets: Tensor, recipe: Recipe) -> Tensor:
+        return self._loss(outputs, targets, recipe.label_smoothing)
+
+    def _loss(self, outputs: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
+        """The mean over the tokens of a sequence, summed over sequences."""
+        return summed_cross_entropy(outputs.flatten(0, 1), targets.flatten(), label_smoothing) / targets.shape[1]
+
+    def figures(self, means: Mapping[str, float]) -> dict[str, float]:
+        loss = means["loss"]
+        return {"bits": loss / math.log(2), "perplexity": math.exp(min(loss, 700.0))}
+
+
+def summed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
+    """`-log p` of the targets, summed."""
+    from torch.nn.functional import cross_entropy
+
+    return cross_entropy(logits, targets, reduction="sum", label_smoothing=label_smoothing)

@@ -81,7 +81,12 @@ class Trainer:
         self.optimizer = build_optimizer(self.recipe, self.network)
         rank, count = self.processes.rank, self.processes.count
         self.batches = training_batches(
-            self.data, self.recipe.batch_size, seed=config.seed, rank=rank, world_size=count
+            self.data,
+            self.recipe.batch_size,
+            seed=config.seed,
+            rank=rank,
+            world_size=count,
+            most_steps=self.recipe.epoch_steps,
         )
         self.epoch_seconds = 0.0  # about, where an epoch takes long
         self._check_forward()

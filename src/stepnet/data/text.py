@@ -1,0 +1,171 @@
+"""Text for language models: a file as tokens, its characters or its bytes, and sequences cut out of it.
+
+The last tenth of the file is for validation, a split that no seed decides. A training sequence begins anywhere in the
+rest, at a place given by its random word; the sequences for validation are spread evenly over their part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepnet.arguments import Count, checked
+from stepnet.data.datasets import MOST_CLASSES, Batch, Data, Request, data_root, register_data
+from stepnet.data.normalise import Normalisation
+from stepnet.errors import UserError
+from stepnet.files import printable, read_file
+
+BYTES = tuple(f"0x{n:02x}" for n in range(256))  # the vocabulary of bytes; one of characters has their own names
+CONTEXT = 64  # tokens of a sequence, unless another number is given
+VALIDATION_SHARE = 0.1
+MOST_TESTED = 1024  # sequences for validation
+LARGEST = 2**30  # bytes of a file
+
+Tokens = NDArray[Any]  # whole numbers
+Vocabulary: TypeAlias = Literal["characters", "bytes"] | Sequence[str]
+
+
+@checked
+@dataclass(frozen=True, eq=False)
+class Text:
+    """Sequences of `context` tokens, and as targets the tokens that follow them: both int64 [B, context].
+
+    An epoch has as many sequences as cover the tokens once, at most `most`.
+    """
+
+    tokens: Tokens
+    classes: tuple[str, ...]  # the vocabulary
+    context: Count
+    most: Count | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.context,)
+
+    @property
+    def windows(self) -> int:
+        """How many sequences stand side by side in the text, each with the token that follows it."""
+        return (len(self.tokens) - 1) // self.context
+
+    def __len__(self) -> int:
+        return self.windows if self.most is None else min(self.windows, self.most)
+
+    def starts(self, request: Request) -> NDArray[np.intp]:
+        """Where the requested sequences begin: by their random words, or for evaluation side by side."""
+        indices, words = request
+        if words is not None:
+            return (words % np.uint64(len(self.tokens) - self.context)).astype(np.intp)
+        return indices * self.windows // len(self) * self.context
+
+    def read(self, requests: Iterable[Request], normalise: Normalisation) -> Iterator[Batch]:
+        import torch
+
+        for request in requests:
+            places = self.starts(request)[:, np.newaxis] + np.arange(self.context + 1)
+            tokens = torch.from_numpy(self.tokens[places].astype(np.int64))
+            yield tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+    def statistics(self) -> Normalisation:
+        """Tokens are not normalised."""
+        return Normalisation((0.0,), (1.0,))
+
+
+@checked
+def read_text(
+    path: Path,
+    context: Count | None = None,
+    vocabulary: Vocabulary = "characters",
+    val_share: float | None = None,
+    name: str | None = None,
+) -> Data:
+    """A file as a data set; `vocabulary` is that of its characters, of bytes, or a given one such as a model's."""
+    content = read_file(path, LARGEST)
+    context, share = context or CONTEXT, VALIDATION_SHARE if val_share is None else val_share
+    if not 0 < share < 1:
+        raise UserError(f"val_share = {share}: expected a share of the text such as 0.1")
+    what = printable(path)
+    if vocabulary == "bytes" or tuple(vocabulary) == BYTES:
+        classes, tokens = BYTES, np.frombuffer(content, np.uint8)
+    else:
+        classes, tokens = _characters(content, None if isinstance(vocabulary, str) else vocabulary, what)
+    split = round(len(tokens) * (1 - share))
+    shorter = min(split, len(tokens) - split)
+    if shorter <= context:
+        raise UserError(
+            f"{what} holds {len(tokens):,} tokens, {shorter:,} in the smaller of training and validation part: "
+            f"expected more than {context} in each; take a longer text or a shorter context"
+        )
+    train, test = Text(tokens[:split], classes, context), Text(tokens[split:], classes, context, MOST_TESTED)
+    return Data(name or path.name, train, test, task="next_token")
+
+
+def encode(text: str, classes: Sequence[str], what: str) -> NDArray[np.int64]:
+    """The tokens of a text; a character that the vocabulary does not have is refused."""
+    if tuple(classes) == BYTES:
+        return np.frombuffer(text.encode(), np.uint8).astype(np.int64)
+    number = {character: token for token, character in enumerate(classes)}
+    if strange := sorted(set(text) - number.keys()):
+        raise unknown_characters(what, strange, classes)
+    return np.array([number[character] for character in text], np.int64)
+
+
+def unknown_characters(what: str, strange: Sequence[str], classes: Sequence[str]) -> UserError:
+    """The error for characters that a vocabulary does not have."""
+    shown = " ".join(f"{character!r}" for character in strange[:5])
+    more = f" and {len(strange) - 5} more" if len(strange) > 5 else ""
+    return UserError(f"{what} has characters outside of the model's vocabulary of {len(classes)}: {shown}{more}")
+
+
+def _characters(content: bytes, given: Sequence[str] | None, what: str) -> tuple[tuple[str, ...], Tokens]:
+    """A vocabulary, the given one or that of the text in the order of Unicode, and the text as tokens of it."""
+    try:
+        text = content.decode().replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{what} is not UTF-8 at byte {error.start:,}: read it with --tokens bytes") from None
+    points = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), np.uint32)
+    occurs = np.zeros(0x110000, np.bool_)
+    occurs[points] = True
+    own = tuple(map(chr, np.flatnonzero(occurs)))
+    classes = own if given is None else tuple(given)
+    if strange := sorted(set(own) - set(classes)):
+        raise unknown_characters(what, strange, classes)
+    if len(classes) > MOST_CLASSES:
+        raise UserError(f"{what} has {len(classes):,} different characters: read it with --tokens bytes")
+    numbers = np.zeros(0x110000, np.uint8 if len(classes) <= 256 else np.int32)
+    numbers[[ord(character) for character in classes]] = np.arange(len(classes))
+    return classes, numbers[points]
+
+
+TEXTS = {"shakespeare": "shakespeare.txt"}  # texts that `stepnet data fetch` fetches: their files in the data root
+
+
+def text_file(name: str, root: Path) -> Path | None:
+    """The file of a text by name or path; None where it is neither."""
+    if name in TEXTS:
+        path = root / TEXTS[name]
+        if not path.exists():
+            raise UserError(f"{name} is not in {root}: run `stepnet data fetch {name}`")
+        return path
+    path = Path(name).expanduser()
+    return path if is_text(name) else None
+
+
+def is_text(name: str) -> bool:
+    """Whether data of this name or path is text."""
+    try:
+        return name in TEXTS or Path(name).expanduser().is_file()
+    except (OSError, ValueError):  # a name that is too long, or holds a zero byte
+        return False
+
+
+@register_data("shakespeare")
+def shakespeare(root: Path) -> Data:
+    """The works of Shakespeare in modern spelling, by characters."""
+    path = text_file("shakespeare", data_root(root))
+    assert path is not None
+    return read_text(path, name="shakespeare")
