@@ -169,6 +169,26 @@ def test_forward_mode_in_the_parameters(make: Callable[[str, Memory], nn.Module]
             close(ours[n], row)
 
 
+@pytest.mark.parametrize("make", [own, converted])
+@pytest.mark.parametrize("memory", MODES)
+def test_parameters_lent_for_one_call_are_those_of_its_replay(
+    make: Callable[[str, Memory], nn.Module], memory: Memory
+) -> None:
+    """`functional_call` has taken its parameters back when the backward pass repeats the blocks."""
+    torch.manual_seed(0)
+    network, x = make("lm", memory).train(), state()
+    lent = {name: (1.5 * p + 0.1).detach().requires_grad_() for name, p in network.named_parameters()}
+    output = functional_call(network, lent, (x,))
+    ours = torch.autograd.grad(output.square().sum(), list(lent.values()))
+    with torch.no_grad():
+        for name, p in network.named_parameters():
+            p.copy_(lent[name])
+    theirs = torch.autograd.grad(network(x).square().sum(), list(network.parameters()))
+    for one, other in zip(ours, theirs, strict=True):
+        assert other.abs().max() > 1e-6
+        close(one, other)
+
+
 def functional(network: nn.Module, **options: Any) -> Callable[[Tensor], Tensor]:
     """A network in training; a transform wants buffers that are its own to move."""
     return lambda x: functional_call(
