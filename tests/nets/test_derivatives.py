@@ -22,7 +22,6 @@ from stepnet.schemes import get_scheme
 WIDTH, DEPTH = 2, 4
 MODES: tuple[Memory, ...] = ("stored", "recompute", "reversible", "auto")
 SCHEMES = [name for name in stepnet.list_schemes() if get_scheme(name).stages < 8 and get_scheme(name).makes_network]
-SCHEMES = [name for name in SCHEMES if not get_scheme(name).trained]
 SCHEMES += ["lm+heun", "lm+neumann2", "lm+coupled"]
 
 
@@ -55,11 +54,14 @@ class OfPairs(nn.Module):
 
 def own(scheme: str, memory: Memory) -> nn.Module:
     method = get_scheme(scheme)
-    options: dict[str, Any] = {"initial_k": -0.3} if method.trainable else {}
+    options: dict[str, Any] = {"initial_k": -0.3} if method.trainable and not method.trained else {}
     if method.equation.partitioned:
         pairs = [Coupling(Slope(), Slope()) for _ in range(DEPTH)]
         return OfPairs(Stage(method, pairs, memory=memory, **options)).double()
-    return Stage(method, [Slope() for _ in range(DEPTH)], memory=memory, **options).double()
+    stage = Stage(method, [Slope() for _ in range(DEPTH)], memory=memory, **options).double()
+    for parameter in () if stage.mixing is None else stage.mixing.parameters():
+        nn.init.normal_(parameter, mean=0.3, std=0.3)
+    return stage
 
 
 def converted(scheme: str, memory: Memory) -> nn.Module:
@@ -80,7 +82,11 @@ def cases() -> list[tuple[Callable[[str, Memory], nn.Module], str, Memory]]:
             modes: list[Memory] = ["stored", "recompute"]
             modes += ["reversible"] if method.invertible else []
             modes += ["auto"] if scheme == "lm" else []
-            found += [(make, scheme, mode) for mode in modes if make is own or not method.equation.partitioned]
+            found += [
+                (make, scheme, mode)
+                for mode in modes
+                if make is own or not (method.equation.partitioned or method.trained)
+            ]
     return found
 
 

@@ -18,7 +18,6 @@ from stepnet.schemes import get_scheme, list_schemes
 from stepnet.schemes.noises import falling
 
 SCHEMES = [name for name in list_schemes() if name not in ("coupled", "backward_euler")]  # these make no such network
-SCHEMES = [name for name in SCHEMES if not get_scheme(name).trained]
 
 
 class Linear(nn.Module):

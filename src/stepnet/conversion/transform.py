@@ -304,5 +304,7 @@ def _check(model: nn.Module, scheme: Scheme, init: str | float) -> None:
             instead = "build it with create_model(name, scheme=…)" if another else "it takes no scheme but its own"
         raise UserError(f"{type(model).__name__} is made of stepnet's own stages: {instead}")
     check_makes_network(scheme)
+    if scheme.trained:
+        raise UserError(f"scheme {scheme.name!r}: convert takes schemes of one k so far; create_model takes this one")
     if init != "paper" and not scheme.trainable:
         raise UserError(f"init={init!r}: scheme {scheme.name!r} has no trainable k to set")

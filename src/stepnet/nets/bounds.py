@@ -1,25 +1,35 @@
-"""Where trainable coefficients start, and how they are kept in an interval: `k = middle + radius tanh(free)`.
+"""Where trainable coefficients start, and how they are kept where they belong.
 
 Training may drive an unbounded `k_n` to where the scheme is not zero-stable. A bound makes `free` the parameter: any
-step of any optimiser leaves `k` inside the open interval. The middle is exact, so `k = 0` under the bound (-1, 1) is
-Euler to the bit.
+step of any optimiser leaves the coefficient inside.
+
+    interval             k = middle + radius tanh(free); the middle is exact, so k = 0 in (-1, 1) is Euler to the bit
+    convex               w = softmax(free)
+    doubly stochastic    V = Sinkhorn(exp(free)): rows and columns normalised in turn
+    zero-stable          a from reflection coefficients tanh(free): see `ZeroStable`
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stepnet.errors import UserError
 from stepnet.schemes import Scheme
+from stepnet.schemes.arithmetic import Coefficient
+from stepnet.schemes.core import Trained
 
 BoundOption: TypeAlias = Literal["stable"] | tuple[float, float] | None
+FREE = "_free"  # ends the name of a parameter from which a bounded coefficient is made
+LEAST = math.exp(-6)  # of a weight that is a softmax: far from the boundary, where its gradient would vanish
+SINKHORN = 20  # iterations
 INSIDE = 1 - 2.0**-20  # of the radius: tanh rounds to 1 in single precision
 
 
@@ -66,6 +76,153 @@ class Bound:
 
     def __str__(self) -> str:
         return f"{self.low:g} < k < {self.high:g}"
+
+
+@dataclass(frozen=True)
+class Convex:
+    """Weights of a convex combination."""
+
+    def __str__(self) -> str:
+        return "convex"
+
+    def k(self, free: Tensor) -> Tensor:
+        """The weights of free parameters."""
+        return free.softmax(-1)
+
+    def free(self, k: Tensor) -> Tensor:
+        """The free parameters of weights; none of them can be less than `LEAST`."""
+        return k.clamp_min(LEAST).log()
+
+
+@dataclass(frozen=True)
+class DoublyStochastic:
+    """Matrices without negative entries whose rows and columns sum to 1 (Sinkhorn, Knopp 1967)."""
+
+    def __str__(self) -> str:
+        return "doubly stochastic"
+
+    def k(self, free: Tensor) -> Tensor:
+        """The matrix of free parameters; its rows sum to 1 to rounding, its columns as far as the iteration comes."""
+        logarithms = free
+        for _ in range(SINKHORN):
+            logarithms = logarithms - logarithms.logsumexp(-2, keepdim=True)
+            logarithms = logarithms - logarithms.logsumexp(-1, keepdim=True)
+        return logarithms.exp()
+
+    def free(self, k: Tensor) -> Tensor:
+        """The free parameters of a matrix; none of its entries can be less than `LEAST`."""
+        return k.clamp_min(LEAST).log()
+
+
+@dataclass(frozen=True)
+class ZeroStable:
+    """The weights a of a multistep method's past, all roots but 1 inside the unit circle (Schur 1917, Cohn 1922).
+
+    `rho(z) = (z - 1) p(z)` with `p = z^m + p_1 z^(m-1) + … + p_m`, so `a_j = p_j - p_{j+1}`. The roots of p are inside
+    exactly if its reflection coefficients `r_j` are: `p <- (p, 0) + r_j (reversed p, 1)`, from `p = 1`.
+    """
+
+    def __str__(self) -> str:
+        return "zero-stable"
+
+    def k(self, free: Tensor) -> Tensor:
+        """The weights of free parameters."""
+        p = torch.ones_like(free[..., :1])
+        for n in range(free.shape[-1]):
+            r = INSIDE * free[..., n : n + 1].tanh()
+            zero = torch.zeros_like(r)
+            p = torch.cat([p, zero], -1) + r * torch.cat([zero, p.flip(-1)], -1)
+        return p[..., 1:] - torch.cat([p[..., 2:], torch.zeros_like(p[..., :1])], -1)
+
+    def free(self, k: Tensor) -> Tensor:
+        """The free parameters of weights that are zero-stable."""
+        p = k.double().flip(-1).cumsum(-1).flip(-1)
+        reflections = []
+        for _ in range(k.shape[-1]):
+            r, rest = p[..., -1:], p[..., :-1]
+            reflections.append(r)
+            p = (rest - r * rest.flip(-1)) / (1 - r * r)
+        found = torch.cat(reflections[::-1], -1)
+        if not found.is_meta and not bool((found.abs() < INSIDE).all()):
+            raise UserError(f"a = {k.tolist()}: not zero-stable; give others, or leave out stable=True")
+        return torch.atanh(found / INSIDE).to(k.dtype)
+
+
+AnyBound: TypeAlias = Bound | Convex | DoublyStochastic | ZeroStable
+NAMED: dict[str, AnyBound] = {
+    "convex": Convex(),
+    "doubly stochastic": DoublyStochastic(),
+    "zero-stable": ZeroStable(),
+}
+
+
+class Coefficients(nn.Module):
+    """The named coefficients of a scheme, for those steps of a stage that own them.
+
+    Each name is one parameter, stacked over the steps; where its shape differs from step to step, joined end to end.
+    Under a bound the parameter is that of free values, and its name ends in `_free`.
+    """
+
+    def __init__(self, scheme: Scheme, owners: Sequence[int]) -> None:
+        super().__init__()
+        self.scheme, self.owners = scheme, tuple(owners)
+        self.bounds = {one.name: bound_of(one) for one in scheme.trained}
+        self.shapes = {one.name: [one.shape(n) for n in owners] for one in scheme.trained}
+        for one in scheme.trained:
+            name, value = self.started(one)
+            self.register_parameter(name, nn.Parameter(value))
+
+    def started(self, one: Trained) -> tuple[str, Tensor]:
+        """The name and the value of a parameter whose coefficients begin as they are declared."""
+        tensors = [torch.tensor(np.array(one.at(n), dtype=float).tolist()) for n in self.owners]
+        start = torch.stack(tensors) if len({t.shape for t in tensors}) == 1 else torch.cat(tensors)
+        start = start + torch.empty_like(start).uniform_(*one.spread) if any(one.spread) else start
+        bound = self.bounds[one.name]
+        return (one.name, start) if bound is None else (one.name + FREE, bound.free(start))
+
+    def at_euler(self) -> dict[str, Tensor]:
+        """The parameters at which every step is Euler's."""
+        return dict(map(self.started, self.scheme.euler))
+
+    def values(self, name: str) -> list[Tensor]:
+        """What each step owns under a name."""
+        bound = self.bounds[name]
+        stored = getattr(self, name) if bound is None else bound.k(getattr(self, name + FREE))
+        shapes = self.shapes[name]
+        parts = stored.unbind() if len(set(shapes)) == 1 else stored.split_with_sizes([shape[0] for shape in shapes])
+        return [parts[n] for n in range(len(shapes))]  # by their numbers, since torch.fx cannot count them
+
+    def by_step(self) -> list[dict[str, Coefficient]]:
+        """The coefficients of each step, as its scheme takes them: rows of numbers, or matrices of stacked streams."""
+        columns: dict[str, list[Coefficient]] = {name: [*self.values(name)] for name in self.shapes}
+        if not self.scheme.stacked:
+            columns = {name: list(map(_rows, values, self.shapes[name])) for name, values in columns.items()}
+        return [{name: values[n] for name, values in columns.items()} for n in range(len(self.owners))]
+
+    def named(self) -> Iterator[tuple[int, str, Tensor]]:
+        """Every step that owns coefficients, with their names and values."""
+        columns = {name: self.values(name) for name in self.shapes}
+        for place, n in enumerate(self.owners):
+            yield from ((n, name, values[place]) for name, values in columns.items())
+
+    def extra_repr(self) -> str:
+        bounds = {name: "" if bound is None else f" ({bound})" for name, bound in self.bounds.items()}
+        return ", ".join(f"{name}{bound} of {len(self.owners)} steps" for name, bound in bounds.items())
+
+
+def _rows(value: Tensor, shape: tuple[int, ...]) -> Coefficient:
+    """Nested tuples of numbers."""
+    if not shape:
+        return value
+    parts = value.unbind()
+    return tuple(_rows(parts[n], shape[1:]) for n in range(shape[0]))
+
+
+def bound_of(one: Trained) -> AnyBound | None:
+    """What keeps a coefficient where its scheme wants it."""
+    if isinstance(one.bound, tuple):
+        return Bound(*one.bound)
+    return None if one.bound is None else NAMED[one.bound]
 
 
 def initial_k(

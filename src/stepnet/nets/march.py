@@ -49,16 +49,17 @@ class RecordedStep:
         keeps_f: bool = False,
         whole: bool = False,
         pair: bool = False,  # a state is (X, Y), a slope (f, g)
+        enters: bool = False,  # it reads `u_0`, and makes the streams of it
     ) -> None:
         self.method, self.states, self.dt, self.k = method, states, dt, k
-        self.keeps_f, self.whole, self.pair = keeps_f, whole, pair
+        self.keeps_f, self.whole, self.pair, self.enters = keeps_f, whole, pair, enters
         self.take: Callable[[Slopes, States, States, Coefficient], Any] = self._record()
 
     def __deepcopy__(self, memo: object) -> RecordedStep:
         return self  # nothing changes it
 
     def __reduce__(self) -> tuple[Any, ...]:  # the code is made again
-        options = self.method, self.states, self.dt, self.k, self.keeps_f, self.whole, self.pair
+        options = self.method, self.states, self.dt, self.k, self.keeps_f, self.whole, self.pair, self.enters
         return RecordedStep, options
 
     def with_dt(self, dt: Coefficient) -> RecordedStep:
@@ -74,6 +75,7 @@ class RecordedStep:
 
     def past(self, f: Slopes, us: States, fs: States) -> Past:
         """The points that the scheme reads."""
+        us = (self.method.enter(us[0]), *us[1:]) if self.enters else us
         older = (Point(us[j], partial(_known, fs[j - 1]) if self.keeps_f else None) for j in range(1, self.states))
         return (Point(us[0], joined([self._side(part) for part in parts_of(f)])), *older)
 
@@ -91,12 +93,29 @@ class RecordedStep:
         call = _call_whole if self.whole else _call
         functions: Slopes = partial(call, f)
         if self.pair:
-            functions, window = (partial(call, f[0]), partial(call, f[1])), [(u[0], u[1]) for u in window]
-        given = k if self.k is OWNED else self.k
+            functions = partial(call, f[0]), partial(call, f[1])
+        parts = 2 if self.pair else len(self.method.streams)
+        if parts and not (self.method.stacked or self.enters):
+            window = [tuple(u[j] for j in range(parts)) for u in window]
+        given = self._named(k) if self.k is OWNED else self.k
         graph.output(tracer.create_arg(self.interpret(functions, tuple(window), tuple(slopes), given)))
         graph.eliminate_dead_code()
         made: Callable[..., Any] = fx.GraphModule(nn.Module(), graph).forward
         return made
+
+    def _named(self, k: Any) -> Coefficient:
+        """The coefficients of the step as its scheme takes them."""
+        if not self.method.trained:
+            return k
+        n = self.states - 1 if self.method.whole_past else 0  # on which the shapes depend
+        named = {one.name: k[one.name] for one in self.method.trained}
+        if self.method.stacked:
+            return named
+        return {one.name: _nested(named[one.name], one.shape(n)) for one in self.method.trained}
+
+
+def _nested(values: Any, shape: tuple[int, ...]) -> Coefficient:
+    return tuple(_nested(values[n], shape[1:]) for n in range(shape[0])) if shape else values
 
 
 class _Owned:
@@ -153,18 +172,20 @@ class March:
         after: Callable[[State], State] | None = None,
         whole: Sequence[bool] | None = None,  # which of the blocks give `Difference(B(u), u)`
     ) -> None:
-        self.scheme, self.after = scheme, after
+        self.scheme, self.after = scheme, partial(scheme.activate, after) if after and scheme.streams else after
+        self.window = None if scheme.whole_past else scheme.steps  # how many states are kept
         whole = [False] * len(plan.steps) if whole is None else whole
         made: dict[tuple[object, ...], RecordedStep] = {}  # steps that are alike share their code
         self.steps: list[RecordedStep] = []
         for n, step in enumerate(plan.steps):
             before = n + (plan.entry == "with past")
-            states = 1 if step.method == "transition" else min(before + 1, scheme.steps)
-            key = step.method, step.owns_k, states, dts[n], whole[n]
+            states = 1 if step.method == "transition" else min(before + 1, self.window or before + 1)
+            enters = n == 0 and bool(scheme.streams)
+            key = step.method, step.owns_k, states, dts[n], whole[n], enters
             if key not in made:
-                method, pair = scheme_of_step(scheme, step.method), scheme.equation.partitioned
+                method, pair = scheme_of_step(scheme, step.method), scheme.partitioned
                 k = OWNED if step.owns_k else None if scheme.trainable else scheme.k
-                made[key] = RecordedStep(method, states, dts[n], k, plan.reads_older_f, whole[n], pair)
+                made[key] = RecordedStep(method, states, dts[n], k, plan.reads_older_f, whole[n], pair, enters)
             self.steps.append(made[key])
         self.takes: list[Callable[..., Any]] = [step.take for step in self.steps]
         self.gates: Ks = [1] * len(self.steps)
@@ -181,12 +202,12 @@ class March:
 
     def stored(self, fs: Fs, window: States, ks: Ks, first: int = 0) -> Iterator[State]:
         """Keep what autograd saves; `first` is the number of the first step."""
-        us, slopes, size, after, keeps_f = window, (), self.scheme.steps, self.after, self.keeps_f
+        us, slopes, size, after, keeps_f = window, (), self.window, self.after, self.keeps_f
         for take, f, k in zip(self.takes[first:] if first else self.takes, fs, ks, strict=False):
             new = take(f, us, slopes, k)
             if keeps_f:
                 new, slope = new
-                slopes = (slope, *slopes)[: size - 1]
+                slopes = (slope, *slopes)[: self.scheme.steps - 1]
             if after is not None:
                 new = after(new)
             us = (new, *us)[:size]
@@ -213,7 +234,7 @@ class March:
             segment = partial(self._segment, n, fs[part], ks[part])
             states = recomputed(segment, nn.ModuleList(blocks[part]), *window)
             yield from states
-            window = (*reversed(states), *window)[: self.scheme.steps]
+            window = (*reversed(states), *window)[: self.window]
 
     def _segment(self, first: int, fs: Fs, ks: Ks, *window: State) -> list[State]:
         return list(self.stored(fs, window, ks, first))

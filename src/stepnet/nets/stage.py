@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from stepnet.arguments import Count, Positive, checked
 from stepnet.errors import UserError
 from stepnet.nets.blocks import PreActivation
-from stepnet.nets.bounds import Bound, BoundOption
+from stepnet.nets.bounds import Bound, BoundOption, Coefficients
 from stepnet.nets.bounds import initial_k as first_k
 from stepnet.nets.march import March, Slope, Slopes, States, recomputing
 from stepnet.nets.memory_modes import Memory, choose_memory, segment_length
@@ -105,7 +105,7 @@ class Stage(nn.Module):
         memory: Memory = "stored",
     ) -> None:
         super().__init__()
-        check_coefficients(scheme, initial_k, k_channels)
+        check_coefficients(scheme, initial_k, k_channels, k_bound)
         self.scheme, self.after = scheme, after
         self.transition = transition
         self.blocks = nn.ModuleList(blocks)
@@ -118,7 +118,8 @@ class Stage(nn.Module):
         self.segment = 1 if self.plan.reads_older_f else segment_length(scheme, self.depth)
         self.bound = Bound.of(k_bound, scheme)
         self.k: nn.Parameter | None = None
-        if owners:
+        self.mixing = Coefficients(scheme, owners) if scheme.trained and owners else None
+        if owners and self.mixing is None:
             shape = (len(owners),) if k_channels is None else (len(owners), k_channels, 1, 1)
             k = first_k(scheme, shape, initial_k, self.bound)
             if self.bound is None:
@@ -144,7 +145,7 @@ class Stage(nn.Module):
 
     @property
     def coefficients(self) -> Tensor | None:
-        """`k_n` of the steps that own one, in order."""
+        """`k_n` of the steps that own one, in order; coefficients that have names are in `mixing`."""
         return self.k if self.bound is None or not self.plan.owners else self.bound.k(self.k_free)
 
     @property
@@ -163,8 +164,11 @@ class Stage(nn.Module):
         return len(self.steps)
 
     def named_coefficients(self) -> Iterator[tuple[str, Tensor]]:
-        """`k_n` with the name of the block whose step owns it."""
+        """`k_n` with the name of the block whose step owns it; several, each with its own name behind that."""
         ks = self.coefficients
+        if self.mixing is not None:
+            yield from ((f"{self.step_names[n]}.{name}", value) for n, name, value in self.mixing.named())
+            return
         for owner, k in zip(self.plan.owners, () if ks is None else ks.unbind(), strict=True):
             yield self.step_names[owner], k
 
@@ -176,12 +180,26 @@ class Stage(nn.Module):
         given: Sequence[Coefficient] | None = None,
         cost: KineticCost | None = None,
     ) -> Iterator[StateT]:
-        """Yield `u_0, u_1, …, u_N`.
+        """Yield `u_0, u_1, …, u_N`, read out of the streams where a state has several.
 
         `past` is the state before `x`, of the stage before. `gates` are one for each step; so are `given`, the
         coefficients of a scheme that does not learn them (FractalNet's join weights). A running `cost` watches
         the right-hand sides.
         """
+        return self._read_out(self._walk(x, past, gates, given, cost))
+
+    def _read_out(self, walk: Iterator[StateT]) -> Iterator[StateT]:
+        yield next(walk)  # the streams begin with the first step
+        yield from map(self.scheme.read_out, walk)
+
+    def _walk(
+        self,
+        x: StateT,
+        past: StateT | None = None,
+        gates: Gates | None = None,
+        given: Sequence[Coefficient] | None = None,
+        cost: KineticCost | None = None,
+    ) -> Iterator[StateT]:
         traced = is_traced(parts_of(x)[0])
         memory = "stored" if self.memory == "stored" or traced else self._memory_of_pass()
         window, fs = self._enter(x, past)
@@ -213,10 +231,14 @@ class Stage(nn.Module):
             raise UserError("this stage also projects the state before x: call it with (x, past)")
         return (start, self.transition.project_past(past)), [f, *fs]
 
-    def _ks(self) -> list[Tensor | None]:
-        """The coefficient of each step; None where it owns none."""
+    def _ks(self) -> list[Coefficient]:
+        """The coefficient of each step, or a dict of them; None where it owns none."""
         own = self.coefficients
-        parts = () if own is None else own.unbind()  # taken by their numbers, since torch.fx cannot count them
+        parts: Sequence[Coefficient] = ()
+        if self.mixing is not None:
+            parts = self.mixing.by_step()
+        elif own is not None:
+            parts = own.unbind()  # taken by their numbers, since torch.fx cannot count them
         return [None if n is None else parts[n] for n in self.numbers]
 
     def _memory_of_pass(self) -> Memory:
@@ -234,7 +256,13 @@ class Stage(nn.Module):
     ) -> StateT:
         """The last state; `visit` is called with every state. What is made again in a backward pass runs eagerly."""
         last = _last if self.memory == "stored" or not self.training else _last_eagerly
-        return last(self.states(x, past, gates, given, cost), visit)
+        walk = self._walk(x, past, gates, given, cost)
+        if not self.scheme.streams:
+            return last(walk, visit)
+        if visit is not None or not self.depth:
+            return last(self._read_out(walk), visit)
+        state: StateT = self.scheme.read_out(last(walk, None))  # nobody looks at the states in between
+        return state
 
     def watch_states(self, stages: list[list[Tensor]]) -> RemovableHandle:
         """See `stepnet.nets.trajectories`."""
@@ -242,7 +270,8 @@ class Stage(nn.Module):
 
     def extra_repr(self) -> str:
         """The equation in its own k, and their values now; a bound, where there is one."""
-        parts = [f"scheme={self.scheme.name}", f"dt={written(self.dts)}", f"equation: {equation_in_k(self.scheme)}"]
+        parts = [f"scheme={self.scheme.name}", f"dt={written(self.dts)}"]
+        parts += [] if self.scheme.trained else [f"equation: {equation_in_k(self.scheme)}"]
         ks = self.coefficients
         if ks is not None and not ks.is_meta:
             values = [f"{value:.4g}" for value in ks.detach().flatten().tolist()]
@@ -286,8 +315,16 @@ def entry_by(transition: Transition | CoupledTransition | None) -> Entry:
     return "given" if transition is None else "projected" if transition.project_past is None else "with past"
 
 
-def check_coefficients(scheme: Scheme, k: float | None, channels: int | None) -> None:
+def check_coefficients(scheme: Scheme, k: float | None, channels: int | None, bound: BoundOption = None) -> None:
     """Refuse coefficients that would be ignored."""
+    if scheme.trained and (k is not None or channels is not None or bound is not None):
+        option = f"k = {k!r}" if k is not None else "k_per_channel" if channels is not None else f"k_bound = {bound!r}"
+        own = scheme.trained[0].name
+        names = ", ".join(one.name for one in scheme.trained)
+        raise UserError(
+            f"{option}: the coefficients of {scheme.name!r} are {names}; "
+            f"give them to the scheme, as in get_scheme({scheme.name!r}, {own}=…)"
+        )
     if not scheme.trainable and (k is not None or channels is not None):
         option = "k_per_channel" if k is None else f"k = {k!r}"
         raise UserError(f"{option}: scheme {scheme.name!r} learns no coefficients; leave it out, or take scheme 'lm'")
@@ -306,11 +343,9 @@ def scheme_of_family(scheme: str | Scheme | None, own: str, family: str) -> Sche
 
 def check_makes_network(scheme: Scheme, pair: bool = False) -> None:
     """Refuse a scheme that cannot march the blocks of a residual stage, or couplings, and say what can."""
-    if scheme.trained:
-        raise UserError(f"scheme {scheme.name!r} is for stepnet.solve and analysis so far: networks take 'lm'")
     if not scheme.makes_network:
         raise UserError(f"scheme {scheme.name!r} makes no network: an implicit step would have to invert the block")
-    if pair and not scheme.equation.partitioned:
+    if pair and not scheme.partitioned:
         raise UserError(f"scheme {scheme.name!r} does not advance a pair (X, Y): a revnet takes 'coupled'")
-    if scheme.equation.partitioned and not pair:
+    if scheme.partitioned and not pair:
         raise UserError(f"scheme {scheme.name!r} advances a pair (X, Y): use a revnet model, e.g. 'revnet38'")

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from stepnet.arguments import checked
 from stepnet.errors import UserError
-from stepnet.nets.bounds import Bound
+from stepnet.nets.bounds import FREE, Bound, Coefficients
 from stepnet.tensors import first_difference
 
-FREE = "_free"  # ends the name of a k that is kept in an interval
+MIXING = ("mixing", "step_mixing")  # the modules that hold coefficients by their names
 
 
 @checked
@@ -47,16 +47,22 @@ def load_weights(
 
 
 def is_coefficient(name: str) -> bool:
-    """Whether a parameter is a scheme's `k`: `stages.0.k` in our networks, `layer1.0.step_k` in converted ones."""
-    return name.rpartition(".")[2].removesuffix(FREE) in ("k", "step_k")
+    """Whether a parameter is a scheme's coefficient.
+
+    That is `stages.0.k` or `stages.0.mixing.V` in our networks, `layer1.0.step_k` in converted ones.
+    """
+    module, _, own = name.rpartition(".")
+    return module.rpartition(".")[2] in MIXING or own.removesuffix(FREE) in ("k", "step_k")
 
 
 def _free(network: nn.Module, name: str, weights: Mapping[str, Tensor], like: Tensor) -> Tensor:
     """The parameter of `k = 0`; under a bound, of `k = 0` or of the `k` that the weights have without one."""
     if name + FREE in weights:
         raise UserError(f"{name} is kept in an interval there, and is free here: build the network with that k_bound")
-    k = weights.get(name.removesuffix(FREE), torch.zeros_like(like))
     module = network.get_submodule(name.rpartition(".")[0])
+    if isinstance(module, Coefficients):
+        return module.at_euler()[name.rpartition(".")[2]].to(like)
+    k = weights.get(name.removesuffix(FREE), torch.zeros_like(like))
     bound = getattr(module, "bound", None) or getattr(getattr(module, "step_role", None), "bound", None)
     if not isinstance(bound, Bound):
         return k

@@ -89,6 +89,41 @@ def mix_tensors(u: Tensor, v: Tensor, k: Coefficient) -> Tensor:
     return u.lerp(v, k if hasattr(k, "dtype") else _as_float(k))
 
 
+def transformed(matrix: Coefficient, y: State) -> State:
+    """`M y` of streams that are stacked in one tensor; of a row, `sum_i w_i y_i`."""
+    if is_traced(y):
+        return y.tracer.create_proxy("call_function", transformed, (matrix, y), {})
+    import torch
+
+    if torch.is_autocast_enabled(y.device.type):  # streams keep their precision, as a sum of states does
+        with torch.autocast(y.device.type, enabled=False):
+            return torch.tensordot(matrix.to(y.dtype), y, 1)
+    return torch.tensordot(matrix.to(y.dtype), y, 1)
+
+
+def stacked(u: State, count: int) -> State:
+    """`count` times the same state, in one tensor."""
+    import torch
+
+    return torch.stack((u,) * count)
+
+
+def as_tensor(values: Coefficient, like: State) -> State:
+    """Coefficients as a tensor, beside a state that is one."""
+    if is_tensor(values):
+        return values
+    if is_traced(like):
+        return like.tracer.create_proxy("call_function", as_tensor, (values, like), {})
+    return like.new_tensor(np.array(values, dtype=float))
+
+
+def outer(column: Coefficient, x: State) -> State:
+    """`B x`: the streams `B_j x`, stacked in one tensor."""
+    if is_traced(x):
+        return x.tracer.create_proxy("call_function", outer, (column, x), {})
+    return column.to(x.dtype).view(-1, *(1,) * x.ndim) * x
+
+
 def scale(c: Coefficient, x: State) -> State:
     """`c x`, with a rational made a float where the state is an array of floats."""
     if isinstance(x, tuple):

@@ -9,6 +9,7 @@ side) and `stepnet.analysis` (symbols): they all go through `advance`, one step,
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -128,7 +129,9 @@ class Scheme(ABC):
     given: Mapping[str, Coefficient] = MappingProxyType({})  # the named coefficients that it was built with
     velocity: State = 0  # u'(0), for an equation of second order
     streams: tuple[str, ...] = ()  # their names, where its state has several
+    stacked: ClassVar[bool] = False  # tensors of all streams are one, stream by stream along a new first dimension
     trained: tuple[Trained, ...] = ()  # the coefficients that a network learns, if not one k: then k is a dict
+    euler: tuple[Trained, ...] = ()  # the same, with Euler's step as their start
     trainable: ClassVar[bool] = False  # a network learns coefficients for each step
     initial_k: tuple[float, float] = (0.0, 0.0)  # k ~ U[low, high] in a new network
     stable_k: tuple[float, float] | None = None  # zero-stable for `low < k <= high` (analysis checks it)
@@ -146,7 +149,12 @@ class Scheme(ABC):
     @property
     def parts(self) -> tuple[str, ...]:
         """The names of the parts of its state: `u`, a pair `X` and `Y`, or its streams."""
-        return self.streams or (("X", "Y") if self.equation.partitioned else ("u",))
+        return self.streams or (("X", "Y") if self.partitioned else ("u",))
+
+    @property
+    def partitioned(self) -> bool:
+        """Whether it advances a pair (X, Y)."""
+        return not self.streams and self.equation.partitioned
 
     def enter(self, u: State) -> State:
         """The streams of a march that begins with `u`."""
@@ -155,6 +163,10 @@ class Scheme(ABC):
     def read_out(self, y: State) -> State:
         """The state `u` of the streams `y`."""
         return y
+
+    def activate(self, after: Callable[[State], State], y: State) -> State:
+        """A new state behind an activation: of several streams, those that are states."""
+        return after(y)
 
     def carry(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
         """The part of the step that needs no new evaluation of `f`."""
@@ -192,6 +204,12 @@ class Scheme(ABC):
         """The one-step method for the first `steps - 1` steps, which have too little past."""
         return self
 
+    def as_euler(self) -> Scheme:
+        """The same streams at the coefficients of Euler's step: what takes a step that changes the shape."""
+        method = copy.copy(self)
+        method.k = {one.name: one.at(0) for one in self.euler}
+        return method
+
     def over(self, base: Scheme) -> Scheme:
         """What this scheme is in a network whose own step is `base`: `lm` is LM's carry over it, others stay."""
         return self
@@ -209,6 +227,7 @@ def name_coefficients(scheme: Scheme, **given: Coefficient) -> None:
     for one in scheme.trained:
         if given[one.name] is not None:
             check_entries(scheme, one.name, given[one.name], one.shape())
+    scheme.euler = scheme.trained
     scheme.given = {name: value for name, value in given.items() if value is not None}
     scheme.trained = tuple(replace(one, start=scheme.given.get(one.name, one.start)) for one in scheme.trained)
     scheme.k = {one.name: one.at(0) for one in scheme.trained}

@@ -13,7 +13,7 @@ three matrices from its coefficients, how a state enters the streams (`y_0 = q u
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -25,15 +25,27 @@ from numpy.typing import NDArray
 
 from stepnet.arguments import checked
 from stepnet.errors import UserError
-from stepnet.schemes.arithmetic import Coefficient, State, combine, exact, scale
+from stepnet.schemes.arithmetic import (
+    Coefficient,
+    State,
+    as_tensor,
+    combine,
+    exact,
+    is_tensor,
+    outer,
+    scale,
+    stacked,
+    transformed,
+)
 from stepnet.schemes.core import Equation, Past, Scheme, Trained, check_entries, name_coefficients
 from stepnet.schemes.runge_kutta import Euler
-from stepnet.schemes.scheme_registry import register_scheme
+from stepnet.schemes.scheme_registry import register_family, register_scheme
 
 if TYPE_CHECKING:
     import sympy
 
 Row = Sequence[Coefficient]
+DEFAULT_STREAMS = 2
 StreamCount = Annotated[int, Ge(2), Le(64)]
 
 
@@ -41,6 +53,7 @@ class GeneralLinear(Scheme):
     """A method of one evaluation on s streams; its coefficients `k` are a dict, by name."""
 
     trainable: ClassVar[bool] = True
+    states: tuple[str, ...] = ("u",)  # the streams that are states; others are a velocity, or u_0
 
     def __init__(self, **given: Coefficient) -> None:
         name_coefficients(self, **given)
@@ -56,6 +69,9 @@ class GeneralLinear(Scheme):
     @abstractmethod
     def read_out(self, y: State) -> State:
         """`w . y`."""
+
+    def activate(self, after: Callable[[State], State], y: State) -> State:
+        return tuple(after(u) if name in self.states else u for name, u in zip(self.streams, y, strict=True))
 
     def carry(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
         k = self.k if k is None else k
@@ -170,14 +186,21 @@ class Hyper(GeneralLinear):
     """
 
     reference = "Zhu, Huang, Huang, Zhang, Guo, Liu 2024 (hyper-connections)"
+    stacked: ClassVar[bool] = True
 
     @checked
     def __init__(
-        self, streams: StreamCount = 2, U: Coefficient = None, V: Coefficient = None, B: Coefficient = None
+        self,
+        streams: StreamCount = DEFAULT_STREAMS,
+        U: Coefficient = None,
+        V: Coefficient = None,
+        B: Coefficient = None,
     ) -> None:
-        self.streams = tuple(f"u{j + 1}" for j in range(streams))
+        self.streams = self.states = tuple(f"u{j + 1}" for j in range(streams))
         unit = [tuple(int(i == j) for i in range(streams)) for j in range(streams)]
         self.trained = self.declared(unit)
+        if streams != DEFAULT_STREAMS:
+            self.name = f"{type(self).name}{streams}"  # what builds it again
         super().__init__(U=U, V=V, B=B)
 
     def declared(self, unit: list[tuple[int, ...]]) -> tuple[Trained, ...]:
@@ -188,10 +211,31 @@ class Hyper(GeneralLinear):
     def matrices(self, k: dict[str, Coefficient]) -> tuple[Row, Sequence[Row], Row]:
         return k["U"], k["V"], k["B"]
 
+    def carry(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
+        y = past[0].u
+        return self.transformed((self.k if k is None else k)["V"], y) if is_tensor(y) else super().carry(past, dt, k)
+
+    def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
+        y = past[0].u
+        if not is_tensor(y):
+            return super().increment(past, dt, k)
+        k = self.k if k is None else k
+        f = past[0].rhs(self.transformed(k["U"], y), 0, 0)
+        return outer(combine((dt, as_tensor(k["B"], y))), f)
+
+    def transformed(self, matrix: Coefficient, y: State) -> State:
+        """`M y` of stacked streams."""
+        return transformed(as_tensor(matrix, y), y)
+
+    def activate(self, after: Callable[[State], State], y: State) -> State:
+        return after(y) if is_tensor(y) else super().activate(after, y)
+
     def enter(self, u: State) -> State:
-        return (u,) * len(self.streams)
+        return stacked(u, len(self.streams)) if is_tensor(u) else (u,) * len(self.streams)
 
     def read_out(self, y: State) -> State:
+        if is_tensor(y):
+            return combine((1, y[0]), (Fraction(1, len(self.streams)), (y - y[0]).sum(0)))
         return _mean([Fraction(1, len(y))] * len(y), y)
 
 
@@ -211,7 +255,11 @@ class MHC(Hyper):
 
     @checked
     def __init__(
-        self, streams: StreamCount = 2, U: Coefficient = None, V: Coefficient = None, B: Coefficient = None
+        self,
+        streams: StreamCount = DEFAULT_STREAMS,
+        U: Coefficient = None,
+        V: Coefficient = None,
+        B: Coefficient = None,
     ) -> None:
         super().__init__(streams, U, V, B)
         for name in self.given.keys() & {"U", "V"}:
@@ -219,6 +267,13 @@ class MHC(Hyper):
 
     def weighted(self, row: Row, y: State) -> State:
         return _mean(row, y)
+
+    def transformed(self, matrix: Coefficient, y: State) -> State:
+        return combine((1, y[0]), (1, super().transformed(matrix, y - y[0])))
+
+
+register_family("hyper", lambda streams: Hyper(streams))
+register_family("mhc", lambda streams: MHC(streams))
 
 
 @register_scheme("dense", aliases=("denseformer",))
@@ -237,6 +292,7 @@ class Dense(Scheme):
         row = (1,) if a is None else a
         check_entries(self, "a", row, (max(1, len(row) if hasattr(row, "__len__") else 1),))
         self.trained = (Trained("a", partial(_padded, tuple(row))),)
+        self.euler = (Trained("a", partial(_padded, (1,))),)
         self.given = {} if a is None else {"a": row}
         self.k, self.steps = {"a": row}, len(row)
 

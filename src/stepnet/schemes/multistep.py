@@ -22,9 +22,10 @@ from stepnet.errors import UserError
 from stepnet.schemes.arithmetic import Coefficient, State, combine, is_finite, is_number, is_tensor, mix, scale
 from stepnet.schemes.core import Equation, Past, Point, RightHandSides, Scheme, Trained, name_coefficients
 from stepnet.schemes.runge_kutta import RK4, Euler, Heun
-from stepnet.schemes.scheme_registry import get_scheme, register_scheme
+from stepnet.schemes.scheme_registry import get_scheme, register_family, register_scheme
 
 Coefficients = Sequence[Coefficient]
+DEFAULT_STEPS = 3
 Steps = Annotated[int, Ge(2), Le(16)]
 
 
@@ -228,14 +229,22 @@ class TrainedMultistep(LinearMultistep):
     trainable: ClassVar[bool] = True
 
     @checked
-    def __init__(self, steps: Steps = 3, a: Coefficient = None, b: Coefficient = None, stable: bool = False) -> None:
+    def __init__(
+        self, steps: Steps = DEFAULT_STEPS, a: Coefficient = None, b: Coefficient = None, stable: bool = False
+    ) -> None:
         rest = (0,) * (steps - 1)
+        if steps != DEFAULT_STEPS or stable:
+            self.name = f"{'stable_' if stable else ''}multistep{steps}"  # what builds it again
         self.trained = (Trained("a", rest, bound="zero-stable" if stable else None), Trained("b", (1, *rest)))
         name_coefficients(self, a=a, b=b)
         super().__init__(*self.coefficients(self.k), start=Euler())
 
     def coefficients(self, k: Coefficient) -> tuple[Coefficients, Coefficients]:
         return (1, sum(k["a"]) - 1, *(-weight for weight in k["a"])), (0, *k["b"])
+
+
+register_family("multistep", lambda steps: TrainedMultistep(steps))
+register_family("stable_multistep", lambda steps: TrainedMultistep(steps, stable=True))
 
 
 @register_scheme("midpoint2", aliases=("two_step_midpoint", "nystrom2"))

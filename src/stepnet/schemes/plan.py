@@ -37,13 +37,13 @@ EULER = Euler()
 
 @cache
 def symbol(name: str) -> sympy.Symbol:
-    """The symbols in a plan's weights: `dt`, and `k`, the coefficient that the step owns.
+    """The symbols in a plan's weights: `dt`, and `k` or other names, the coefficients that the step owns.
 
     sympy is imported by what needs it: importing networks does without it.
     """
     import sympy
 
-    return sympy.Symbol("dt", positive=True) if name == "dt" else sympy.Symbol("k", real=True)
+    return sympy.Symbol("dt", positive=True) if name == "dt" else sympy.Symbol(name, real=True)
 
 
 def __getattr__(name: str) -> sympy.Symbol:
@@ -51,6 +51,19 @@ def __getattr__(name: str) -> sympy.Symbol:
     if name in ("dt", "k"):
         return symbol(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def symbols_of(scheme: Scheme, n: int = 0) -> Coefficient:
+    """The coefficients of step n as symbols: `k`, or arrays of `V12` and the like by their names."""
+    if not scheme.trained:
+        return symbol("k")
+    return {one.name: _symbols(one.name, one.shape(n)) for one in scheme.trained}
+
+
+def _symbols(name: str, shape: tuple[int, ...]) -> Coefficient:
+    if not shape:
+        return symbol(name)
+    return tuple(_symbols(f"{name}{'_' if i > 9 else ''}{i}", shape[1:]) for i in range(1, shape[0] + 1))
 
 
 class Quantity(NamedTuple):
@@ -128,9 +141,12 @@ class Plan:
 def transition_of(scheme: Scheme) -> Scheme:
     """What takes a step that changes the shape: `f` reads the old shape, and can be evaluated there only, once.
 
-    For a pair it is the scheme's own first step, whose `g` stands at the new shape already.
+    For a pair it is the scheme's own first step, whose `g` stands at the new shape already; for streams it is the
+    scheme at the coefficients of Euler's step.
     """
-    return scheme.starter() if scheme.equation.partitioned else EULER
+    if scheme.streams:
+        return scheme.as_euler()
+    return scheme.starter() if scheme.partitioned else EULER
 
 
 def scheme_of_step(scheme: Scheme, method: StepMethod) -> Scheme:
@@ -166,9 +182,9 @@ def plan(scheme: Scheme, length: int, entry: Entry = "given", given: list[Coeffi
     marching = march(
         scheme,
         map(recorder.block, range(length)) if entry == "given" else recorder.blocks_after_input(),
-        recorder.state(0),
+        recorder.entered(scheme),
         symbol("dt"),
-        recorder.owned() if scheme.trainable and given is None else given,
+        recorder.owned(scheme) if scheme.trainable and given is None else given,
         after=recorder.settle,
         past=[Point(recorder.state(BEFORE_INPUT))] if entry == "with past" else [],
         transition=transition,
@@ -200,7 +216,7 @@ def equation_in_k(scheme: Scheme) -> Equation:
     if not scheme.trainable:
         return scheme.equation
     method = copy.copy(scheme)
-    method.k = symbol("k")
+    method.k = symbols_of(scheme)
     equation = method.equation
     return replace(equation, mass=sympy.sstr(equation.mass, order="rev-lex"))
 
@@ -210,7 +226,7 @@ class _Recorder:
 
     def __init__(self, scheme: Scheme, length: int, transition: Scheme | None = None) -> None:
         self.transition = transition
-        self.parts, self.functions = scheme.parts, "fg" if scheme.equation.partitioned else "f"
+        self.parts, self.functions = scheme.parts, "fg" if scheme.partitioned else "f"
         self.length = length
         self.steps: list[PlannedStep] = []
         self.begin()
@@ -218,11 +234,15 @@ class _Recorder:
     def begin(self) -> None:
         """A new step is under way."""
         self.method: StepMethod = "scheme"
-        self.owns_k = False
+        self.owned_symbols: set[sympy.Symbol] = set()
         self.evaluations: list[PlannedEvaluation] = []
 
     def state(self, n: int) -> State:
         return joined([_Sum({Quantity(part, n): 1}) for part in self.parts])
+
+    def entered(self, scheme: Scheme) -> State:
+        """What a march begins with: `u_0`, in all streams."""
+        return scheme.enter(_Sum({Quantity("u", 0): 1})) if scheme.streams else self.state(0)
 
     def block(self, n: int) -> RightHandSides:
         """The right-hand side of step n; of a pair, both."""
@@ -230,8 +250,9 @@ class _Recorder:
 
     def blocks_after_input(self) -> Iterator[RightHandSides]:
         """The same, where the first `f` reads the input as it was before it was projected."""
-        first = self.function("f", 0, _Sum({Quantity(self.parts[-1], INPUT): 1}))
-        yield (first, self.function("g", 0)) if len(self.parts) > 1 else first
+        pair = len(self.functions) > 1
+        first = self.function("f", 0, _Sum({Quantity(self.parts[-1] if pair else "u", INPUT): 1}))
+        yield (first, self.function("g", 0)) if pair else first
         yield from map(self.block, range(1, self.length))
 
     def function(self, name: str, n: int, read: _Sum | None = None) -> RightHandSide:
@@ -242,11 +263,12 @@ class _Recorder:
 
         return rhs
 
-    def owned(self) -> Iterator[sympy.Symbol]:
-        """The coefficients: a step that asks for one owns it."""
+    def owned(self, scheme: Scheme) -> Iterator[Coefficient]:
+        """The coefficients: a step in which one of them stands owns them."""
         while True:
-            self.owns_k = True
-            yield symbol("k")
+            symbols = symbols_of(scheme, len(self.steps))
+            self.owned_symbols = set(_flat(symbols))
+            yield symbols
 
     def take(self, scheme: Scheme, past: Past, dt: Coefficient, k: Coefficient, gate: Coefficient) -> State:
         """A step as it is, and who took it."""
@@ -258,8 +280,10 @@ class _Recorder:
 
     def settle(self, new: State) -> State:
         """Write the step down; its result stands as a symbol in the next one."""
-        made = PlannedStep(self.method, self.owns_k, tuple(self.evaluations), tuple(map(_terms, parts_of(new))))
-        self.steps.append(made)
+        sums = tuple(map(_terms, parts_of(new)))
+        weights = [weight for terms in (*sums, *(e.argument for e in self.evaluations)) for _, weight in terms]
+        owns_k = any(self.owned_symbols & weight.free_symbols for weight in weights) if self.owned_symbols else False
+        self.steps.append(PlannedStep(self.method, owns_k, tuple(self.evaluations), sums))
         self.begin()
         return self.state(len(self.steps))
 
@@ -303,11 +327,22 @@ def _(guess: _Sum, phi: Callable[[_Sum], _Sum], tolerance: float) -> _Sum:
     return _Sum({quantity: factor * weight for quantity, weight in image.items() if quantity != new})
 
 
+def _flat(symbols: Coefficient) -> Iterator[sympy.Symbol]:
+    """The symbols of nested arrays."""
+    if isinstance(symbols, dict | tuple):
+        for inner in symbols.values() if isinstance(symbols, dict) else symbols:
+            yield from _flat(inner)
+    else:
+        yield symbols
+
+
 def _terms(total: State) -> Terms:
     """The terms of a sum, states first, each kind from the newest to the oldest."""
     import sympy
 
     value = total.value if isinstance(total, Difference) else total
+    if not isinstance(value, _Sum):  # a stream that is still 0
+        return ()
     weights = ((quantity, sympy.expand(weight)) for quantity, weight in value.weights.items() if quantity != CONSTANT)
     ordered = sorted(weights, key=lambda term: (term[0].name in "fg", -term[0].n, term[0]))
     return tuple((quantity, weight) for quantity, weight in ordered if weight != 0)
