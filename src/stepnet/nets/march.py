@@ -8,14 +8,15 @@ reversible   the last states; the scheme is run backwards (`reversible`)
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, cast
+from itertools import chain
+from typing import Any, TypeAlias
 
 from torch import fx, nn
 
-from stepnet.errors import UserError
 from stepnet.nets.replay import recomputed
 from stepnet.nets.reversible import ReversibleMarch
 from stepnet.schemes import Difference, Point, Scheme, advance
@@ -28,6 +29,9 @@ Slopes: TypeAlias = "Slope | tuple[Slope, ...]"  # of a pair, both
 States: TypeAlias = tuple[State, ...]  # newest first
 Fs: TypeAlias = Sequence[Slopes]
 Ks: TypeAlias = Sequence[Coefficient]
+Symbol: TypeAlias = Any  # of torch.fx, which stands for an argument while code is recorded
+After: TypeAlias = Callable[[State], State]
+Takes: TypeAlias = Sequence[Callable[..., Any]]
 
 
 class RecordedStep:
@@ -85,23 +89,22 @@ class RecordedStep:
 
         return rhs
 
-    def _record(self) -> Callable[..., Any]:
-        graph = fx.Graph()
-        tracer = fx.proxy.GraphAppendingTracer(graph)
-        f, us, fs, k = (cast(Any, fx.Proxy(graph.placeholder(name), tracer)) for name in ("f", "us", "fs", "k"))
-        window, slopes = [us[j] for j in range(self.states)], [fs[j] for j in range(self.states - 1)]
+    def on_symbols(self, f: Symbol, us: States, fs: States, k: Symbol) -> Any:
+        """The step as torch.fx records it."""
         call = _call_whole if self.whole else _call
-        functions: Slopes = partial(call, f)
-        if self.pair:
-            functions = partial(call, f[0]), partial(call, f[1])
-        parts = 2 if self.pair else len(self.method.streams)
-        if parts and not (self.method.stacked or self.enters):
-            window = [tuple(u[j] for j in range(parts)) for u in window]
-        given = self._named(k) if self.k is OWNED else self.k
-        graph.output(tracer.create_arg(self.interpret(functions, tuple(window), tuple(slopes), given)))
-        graph.eliminate_dead_code()
-        made: Callable[..., Any] = fx.GraphModule(nn.Module(), graph).forward
-        return made
+        functions: Slopes = (partial(call, f[0]), partial(call, f[1])) if self.pair else partial(call, f)
+        return self.interpret(functions, us, fs, self._named(k) if self.k is OWNED else self.k)
+
+    @property
+    def parts(self) -> int:
+        """Of how many parts the states are tuples that it reads; 0 where they are none."""
+        return 0 if self.method.stacked or self.enters else 2 if self.pair else len(self.method.streams)
+
+    def _record(self) -> Callable[..., Any]:
+        def step(f: Symbol, us: Symbol, fs: Symbol, k: Symbol) -> Any:
+            return self.on_symbols(f, symbols(us, self.states, self.parts), symbols(fs, self.states - 1), k)
+
+        return recorded(step, "f", "us", "fs", "k")
 
     def _named(self, k: Any) -> Coefficient:
         """The coefficients of the step as its scheme takes them."""
@@ -118,6 +121,22 @@ def _nested(values: Any, shape: tuple[int, ...]) -> Coefficient:
     return tuple(_nested(values[n], shape[1:]) for n in range(shape[0])) if shape else values
 
 
+def recorded(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
+    """The straight-line code of what a function does with these arguments."""
+    graph = fx.Graph()
+    tracer = fx.proxy.GraphAppendingTracer(graph)
+    graph.output(tracer.create_arg(function(*(fx.Proxy(graph.placeholder(name), tracer) for name in names))))
+    graph.eliminate_dead_code()
+    graph.on_generate_code(lambda _: lambda lines: [line.replace(".__call__(", "(") for line in lines])
+    made: Callable[..., Any] = fx.GraphModule(nn.Module(), graph).forward
+    return made
+
+
+def symbols(values: Symbol, count: int, parts: int = 0) -> States:
+    """The first values of a tuple, which torch.fx cannot count; tuples of so many parts, if any."""
+    return tuple(symbols(values[j], parts) if parts else values[j] for j in range(count))
+
+
 class _Owned:
     """In place of a coefficient: the step owns one, which it is given."""
 
@@ -128,25 +147,27 @@ class _Owned:
 OWNED = _Owned()
 
 
-def _call(f: fx.Proxy, u: fx.Proxy, i: int) -> fx.Proxy:
-    return f.tracer.create_proxy("call_function", evaluate, (f, u, i), {})
+def _call(f: Symbol, u: Symbol, i: int) -> Symbol:
+    return f.tracer.create_proxy("call_method", "__call__", (f, u, i), {})
 
 
-def _call_whole(f: fx.Proxy, u: fx.Proxy, i: int) -> Difference:
+def _call_whole(f: Symbol, u: Symbol, i: int) -> Difference:
     return Difference(f.tracer.create_proxy("call_function", evaluate_whole, (f, u, i), {}), u)
-
-
-def evaluate(f: Slope, u: State, i: int) -> State:
-    """`f(u, i)`, as a function that torch.fx records and the compiler knows."""
-    value = f(u, i)
-    if type(value) is Difference:
-        raise UserError(f"{type(f).__name__} returned a Difference: set `whole = True` in the class of such a block")
-    return value
 
 
 def evaluate_whole(f: Slope, u: State, i: int) -> State:
     """`B(u)` of a block that gives `Difference(B(u), u)`."""
     return f(u, i).end
+
+
+def _apply(after: Symbol, u: State) -> Any:
+    applied = after.tracer.create_proxy("call_function", apply, (after, u), {})
+    return symbols(applied, len(u)) if isinstance(u, tuple) else applied
+
+
+def apply(after: After, u: State) -> State:
+    """`after(u)`, as a function that torch.fx records."""
+    return after(u)
 
 
 def _known(f: State, u: State, c: Coefficient, i: int) -> State:
@@ -169,7 +190,7 @@ class March:
         scheme: Scheme,
         plan: Plan,
         dts: Sequence[float],
-        after: Callable[[State], State] | None = None,
+        after: After | None = None,
         whole: Sequence[bool] | None = None,  # which of the blocks give `Difference(B(u), u)`
     ) -> None:
         self.scheme, self.after = scheme, partial(scheme.activate, after) if after and scheme.streams else after
@@ -187,30 +208,50 @@ class March:
                 k = OWNED if step.owns_k else None if scheme.trainable else scheme.k
                 made[key] = RecordedStep(method, states, dts[n], k, plan.reads_older_f, whole[n], pair, enters)
             self.steps.append(made[key])
-        self.takes: list[Callable[..., Any]] = [step.take for step in self.steps]
         self.gates: Ks = [1] * len(self.steps)
         self.keeps_f = plan.reads_older_f
+        self._write_code()
+
+    def _write_code(self) -> None:
+        self.takes: Takes = [step.take for step in self.steps]
+        self.last = recorded(self._on_symbols, "fs", "window", "ks", "after")
 
     def __deepcopy__(self, memo: object) -> March:
         return self  # nothing changes it
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "takes": None}  # code, which is made again
+        return {**vars(self), "takes": None, "last": None}  # code, which is made again
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, takes=[step.take for step in state["steps"]])
+        vars(self).update(state)
+        self._write_code()
+
+    def run(self, fs: Fs, window: States, ks: Ks) -> State:
+        """The last state alone: the stored walk, recorded as one function."""
+        return self.last(fs, window, ks, self.after)
+
+    def _on_symbols(self, fs: Symbol, window: Symbol, ks: Symbol, after: Symbol) -> State:
+        depth = len(self.steps)
+        us = symbols(window, self.steps[0].states, self.steps[0].parts) if self.steps else (window[0],)
+        takes = [step.on_symbols for step in self.steps]
+        applied = None if self.after is None else partial(_apply, after)
+        *_, last = us[0], *self._walk(takes, symbols(fs, depth), us, symbols(ks, depth), applied)
+        return last
 
     def stored(self, fs: Fs, window: States, ks: Ks, first: int = 0) -> Iterator[State]:
         """Keep what autograd saves; `first` is the number of the first step."""
-        us, slopes, size, after, keeps_f = window, (), self.window, self.after, self.keeps_f
-        for take, f, k in zip(self.takes[first:] if first else self.takes, fs, ks, strict=False):
+        return self._walk(self.takes[first:], fs, window, ks, self.after)
+
+    def _walk(self, takes: Takes, fs: Fs, us: States, ks: Ks, after: After | None) -> Iterator[State]:
+        slopes: States = ()
+        for take, f, k in zip(takes, fs, ks, strict=False):
             new = take(f, us, slopes, k)
-            if keeps_f:
+            if self.keeps_f:
                 new, slope = new
                 slopes = (slope, *slopes)[: self.scheme.steps - 1]
             if after is not None:
                 new = after(new)
-            us = (new, *us)[:size]
+            us = (new, *us)[: self.window]
             yield new
 
     def by_scheme(self, gates: Ks | None = None) -> March:
@@ -219,7 +260,12 @@ class March:
         gates = [1] * len(self.steps) if gates is None else gates
         march.takes = [partial(step.interpret, gate=gate) for step, gate in zip(self.steps, gates, strict=True)]
         march.gates = gates
+        march.last = march._last_state
         return march
+
+    def _last_state(self, fs: Fs, window: States, ks: Ks, after: After | None) -> State:
+        states = chain(window[:1], self._walk(self.takes, fs, window, ks, after))
+        return deque(states, maxlen=1).pop()
 
     def with_step_sizes(self, dts: Sequence[Coefficient]) -> March:
         """The same march with other step sizes, which may be tensors with a gradient; the scheme takes the steps."""

@@ -255,14 +255,17 @@ class Stage(nn.Module):
         visit: Visit | None = None,
     ) -> StateT:
         """The last state; `visit` is called with every state. What is made again in a backward pass runs eagerly."""
-        last = _last if self.memory == "stored" or not self.training else _last_eagerly
-        walk = self._walk(x, past, gates, given, cost)
-        if not self.scheme.streams:
-            return last(walk, visit)
-        if visit is not None or not self.depth:
-            return last(self._read_out(walk), visit)
-        state: StateT = self.scheme.read_out(last(walk, None))  # nobody looks at the states in between
-        return state
+        stored = self.memory == "stored" or not self.training
+        last = _last if stored else _last_eagerly
+        state: StateT
+        if visit is not None:
+            return last(self.states(x, past, gates, given, cost), visit)
+        if stored and gates is None and given is None and cost is None and not is_traced(parts_of(x)[0]):
+            window, fs = self._enter(x, past)
+            state = self.march.run(fs, window, self._ks())
+        else:
+            state = last(self._walk(x, past, gates, given, cost), None)
+        return self.scheme.read_out(state) if self.scheme.streams and self.depth else state
 
     def watch_states(self, stages: list[list[Tensor]]) -> RemovableHandle:
         """See `stepnet.nets.trajectories`."""

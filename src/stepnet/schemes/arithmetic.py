@@ -50,6 +50,10 @@ class Difference(NamedTuple):
         """`B(u) - u`, subtracted after all, for a scheme that wants more than `carry + f`."""
         return self.end - self.start
 
+    def __radd__(self, u: object) -> State:
+        """Met by `u + f` in the recorded step of a block that does not say what it returns."""
+        raise UserError("a block returned a Difference: set `whole = True` in its class")
+
 
 def combine(*terms: tuple[Coefficient, State]) -> State:
     """`sum_j c_j x_j`. A term whose coefficient or state is the number 0 is dropped, not computed."""
@@ -79,14 +83,15 @@ def mix(u: State, v: State, k: Coefficient) -> State:
         return tuple(mix(a, b, k) for a, b in zip(u, v, strict=True))
     if is_traced(u):  # which kernel it takes is decided when there are types to see
         return u.tracer.create_proxy("call_function", mix_tensors, (u, v, _as_float(k)), {})
-    return mix_tensors(u, v, k) if is_tensor(u) else u + scale(k, v - u)
+    return mix_tensors(u, v, _as_float(k)) if is_tensor(u) else u + scale(k, v - u)
 
 
-def mix_tensors(u: Tensor, v: Tensor, k: Coefficient) -> Tensor:
+def mix_tensors(u: Tensor, v: Tensor, k: Tensor | float) -> Tensor:
     """`mix` by one kernel, where types agree."""
-    if u.dtype != v.dtype or u.is_nested or u.dtype != getattr(k, "dtype", u.dtype):
+    dtype = u.dtype
+    if v.dtype != dtype or getattr(k, "dtype", dtype) != dtype or u.is_nested:
         return u + cast("Tensor", scale(k, v - u))
-    return u.lerp(v, k if hasattr(k, "dtype") else _as_float(k))
+    return u.lerp(v, k)
 
 
 def transformed(matrix: Coefficient, y: State) -> State:
