@@ -34,7 +34,8 @@ class Shown:
     def __init__(self, progress, scheme=None):
         self.progress, self.scheme, self.task = progress, scheme, Errors(None)
         self.recipe, self.batches, self.run = RECIPE, range(6), Run(Path("a"))
-        self.scores, self.is_done = SimpleNamespace(per_second=99.6), False
+        self.scores, self.level = SimpleNamespace(per_second=99.6), None
+        self.is_done = self.is_complete = False
 
     def summary(self):
         return []

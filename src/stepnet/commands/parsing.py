@@ -43,7 +43,7 @@ def parse(kind: Callable[..., Parsed], name: str, words: Sequence[str], examples
                 kind,
                 prog=prog,
                 description=description,
-                args=words,
+                args=[part for word in words for part in _several(word)],
                 registry=REGISTRY,
                 return_unknown_args=True,
                 **({} if default is None else {"default": default}),
@@ -57,6 +57,14 @@ def parse(kind: Callable[..., Parsed], name: str, words: Sequence[str], examples
         hint = nearest(word, sorted(_flags(kind)), cutoff=0.75) if word.startswith("-") else ""
         raise UserError(f"{name} takes no {word!r}: {hint or f'see {prog} --help'}")
     return command
+
+
+def _several(word: str) -> list[str]:
+    """`--levels=20,38,56` and `20,38,56` as words of one number each."""
+    flag, numbers = re.fullmatch(r"(?:(--[\w-]+)=)?(.*)", word, re.S).groups()  # type: ignore[union-attr]
+    if not re.fullmatch(r"[\d.e-]+(,[\d.e-]+)+", numbers):
+        return [word]
+    return [*([flag] if flag else []), *numbers.split(",")]
 
 
 def print_completion(commands: dict[str, Callable[..., Parsed]], shell: str) -> None:

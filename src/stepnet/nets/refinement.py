@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
-from stepnet.arguments import Count
 from stepnet.errors import UserError
 from stepnet.nets.blocks import OwnWeights, PostActivation, PreActivation, Sum
 from stepnet.nets.model_registry import create_model, origin_of
@@ -44,12 +43,17 @@ Grid = list[list[GridStep]]  # for each stage its steps, a transition among them
 
 
 def refine_own(
-    network: Own, factor: int | None, depths: Sequence[Count] | None, interpolation: Interpolation, dt: float | None
+    network: Own, factor: int | None, depths: Sequence[int] | None, interpolation: Interpolation, dt: float | None
 ) -> Own:
     """`stepnet.refine` for networks of `create_model`."""
-    stages = own_stages(network)
-    unit = network.steps_per_block
-    now = depths_of(network)
+    return regrid(network, refined_grid(network, factor, depths, interpolation), dt)
+
+
+def refined_grid(
+    network: Network, factor: int | None, depths: Sequence[int] | None, interpolation: Interpolation = "copied"
+) -> Grid:
+    """The grid with `factor` times the blocks, or with so many blocks in each stage."""
+    stages, unit, now = own_stages(network), network.steps_per_block, depths_of(network)
     if depths is None:
         counts = [len(stage.blocks) // unit * (factor or 2) for stage in stages]
     else:
@@ -57,7 +61,7 @@ def refine_own(
         counts = [depth - (stage.transition is not None) for stage, depth in zip(stages, depths, strict=True)]
     if not any(len(stage.blocks) for stage in stages):
         raise UserError(f"depths {now}: every block changes the shape, and none can be divided; take a deeper network")
-    return regrid(network, [refined(*each, unit, interpolation) for each in zip(stages, counts, strict=True)], dt)
+    return [refined(*each, unit, interpolation) for each in zip(stages, counts, strict=True)]
 
 
 def refined(stage: Stage, count: int, unit: int, interpolation: Interpolation) -> list[GridStep]:
@@ -98,28 +102,56 @@ def regrid(network: Own, grid: Grid, dt: float | None = None) -> Own:
     like = next(network.parameters())
     with torch.random.fork_rng(devices=[]), torch.device(like.device):
         new = create_model(origin.name, **options).to(like.dtype)
-    weights, state = network.state_dict(), new.state_dict()
-    paths = [path for path, module in network.named_modules() if isinstance(module, Stage)]
-    for path, old, other, steps in zip(paths, stages, own_stages(new), grid, strict=True):
-        for name, step in zip(other.step_names, steps, strict=True):
-            sources = {f"{path}.{old.step_names[n]}.": share for n, share in step.blocks.items()}
-            state |= _mean(f"{path}.{name}.", state, weights, sources)
+    state = carried_over(network, new, grid, network.state_dict(), new.state_dict())
+    for path, old, other, steps in zip(stage_paths(network), stages, own_stages(new), grid, strict=True):
         state |= {f"{path}.{name}": k for name, k in _coefficients(old, other, steps).items()}
-    inside = tuple(f"{path}." for path in paths)
-    state |= {name: tensor for name, tensor in weights.items() if not name.startswith(inside)}
     try:
         new.load_state_dict(state)
-    except RuntimeError:
+    except (RuntimeError, KeyError):
         raise UserError(
             f"{origin.name} was altered after it was built, and cannot be built with other depths"
         ) from None
     if dt is not None:
         for other, steps in zip(own_stages(new), grid, strict=True):
             for block, step in zip(other.steps, steps, strict=True):
-                _scale(block, (step.dt / dt) ** other.scheme.equation.derivative)
+                scale(block, (step.dt / dt) ** other.scheme.equation.derivative)
     for old, other in zip(stages, own_stages(new), strict=True):
         other.set_memory(old.memory)
     return cast(Own, new.train(network.training))
+
+
+def carried_over(
+    old: Network, new: Network, grid: Grid, tensors: Mapping[str, Tensor], names: Iterable[str]
+) -> dict[str, Tensor]:
+    """What is known for each name of the old network, for those `names` of the new one: of a block, that of its source.
+
+    Of a coefficient it is that of the step from which the new one comes, and 0 where that owned none.
+    """
+    wanted = set(names)
+    paths = stage_paths(old)
+    inside = tuple(f"{path}." for path in paths)
+    found = {name: tensor for name, tensor in tensors.items() if name in wanted and not name.startswith(inside)}
+    for path, before, after, steps in zip(paths, own_stages(old), own_stages(new), grid, strict=True):
+        for name, step in zip(after.step_names, steps, strict=True):
+            sources = {f"{path}.{before.step_names[n]}.": share for n, share in step.blocks.items()}
+            found |= _mean(f"{path}.{name}.", wanted, tensors, sources)
+        for k in {f"{path}.k", f"{path}.k_free"} & wanted & tensors.keys():
+            if not tensors[k].ndim:  # one number for all, as an optimiser may keep
+                found[k] = tensors[k]
+                continue
+            owned = dict(zip(before.plan.owners, tensors[k], strict=True))
+            zero = torch.zeros_like(tensors[k][0])
+            rows = [
+                sum((share * owned.get(source, zero) for source, share in steps[n].blocks.items()), zero)
+                for n in after.plan.owners
+            ]
+            found[k] = torch.stack(rows)
+    return found
+
+
+def stage_paths(network: nn.Module) -> list[str]:
+    """The names of the stages."""
+    return [path for path, module in network.named_modules() if isinstance(module, Stage)]
 
 
 def own_stages(network: Network) -> list[Stage]:
@@ -146,6 +178,34 @@ def depths_on(network: Network, grid: Grid) -> tuple[int, ...]:
     return tuple(
         first + (len(steps) - first) // network.steps_per_block for first, steps in zip(firsts, grid, strict=True)
     )
+
+
+def depths_at(name: str, network: Network, depth: int) -> tuple[int, ...]:
+    """The blocks of each stage in the same network of another depth, as its name counts: 20 is (3, 3, 3) of a resnet56.
+
+    A ResNet counts its layers, of which two are stem and head; a GPT `gpt48x48` counts blocks.
+    """
+    now = depths_of(network)
+    counted = named_depth(name, now)
+    if counted is None or len(set(now)) > 1:
+        raise UserError(f"{name} has stages of {now} blocks, and its name does not say how other depths are counted")
+    layers, outside = counted
+    blocks, rest = divmod(depth - outside, layers * len(now))
+    if blocks < 1 or rest:
+        unit = layers * len(now)
+        near = ", ".join(str(unit * n + outside) for n in (1, 2, 3))
+        raise UserError(f"{name} at depth {depth}: expected {unit}n + {outside}, for example {near}")
+    return (blocks,) * len(now)
+
+
+def named_depth(name: str, now: Sequence[int]) -> tuple[int, int] | None:
+    """The layers of a block and those outside of all blocks, where a number in the name is the depth."""
+    for number in map(int, re.findall(r"\d+", name)):
+        for outside in (0, 2):
+            layers, rest = divmod(number - outside, sum(now))
+            if layers > 0 and not rest:
+                return layers, outside
+    return None
 
 
 def check_depths(depths: Sequence[int], now: tuple[int, ...]) -> None:
@@ -182,17 +242,19 @@ def _follows_time(scheme: Scheme, dts: Sequence[float]) -> bool:
 
 
 def _mean(
-    prefix: str, like: Mapping[str, Tensor], weights: Mapping[str, Tensor], sources: Mapping[str, float]
+    prefix: str, names: Iterable[str], weights: Mapping[str, Tensor], sources: Mapping[str, float]
 ) -> dict[str, Tensor]:
     """The tensors of one new block: a copy of its source, or the mean of several."""
     found: dict[str, Tensor] = {}
-    for name in like:
+    for name in names:
         if not name.startswith(prefix):
             continue
         rest = name.removeprefix(prefix)
         # A further evaluation in a step, which the old block did not have, begins with the statistics of the first.
         own = rest if next(iter(sources)) + rest in weights else re.sub(r"_\d+$", "", rest)
-        tensors = [weights[source + own] for source in sources]
+        tensors = [weights[source + own] for source in sources if source + own in weights]
+        if len(tensors) < len(sources):
+            continue
         shares = list(sources.values())
         if len(tensors) == 1 or not tensors[0].is_floating_point():
             found[name] = tensors[0].clone()
@@ -224,18 +286,19 @@ def _coefficients(old: Stage, new: Stage, steps: Sequence[GridStep]) -> dict[str
 
 
 @torch.no_grad()
-def _scale(block: nn.Module, factor: float) -> None:
-    for layer in _last_layers(block):
+def scale(block: nn.Module, factor: float) -> None:
+    """Multiply f, by its last layer."""
+    for layer in last_layers(block):
         for parameter in layer.parameters():
             parameter.mul_(factor)
 
 
-def _last_layers(block: nn.Module) -> list[nn.Module]:
+def last_layers(block: nn.Module) -> list[nn.Module]:
     """The layers to whose outputs f is proportional."""
     if isinstance(block, Coupling):
-        return [*_last_layers(block.f), *_last_layers(block.g)]
+        return [*last_layers(block.f), *last_layers(block.g)]
     if isinstance(block, OwnWeights | Sum):
-        return [layer for f in block.fs for layer in _last_layers(f)]
+        return [layer for f in block.fs for layer in last_layers(f)]
     if isinstance(block, PreActivation):
         return [block.convs[-1]]
     if isinstance(block, PostActivation):

@@ -24,8 +24,11 @@ class Callback:
     def note(self, text: str) -> None:
         """Something begins that takes a while."""
 
+    def message(self, text: str) -> None:
+        """Something happened that a log should say."""
+
     def start(self, trainer: Trainer) -> None:
-        """The run begins, or resumes at `trainer.progress`."""
+        """The run begins, or resumes at `trainer.progress`; so does each level of a multilevel run."""
 
     def step(self, trainer: Trainer) -> None:
         """A step is done. The sums of `trainer.progress` are those of the last reading, about a second old."""
@@ -77,6 +80,10 @@ class CallbackList(Callback):
     def note(self, text: str) -> None:
         for each in self.callbacks.values():
             each.note(text)
+
+    def message(self, text: str) -> None:
+        for each in self.callbacks.values():
+            each.message(text)
 
     def start(self, trainer: Trainer) -> None:
         for each in self.callbacks.values():

@@ -16,6 +16,7 @@ from stepnet.nets.bounds import outermost
 from stepnet.schemes import Scheme
 from stepnet.training import checkpoint
 from stepnet.training.callbacks import Callback
+from stepnet.training.levels import Level
 from stepnet.training.machine import Crowding
 from stepnet.training.notebook import NotebookBar, duration, in_notebook
 from stepnet.training.run import EpochMetrics
@@ -59,6 +60,7 @@ class Display(Callback):
         self.scheme: Scheme | None = None
         self.outside: set[str] = set()
         self.described = False
+        self.level: Level | None = None  # of the run that is under way
         self.began = time.monotonic(), 0  # when, and after how many steps
         self.crowding: Crowding | None = None
 
@@ -78,6 +80,9 @@ class Display(Callback):
         else:
             self._print(f"{self.title}: {text}")
 
+    def message(self, text: str) -> None:
+        self._print(text)
+
     def _begin_bar(self) -> None:
         if self.bar is not None or self.quiet:
             return
@@ -88,15 +93,18 @@ class Display(Callback):
 
     def start(self, trainer: Trainer) -> None:
         self.scheme, self.outside = trainer.scheme, set()
-        for line in [self.title] if self.described else trainer.summary():  # runs of a comparison share the rest
-            self._print(line)
+        deeper = trainer.level is not None and self.level is not None and trainer.level != self.level
+        if not deeper:  # a level has said what it is; runs of a comparison share all but their titles
+            for line in [self.title] if self.described else trainer.summary():
+                self._print(line)
+        self.level = None if trainer.level is None or trainer.level.full else trainer.level
         self.described = True
         self.epochs, self.steps, progress = trainer.recipe.epochs, len(trainer.batches), trainer.progress
         self.crowding = Crowding()
-        if trainer.is_done:
+        if trainer.is_complete:
             self._print(f"{self.title}: already finished ({progress.epoch} epochs), see {trainer.run.folder}")
             return
-        if progress.epoch or progress.step:
+        if (progress.epoch or progress.step) and not trainer.is_done and not deeper:
             self._print(f"{self.title}: resuming at epoch {progress.epoch + 1}, step {progress.step}")
         self.began = time.monotonic(), self._steps_done(progress)
         self._begin_bar()

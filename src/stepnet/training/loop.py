@@ -12,6 +12,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
+from itertools import zip_longest
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +27,8 @@ from stepnet.nets.trajectories import KineticCost
 from stepnet.randomness import Stream, random_words
 from stepnet.training.callbacks import Callback
 from stepnet.training.config import TrainConfig
+from stepnet.training.imports import import_modules
+from stepnet.training.levels import Level, level_of, levels_of, refine_checkpoint
 from stepnet.training.run import EpochMetrics, Run
 from stepnet.training.saving import Saver
 from stepnet.training.scores import SEEN, Sums, at_least_float32, evaluate_batch, figures_of
@@ -47,9 +51,23 @@ def train_config(
 
     A `network`, `data` or `task` that is given takes the place of what the config names.
     """
-    parts = (network, data, callbacks, task)
-    with only_run_here(), stop_signals() as stop, Trainer(config, resume, overwrite, *parts) as trainer:
-        fit(trainer, stop)
+    import_modules(config.imports)
+    levels: list[Level] = levels_of(config)
+    if levels and network is not None:
+        raise UserError(f"levels {config.recipe.levels}: the network is built already; name a model instead")
+    first = level_of(Run(config.out).last, levels) if levels and resume and not overwrite else 0
+    with only_run_here(), stop_signals() as stop:
+        parts: list[Level | None] = [*levels[first:]] or [None]
+        for level, deeper in zip_longest(parts, levels[first + 1 :]):
+            with Trainer(config, resume, overwrite, network, data, callbacks, task, level) as trainer:
+                fit(trainer, stop)
+                if level is None or deeper is None or trainer.progress.stopped or stop.number:
+                    break
+                trainer.processes.on_main(partial(refine_checkpoint, trainer, deeper))
+                trainer.callbacks.message(f"refined from depth {level.depth} to {deeper.depth}: {deeper.depths} blocks")
+            resume, overwrite, data = True, False, trainer.data
+    if stop.number and not trainer.is_complete:
+        raise Interrupted(stop.number, f"saved {trainer.run.last}; the same command resumes there")
     if stop.number:  # after the last step: nothing is left to save, but a comparison must not start its next run
         raise Interrupted(stop.number, f"{trainer.run.folder} is complete")
     return trainer.run
@@ -120,6 +138,7 @@ def fit(trainer: Trainer, stop: StopRequest) -> None:
             "lr": trainer.learning_rate(epoch, len(batches) - 1),
             task.record.speed: round(progress.seen / max(progress.seconds, 1e-9), 1),
             "seconds": round(progress.seconds, 3),
+            **({"depth": trainer.level.depth} if trainer.level else {}),
             "k": coefficients(trainer.evaluated),
         }
         callbacks.epoch(trainer, line)

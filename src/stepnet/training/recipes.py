@@ -12,6 +12,8 @@ from stepnet.data.text import is_text
 from stepnet.errors import UserError
 from stepnet.registry import Registry
 
+DepthRule = Literal["1/L", "1/sqrt(L)"]
+
 
 def flag(help: str, default: Any) -> Any:
     """A field that is a flag of the command line too."""
@@ -53,6 +55,16 @@ class Recipe:
     )
     kinetic: NotNegative = flag("weight of the kinetic running cost sum |f(X_n)|^2 dt", 1e-4)
 
+    levels: tuple[Count, ...] = flag(
+        "depths to train one after another, as 20 38 56 for a resnet56: each network is refined into the next one", ()
+    )
+    level_epochs: tuple[Count, ...] = flag("epochs on each level; by default nearly equal shares", ())
+    tuned_at_depth: Count | None = flag(
+        "depth of the network that this recipe was tuned on: step size and rates of the blocks follow --depth-rule",
+        None,
+    )
+    depth_rule: DepthRule = flag("how the step size falls with the depth L, with --tuned-at-depth", "1/L")
+
     def __post_init__(self) -> None:
         checks = {
             "milestones": (list(self.milestones) == sorted(set(self.milestones)), "rising epochs"),
@@ -62,6 +74,19 @@ class Recipe:
             "stochastic_mode": (
                 self.stochastic_mode == "batch" or self.stochastic_depth is not None,
                 "a survival probability with it, as in --stochastic-depth 0.8",
+            ),
+            "levels": (
+                list(self.levels) == sorted(set(self.levels)) and len(self.levels) <= self.epochs,
+                f"rising depths, as 20 38 56, and no more of them than the {self.epochs} epochs",
+            ),
+            "level_epochs": (
+                not self.level_epochs
+                or (len(self.level_epochs) == len(self.levels) and sum(self.level_epochs) == self.epochs),
+                f"{self.epochs} epochs in all, some for each of {len(self.levels)} levels",
+            ),
+            "tuned_at_depth": (
+                self.tuned_at_depth is None or not self.levels,
+                "no --levels with it: their networks differ in depth",
             ),
         }
         for name, (holds, expected) in checks.items():

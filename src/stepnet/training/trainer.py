@@ -32,6 +32,7 @@ from stepnet.training.checkpoint import Progress
 from stepnet.training.config import NetworkRecord, TrainConfig
 from stepnet.training.describe import describe_run
 from stepnet.training.imports import import_modules, remember_imports
+from stepnet.training.levels import Level
 from stepnet.training.machine import check_precision, compiled_or_eager, keep_memory
 from stepnet.training.notebook import duration
 from stepnet.training.processes import Processes
@@ -56,6 +57,7 @@ class Trainer:
         data: Data | None = None,
         callbacks: Sequence[Callback] = (),
         task: str | None = None,
+        level: Level | None = None,
     ) -> None:
         average = [] if config.recipe.ema is None else [WeightAverage(config.recipe.ema)]
         self.callbacks = CallbackList([*average, *callbacks])
@@ -72,7 +74,8 @@ class Trainer:
         self.config = config = replace(config, task=self.task.record)
         start = self._start()
         self.is_given = network is not None
-        self.network = self._placed(network or build_network(start, self.data))
+        self.level = level
+        self.network = self.placed(network or build_network(level.config(start) if level else start, self.data))
         if self.recipe.running_cost != "weight_decay" and not takes_cost(self.network):
             raise UserError(
                 f"running_cost = {self.recipe.running_cost!r}: {config.model} has no stages whose f(X_n) could be "
@@ -98,7 +101,8 @@ class Trainer:
         if found:
             self.progress, self.callback_states = checkpoint.load(self.run.last, self.network, self.optimizer)
         if start != config and not found:  # the checkpoint is gone: it was of a run that this one replaces
-            self.network.load_state_dict(build_network(config, self.data).state_dict())
+            own = level.config(config) if level else config
+            self.network.load_state_dict(build_network(own, self.data).state_dict())
         self._check_position()
         self.evaluated = self.network  # what is evaluated and written: a callback may put an average in its place
         self.scores = EpochScores(self.progress, self.processes)
@@ -195,7 +199,8 @@ class Trainer:
         begun = Run(Path(self.config.out)).last.exists()
         return replace(self.config, pretrained=False, weights=None) if begun else self.config
 
-    def _placed(self, network: nn.Module) -> nn.Module:
+    def placed(self, network: nn.Module) -> nn.Module:
+        """The network on the run's device, in its memory layout."""
         if self.config.sync_bn and self.processes.device.type == "cpu":
             raise UserError("--sync-bn: torch's synchronised batch norm is for GPUs, and this run is on a CPU")
         layout = torch.channels_last if self.config.channels_last else torch.contiguous_format
@@ -270,6 +275,10 @@ class Trainer:
             f"device  {device}, {threads}, {config.precision}{compiled}",
             *([f"memory  {config.memory}: {same}"] if config.memory else []),
             *([f"time    {self._about_time()}"] if self.epoch_seconds else []),
+            *(
+                [f"levels  depths {', '.join(map(str, recipe.levels))}, each refined into the next"]
+                * bool(recipe.levels)
+            ),
             f"folder  {self.run.folder}",
         ]
 
@@ -287,7 +296,14 @@ class Trainer:
 
     @property
     def is_done(self) -> bool:
-        return self.progress.epoch >= self.recipe.epochs or self.progress.stopped
+        """Whether nothing is left to train, of the run or of its level."""
+        end = self.level.end if self.level else self.recipe.epochs
+        return self.progress.epoch >= end or self.progress.stopped
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the whole run is done."""
+        return self.is_done and (self.level is None or self.level.full or self.progress.stopped)
 
     def stop(self) -> None:
         """End the run after the epoch under way: for callbacks."""

@@ -1,0 +1,179 @@
+"""Multilevel training: a shallow network is trained, refined into a deeper one, and training goes on.
+
+    stepnet train preact_resnet56 --levels 20 38 56
+
+Each level is a part of the run with a network of its own depth. Between two levels the checkpoint of the one becomes
+that of the other: every block comes several times with its output divided, the optimiser's state goes along, and the
+position stays. The refinement is a function of the checkpoint, so a run that is stopped anywhere resumes to the same
+bits.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor
+
+from stepnet.errors import UserError
+from stepnet.exchange.model_files import DESCRIPTION
+from stepnet.nets import create_model
+from stepnet.nets.model_registry import origin_of
+from stepnet.nets.refinement import (
+    Grid,
+    carried_over,
+    depths_at,
+    depths_of,
+    last_layers,
+    own_stages,
+    refined_grid,
+    regrid,
+    stage_paths,
+)
+from stepnet.nets.residual import Network
+from stepnet.tensors import Tensors, read_tensors
+from stepnet.training import checkpoint
+from stepnet.training.build import build_network, build_optimizer
+from stepnet.training.config import TrainConfig, model_options
+from stepnet.training.describe import describe_progress, describe_run
+
+if TYPE_CHECKING:
+    from stepnet.training.trainer import Trainer
+
+AVERAGE = "WeightAverage.module."  # the weights of `--ema` in a checkpoint's callbacks
+SQUARES = {"exp_avg_sq", "max_exp_avg_sq", "square_avg", "sum"}  # what optimisers keep of squared gradients
+
+
+@dataclass(frozen=True)
+class Level:
+    """A part of a run: a depth as the model's name counts it, the blocks of each stage, the epoch that it ends at."""
+
+    depth: int
+    depths: tuple[int, ...]
+    end: int
+    full: bool  # the last one, whose network is the named one
+
+    def config(self, config: TrainConfig) -> TrainConfig:
+        """What the network of this level is built by."""
+        return config if self.full else replace(config, model_kwargs={**config.model_kwargs, "depths": [*self.depths]})
+
+
+def levels_of(config: TrainConfig) -> list[Level]:
+    """The levels of a run, none for a run of one depth; levels that cannot be refined into each other are refused."""
+    recipe = config.recipe
+    if not recipe.levels:
+        return []
+    if "/" in config.model or "depths" in config.model_kwargs:
+        raise UserError(f"levels {recipe.levels} of {config.model}: expected a network of stepnet's, without depths=")
+    options: dict[str, Any] = model_options(config.model_kwargs)
+    options |= {"scheme": config.scheme} if config.scheme else {}
+    with torch.device("meta"):
+        network = cast(Network, create_model(config.model, **options))
+    full = depths_of(network)
+    depths = [depths_at(config.model, network, depth) for depth in recipe.levels]
+    if depths[-1] != full:
+        raise UserError(
+            f"levels {recipe.levels} end at depth {recipe.levels[-1]}, and {config.model} is the last level"
+        )
+    counts = recipe.level_epochs or _shares(recipe.epochs, len(depths))
+    ends = accumulate(counts)
+    found = [Level(*each, full=each[1] == full) for each in zip(recipe.levels, depths, ends, strict=True)]
+    for shallow, deep in pairwise(found):
+        with torch.device("meta"):
+            coarse = cast(Network, create_model(config.model, **{**options, "depths": shallow.depths}))
+        try:
+            refined_grid(coarse, None, deep.depths)
+        except UserError as error:
+            raise UserError(f"levels {shallow.depth} and {deep.depth} of {config.model}: {error}") from None
+    return found
+
+
+def _shares(epochs: int, parts: int) -> list[int]:
+    return [epochs * (n + 1) // parts - epochs * n // parts for n in range(parts)]
+
+
+def level_of(path: Path, levels: list[Level]) -> int:
+    """The number of the level whose network a checkpoint holds; 0 where there is none to be read."""
+    from stepnet.exchange.model_description import decode
+
+    if not path.exists():
+        return 0
+    try:
+        options = decode(read_tensors(path)[1][DESCRIPTION], path).options
+    except (UserError, KeyError):
+        return 0  # whoever opens it says what is wrong with it
+    own = options.get("depths")
+    numbers = [n for n, level in enumerate(levels) if level.full == (own is None) and own in (None, [*level.depths])]
+    return numbers[0] if numbers else 0
+
+
+def refine_checkpoint(trainer: Trainer, level: Level) -> None:
+    """Write the run's checkpoint anew for the network of the next level."""
+    old = cast(Network, trainer.network)
+    grid = refined_grid(old, None, level.depths)
+    config = level.config(trainer.config)
+    new = cast(Network, build_network(replace(config, pretrained=False, weights=None, start_like=None), trainer.data))
+    new = cast(Network, trainer.placed(new))
+    new.load_state_dict(_on(grid, old).state_dict())
+    optimizer = build_optimizer(trainer.recipe, new)
+    _carry_state(trainer.optimizer, optimizer, old, new, grid)
+    description = describe_progress(describe_run(config, trainer.data, new), new, trainer.progress.epoch)
+    callbacks = refined_callbacks(trainer.callbacks.state_dict(), old, grid)
+    checkpoint.save(trainer.run.last, new, optimizer, trainer.progress, description, callbacks)
+
+
+def _on(grid: Grid, network: Network) -> Network:
+    origin = origin_of(network)
+    dt = 1 if origin is None else origin.options.get("dt", own_stages(network)[0].dts[0])
+    return regrid(network, grid, dt if isinstance(dt, int | float) else None)
+
+
+def refined_callbacks(states: Mapping[str, Tensor], network: Network, grid: Grid) -> Tensors:
+    """An average of the weights is refined as they are; what else callbacks keep stays."""
+    average = {name.removeprefix(AVERAGE): tensor for name, tensor in states.items() if name.startswith(AVERAGE)}
+    if not average:
+        return dict(states)
+    mean = copy.deepcopy(network)
+    mean.load_state_dict(average)
+    others = {name: tensor for name, tensor in states.items() if not name.startswith(AVERAGE)}
+    return {AVERAGE + name: tensor for name, tensor in _on(grid, mean).state_dict().items()} | others
+
+
+def _carry_state(
+    before: torch.optim.Optimizer, after: torch.optim.Optimizer, old: Network, new: Network, grid: Grid
+) -> None:
+    """The state of each parameter, from the block that it comes from.
+
+    Where the output of a block is divided, in its last layer, the gradients of its other layers are divided too.
+    """
+    kept = {name: before.state.get(parameter, {}) for name, parameter in old.named_parameters()}
+    parameters = dict(new.named_parameters())
+    shrunk = _divided(old, new, grid)
+    for key in sorted({key for state in kept.values() for key in state}):
+        values = {name: state[key] for name, state in kept.items() if state.get(key) is not None}
+        tensors = {name: torch.as_tensor(value) for name, value in values.items()}
+        for name, tensor in carried_over(old, new, grid, tensors, parameters).items():
+            factor = shrunk.get(name, 1.0) ** (2 if key in SQUARES else 1) if tensor.ndim else 1.0
+            value = tensor * factor if factor != 1 else tensor.clone()
+            number = not isinstance(next(iter(values.values())), Tensor)
+            after.state[parameters[name]][key] = value.item() if number else value
+
+
+def _divided(old: Network, new: Network, grid: Grid) -> dict[str, float]:
+    """By what the gradient of a parameter is multiplied: 1 in a block's last layer, the share of its step elsewhere."""
+    found: dict[str, float] = {}
+    for path, before, after, steps in zip(stage_paths(old), own_stages(old), own_stages(new), grid, strict=True):
+        for name, block, step in zip(after.step_names, after.steps, steps, strict=True):
+            source = max(step.blocks, key=lambda n: step.blocks[n])
+            share = step.dt / before.dts[source]
+            last = {id(p) for layer in last_layers(block) for p in layer.parameters()}
+            prefix = f"{path}.{name}."
+            for own, parameter in new.named_parameters():
+                if own.startswith(prefix) and id(parameter) not in last:
+                    found[own] = share
+    return found

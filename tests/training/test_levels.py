@@ -1,0 +1,135 @@
+"""Multilevel training: each network is refined into the next, and a run that is stopped anywhere resumes to the bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import stepnet
+from stepnet.errors import UserError
+from stepnet.nets.blocks import basic
+from stepnet.nets.model_registry import MODELS, register_model
+from stepnet.nets.residual import Backbone, ResidualNetwork
+from stepnet.training import Run, train
+from stepnet.training import levels as levels_module
+from stepnet.training.callbacks import Callback
+from stepnet.training.signals import Interrupted
+from training.runs import StopAt, assert_same_run
+from training.tiny import tiny_config
+
+
+def levelled(**options: Any) -> ResidualNetwork:
+    """Two stages of 4 blocks: depth 8, as its name counts."""
+    return ResidualNetwork(Backbone(basic, (2, 2), (4, 4), stem_width=2, pre_activation=True), **options)
+
+
+if "levelled8" not in MODELS:
+    register_model("levelled8", family="test")(levelled)
+
+
+def config(folder: Any, **changes: Any) -> Any:
+    changes = {"epochs": 3, "schedule": "one_cycle", "milestones": (), "levels": (4, 6, 8), **changes}
+    return tiny_config(folder, model="levelled8", scheme="lm", recipe=changes)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: Any) -> tuple[Run, list[str]]:
+    """A run that nothing stopped, and what it said."""
+    log = Messages()
+    return train(config(tmp_path_factory.mktemp("whole")), callbacks=[log]), log.lines
+
+
+class Messages(Callback):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def test_each_level_is_refined_into_the_next(whole) -> None:
+    run, lines = whole
+    assert lines == [
+        "refined from depth 4 to 6: (3, 3) blocks",
+        "refined from depth 6 to 8: (4, 4) blocks",
+    ]
+    assert [line["depth"] for line in run.metrics()] == [4, 6, 8]
+    network = stepnet.load(run.folder)
+    assert [len(stage.steps) for stage in network.stages] == [4, 4]
+    assert network.description.options.keys() == {"num_classes", "in_channels", "scheme"}  # the named network itself
+
+
+def test_a_run_resumes_to_the_bit_in_every_level(tmp_path, whole) -> None:
+    for epoch in range(3):
+        with pytest.raises(Interrupted):
+            train(config(tmp_path), callbacks=[StopAt(epoch, 1)])
+    assert_same_run(train(config(tmp_path)), whole[0])
+
+
+def test_the_average_and_the_moments_of_adam_are_refined_too(tmp_path) -> None:
+    changes = {"optimizer": "adamw", "lr": 0.01, "ema": 0.9, "levels": (4, 8), "epochs": 2}
+    with pytest.raises(Interrupted):
+        train(config(tmp_path / "stopped", **changes), callbacks=[StopAt(1, 1)])
+    assert_same_run(train(config(tmp_path / "stopped", **changes)), train(config(tmp_path / "whole", **changes)))
+
+
+def test_a_run_that_ended_between_two_levels_goes_on(tmp_path, monkeypatch, whole) -> None:
+
+    def fail(*args: object) -> None:
+        raise RuntimeError("the power went off")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("stepnet.training.loop.refine_checkpoint", fail)
+        with pytest.raises(RuntimeError, match="power"):
+            train(config(tmp_path / "stopped"))
+    assert Run(tmp_path / "stopped").metrics()[-1]["depth"] == 4
+    assert_same_run(train(config(tmp_path / "stopped")), whole[0])
+
+
+def test_the_state_of_the_optimiser_goes_along_block_by_block(tmp_path, monkeypatch) -> None:
+    """Of a block that comes twice with half its output: its last layer's momentum as it was, the others' halved."""
+    seen: list[tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]] = []
+    save = levels_module.checkpoint.save
+    real = levels_module.refine_checkpoint
+
+    def watch(trainer: Any, level: Any) -> None:
+        def momentum(network: Any, optimizer: Any) -> dict[str, torch.Tensor]:
+            return {n: optimizer.state[p]["momentum_buffer"].clone() for n, p in network.named_parameters()}
+
+        def record(path: Any, network: Any, optimizer: Any, *rest: Any) -> None:
+            seen.append((momentum(trainer.network, trainer.optimizer), momentum(network, optimizer)))
+            save(path, network, optimizer, *rest)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(levels_module.checkpoint, "save", record)
+            real(trainer, level)
+
+    monkeypatch.setattr("stepnet.training.loop.refine_checkpoint", watch)
+    train(config(tmp_path, levels=(4, 8), epochs=2))
+    ((old, new),) = seen
+    for n in range(4):  # stage 0: blocks 0, 1 become 0, 0, 1, 1
+        first, last = ("norms.0.weight", "convs.1.weight")
+        assert torch.equal(new[f"stages.0.blocks.{n}.{last}"], old[f"stages.0.blocks.{n // 2}.{last}"])
+        assert torch.equal(new[f"stages.0.blocks.{n}.{first}"], old[f"stages.0.blocks.{n // 2}.{first}"] / 2)
+    assert torch.equal(new["stem.weight"], old["stem.weight"])
+    assert torch.equal(new["stages.1.transition.block.norms.0.weight"], old["stages.1.transition.block.norms.0.weight"])
+    assert new["stages.0.k"].tolist() == [0.0, *[float(old["stages.0.k"][0])] * 2]  # a start owns no k
+
+
+WRONG = [
+    ({"levels": (6, 4, 8)}, r"levels = \(6, 4, 8\): expected rising depths"),
+    ({"levels": (4, 6)}, r"end at depth 6, and levelled8 is the last level"),
+    ({"levels": (5, 8)}, r"levelled8 at depth 5: expected 2n \+ 0, for example 2, 4, 6"),
+    ({"levels": (2, 8)}, r"levels 2 and 8 of levelled8: a stage of 0 blocks beside its transition cannot be refined"),
+    ({"levels": (2, 4, 6, 8)}, r"no more of them than the 3 epochs"),
+    ({"level_epochs": (1, 1)}, r"level_epochs = \(1, 1\): expected 3 epochs in all, some for each of 3 levels"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), WRONG)
+def test_levels_that_cannot_be(tmp_path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        train(config(tmp_path / "run", **changes))
+    assert not (tmp_path / "run").exists()
