@@ -46,7 +46,7 @@ def values(stage: Stage) -> dict[str, dict[int, Tensor]]:
     """The coefficients by name and step."""
     found: dict[str, dict[int, Tensor]] = {}
     for name, value in stage.named_coefficients():
-        layer, _, own = name.rpartition(".")
+        layer, _, own = name.rpartition(":")
         found.setdefault(own, {})[stage.step_names.index(layer)] = value.detach()
     return found
 
@@ -202,7 +202,7 @@ def test_mhc_is_doubly_stochastic_and_convex_whatever_is_learned() -> None:
 @pytest.mark.parametrize("steps", [2, 3, 5])
 def test_a_stable_multistep_has_its_roots_inside_the_circle(steps: int) -> None:
     torch.manual_seed(0)
-    bound = ZeroStable()
+    bound = ZeroStable(steps - 1)
     free = 3 * torch.randn(20, steps - 1, dtype=torch.float64)
     for row, a in zip(free, bound.k(free), strict=True):
         weights = a.tolist()
@@ -222,10 +222,10 @@ def test_a_stable_multistep_has_its_roots_inside_the_circle(steps: int) -> None:
 def test_coefficients_by_layer() -> None:
     network = stepnet.create_model("gpt2x16", scheme=get_scheme("x0", x=0.1), num_classes=11)
     found = stepnet.coefficients(network)
-    assert list(found)[:3] == ["stages.0.blocks.0.r", "stages.0.blocks.0.x", "stages.0.blocks.1.r"]
-    assert found["stages.0.blocks.0.r"] == 1 and found["stages.0.blocks.0.x"] == pytest.approx(0.1)
+    assert list(found)[:3] == ["stages.0.blocks.0:r", "stages.0.blocks.0:x", "stages.0.blocks.1:r"]
+    assert found["stages.0.blocks.0:r"] == 1 and found["stages.0.blocks.0:x"] == pytest.approx(0.1)
     streams = stepnet.coefficients(stepnet.create_model("gpt1x16", scheme="hyper", num_classes=11))
-    assert streams["stages.0.blocks.0.V"] == [1, 0, 0, 1] and streams["stages.0.blocks.1.U"] == [0, 1]
+    assert streams["stages.0.blocks.0:V"] == [1, 0, 0, 1] and streams["stages.0.blocks.1:U"] == [0, 1]
 
 
 @pytest.mark.parametrize("scheme", NAMES)
@@ -235,6 +235,39 @@ def test_a_copy_and_a_pickle_compute_the_same(scheme: str, tmp_path: Any) -> Non
     torch.save(stage, tmp_path / "stage.pt")
     for other in (copy.deepcopy(stage), torch.load(tmp_path / "stage.pt", weights_only=False)):
         assert torch.equal(other(x), stage(x))
+
+
+IMAGES = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("scheme", ["x0", "mhc4", "dense", "stable_multistep3"])
+def test_networks_are_saved_exported_traced_and_drawn(scheme: str, tmp_path: Any) -> None:
+    torch.manual_seed(0)
+    network = moved(stepnet.create_model("preact_resnet20", scheme=scheme)).float().eval()
+    wanted = network(IMAGES)
+    stepnet.save(network, tmp_path / "network.safetensors")
+    again = stepnet.load(tmp_path / "network.safetensors").eval()
+    assert torch.equal(again(IMAGES), wanted) and again.scheme.name == scheme
+    torch.testing.assert_close(torch.export.export(network, (IMAGES,)).module()(IMAGES), wanted)
+    torch.testing.assert_close(torch.fx.symbolic_trace(network)(IMAGES), wanted)
+    assert stepnet.plot_network(network).axes and stepnet.plot_coefficients(network).axes
+    assert f"scheme={scheme}" in repr(network)
+
+
+@pytest.mark.parametrize("scheme", ["x0", "momentum", "hyper", "dense"])
+def test_a_compiled_stage_computes_the_same(scheme: str) -> None:
+    torch.manual_seed(0)
+    stage = moved(Stage(get_scheme(scheme), [Slope() for _ in range(2)]))
+    x = torch.randn(4, WIDTH, dtype=torch.float64)
+    compiled = torch.compile(stage, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), stage(x), rtol=0, atol=1e-12)
+
+
+def test_streams_keep_their_precision_under_autocast() -> None:
+    """Mixing streams is a sum of states, not a matrix product of the network."""
+    stage = Stage(get_scheme("mhc"), [Slope() for _ in range(2)])
+    with torch.autocast("cpu", torch.bfloat16):
+        assert stage(torch.randn(4, WIDTH)).dtype == torch.float32
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,15 @@ def test_after_a_transition_the_projected_input_is_the_past() -> None:
     assert [lag for lag, _ in second.states] == [0, 1]
 
 
+def test_streams_are_drawn_as_the_states_that_they_are() -> None:
+    """`u_n + b v_n` is `(1 + b) u_n - b u_{n-1}`, LM's arcs at k = -b; x0 reads `u_0`."""
+    b, r, x = (sympy.Symbol(name, real=True) for name in "brx")
+    assert sketch_stage(get_scheme("momentum"), 3).steps[2].states == ((0, 1 + b), (1, -b))
+    assert sketch_stage(get_scheme("x0"), 4).steps[3].states == ((0, r), (3, x))
+    stage = sketch_stage(get_scheme("mhc4"), 2)
+    assert stage.notes == ["4 streams, drawn as one"] and stage.steps[1].states == ((0, 1),)
+
+
 class ForwardPair(Scheme):
     @property
     def equation(self) -> Equation:

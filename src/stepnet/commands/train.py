@@ -251,11 +251,13 @@ def shown(display: Display) -> Iterator[Display]:
 
 
 def print_coefficients(ks: Mapping[str, float | list[float]], title: str = "") -> None:
-    """The learned k_n, eight to a line; of one for each channel the mean."""
-    if not ks:
-        return
-    values = [k if isinstance(k, float) else fmean(k) for k in ks.values()]
-    means = "" if all(isinstance(k, float) for k in ks.values()) else ", means over channels"
-    echo(f"{title}k_n by layer{means}:")
-    for start in range(0, len(values), 8):
-        echo("  " + " ".join(f"{k:+.3f}" for k in values[start : start + 8]))
+    """The learned k_n, eight to a line; of one for each channel, and of a matrix, the mean."""
+    from stepnet.nets.weights import by_name
+
+    for name, own in by_name(ks).items():
+        values = [k if isinstance(k, float) else fmean(k) for k in own.values()]
+        means = "" if all(isinstance(k, float) for k in own.values()) else ", means over channels"
+        means = means if name == "k" else means.replace("channels", "its entries")
+        echo(f"{title}{name}_n by layer{means}:")
+        for start in range(0, len(values), 8):
+            echo("  " + " ".join(f"{k:+.3f}" for k in values[start : start + 8]))

@@ -122,13 +122,15 @@ class ZeroStable:
     exactly if its reflection coefficients `r_j` are: `p <- (p, 0) + r_j (reversed p, 1)`, from `p = 1`.
     """
 
+    count: int  # m
+
     def __str__(self) -> str:
         return "zero-stable"
 
     def k(self, free: Tensor) -> Tensor:
         """The weights of free parameters."""
         p = torch.ones_like(free[..., :1])
-        for n in range(free.shape[-1]):
+        for n in range(self.count):
             r = INSIDE * free[..., n : n + 1].tanh()
             zero = torch.zeros_like(r)
             p = torch.cat([p, zero], -1) + r * torch.cat([zero, p.flip(-1)], -1)
@@ -138,7 +140,7 @@ class ZeroStable:
         """The free parameters of weights that are zero-stable."""
         p = k.double().flip(-1).cumsum(-1).flip(-1)
         reflections = []
-        for _ in range(k.shape[-1]):
+        for _ in range(self.count):
             r, rest = p[..., -1:], p[..., :-1]
             reflections.append(r)
             p = (rest - r * rest.flip(-1)) / (1 - r * r)
@@ -149,11 +151,6 @@ class ZeroStable:
 
 
 AnyBound: TypeAlias = Bound | Convex | DoublyStochastic | ZeroStable
-NAMED: dict[str, AnyBound] = {
-    "convex": Convex(),
-    "doubly stochastic": DoublyStochastic(),
-    "zero-stable": ZeroStable(),
-}
 
 
 class Coefficients(nn.Module):
@@ -222,7 +219,9 @@ def bound_of(one: Trained) -> AnyBound | None:
     """What keeps a coefficient where its scheme wants it."""
     if isinstance(one.bound, tuple):
         return Bound(*one.bound)
-    return None if one.bound is None else NAMED[one.bound]
+    if one.bound == "zero-stable":
+        return ZeroStable(*one.shape())
+    return None if one.bound is None else Convex() if one.bound == "convex" else DoublyStochastic()
 
 
 def initial_k(

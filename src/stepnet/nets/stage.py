@@ -167,7 +167,7 @@ class Stage(nn.Module):
         """`k_n` with the name of the block whose step owns it; several, each with its own name behind that."""
         ks = self.coefficients
         if self.mixing is not None:
-            yield from ((f"{self.step_names[n]}.{name}", value) for n, name, value in self.mixing.named())
+            yield from ((f"{self.step_names[n]}:{name}", value) for n, name, value in self.mixing.named())
             return
         for owner, k in zip(self.plan.owners, () if ks is None else ks.unbind(), strict=True):
             yield self.step_names[owner], k

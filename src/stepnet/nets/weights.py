@@ -6,7 +6,7 @@ Below, `stepnet.coefficients`: the learned `k_n` of a network, by layer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from stepnet.errors import UserError
 from stepnet.nets.bounds import FREE, Bound, Coefficients
 from stepnet.tensors import first_difference
 
+T = TypeVar("T")
 MIXING = ("mixing", "step_mixing")  # the modules that hold coefficients by their names
 
 
@@ -108,10 +109,22 @@ class HasCoefficients(Protocol):
 
 @checked
 def coefficients(model: nn.Module) -> dict[str, float | list[float]]:
-    """`k_n` by the name of its layer, in order of depth: a float each, or one for each channel."""
+    """`k_n` by the name of its layer, in order of depth: a float each, or one for each channel.
+
+    Coefficients that have names stand behind that of the layer, `stages.0.blocks.1:V`; a matrix is listed row by row.
+    """
     found: dict[str, float | list[float]] = {}
     for path, module in model.named_modules():
         if isinstance(module, HasCoefficients):
             for name, k in module.named_coefficients():
                 found[f"{path}.{name}" if path else name] = k.detach().flatten().squeeze().tolist()
+    return found
+
+
+def by_name(ks: Mapping[str, T]) -> dict[str, dict[str, T]]:
+    """What `coefficients` gives, by the name of the coefficient (`k`, where it has none of its own) and the layer."""
+    found: dict[str, dict[str, T]] = {}
+    for key, value in ks.items():
+        layer, _, name = key.rpartition(":")
+        found.setdefault(name if layer else "k", {})[layer or key] = value
     return found

@@ -20,6 +20,7 @@ from stepnet.arguments import checked
 from stepnet.errors import UserError, check_known
 from stepnet.escaping import for_plot
 from stepnet.nets import coefficients
+from stepnet.nets.weights import by_name
 from stepnet.report.charts import printed_points
 from stepnet.report.figures import Picture, legend_above, panels, rc_styles
 from stepnet.report.grouping import by_data, read_histories
@@ -82,11 +83,14 @@ def plot_coefficients(
         networks = _networks(runs, labels=labels)
         groups = [(network.label, [_after(run, epoch) for run in network.runs]) for network in networks]
     groups = [(label, kept) for label, ks in groups if (kept := [one for one in ks if one])]
+    names = list(dict.fromkeys(name for _, ks in groups for one in ks for name in by_name(one)))
+    if names != ["k"]:
+        groups = [(f"{label}, {name}", _named(ks, name)) for label, ks in groups for name in names if _named(ks, name)]
     if not groups:
         raise UserError("no learned k: the schemes of these networks have no trained coefficient")
     picture = Picture()
     axes = picture.subplots()
-    band = get_scheme("lm").stable_k
+    band = get_scheme("lm").stable_k if names == ["k"] else None
     if band is not None:
         axes.axhspan(*band, color="C0", alpha=0.08, linewidth=0)
         axes.axhline(0, color="0.6", linewidth=0.6)
@@ -96,11 +100,16 @@ def plot_coefficients(
             axes.plot(layers, list(one.values()), **style, alpha=0.8, label=None if number else label)
     deepest = max((one for _, found in groups for one in found), key=len)
     _mark_stages(axes, list(deepest))
-    axes.set(xlabel="layer, in order of depth", ylabel="$k_n$")
+    axes.set(xlabel="layer, in order of depth", ylabel="$k_n$" if names == ["k"] else "coefficient")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     shaded = "shaded: zero-stable, if it were the k of all steps" if band else ""
     legend_above(picture, axes.get_legend_handles_labels()[0], shaded)
     return picture
+
+
+def _named(runs: list[KByLayer], name: str) -> list[KByLayer]:
+    """The coefficients of one name, of the runs that have them."""
+    return [own for one in runs if (own := by_name(one).get(name))]
 
 
 @checked

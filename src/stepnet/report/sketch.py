@@ -21,7 +21,19 @@ from stepnet.errors import UserError
 from stepnet.nets.blocks import OwnWeights
 from stepnet.nets.stage import Stage, step_sizes, written
 from stepnet.schemes import Scheme
-from stepnet.schemes.plan import Entry, PlannedStep, Quantity, Terms, dt, k, plan, rarely_acts, steps_by_method
+from stepnet.schemes.plan import (
+    EULER,
+    Entry,
+    Plan,
+    PlannedStep,
+    Quantity,
+    Terms,
+    dt,
+    k,
+    plan,
+    rarely_acts,
+    steps_by_method,
+)
 
 EdgeSource: TypeAlias = "int | tuple[str, int]"  # a box of this step by its number; else ("u" or "f", n) of step n
 WeightedSum: TypeAlias = "dict[EdgeSource, sympy.Expr]"
@@ -173,6 +185,7 @@ class StageSketch:
     heading: str = ""  # in a drawing; the stage's number unless given
     place: str = ""  # in its network, where only this stage is drawn
     by_channel: bool = False  # the k of its steps are means: each channel has its own
+    streams: int = 1  # that are mixed in every step
     rarely: str = ""  # which methods take its steps, where the scheme itself takes few
 
     @property
@@ -187,6 +200,7 @@ class StageSketch:
         notes += [f"dt = {written(self.dts)}"] if set(self.dts) != {1} else []
         notes += [f"{self.after} after each step"] if self.after else []
         notes += ["past projected too"] if self.projected_past else []
+        notes += [f"{self.streams} streams, drawn as one"] if self.streams > 1 else []
         return notes + (["k by channel, means shown"] if self.by_channel else [])
 
     @property
@@ -225,21 +239,47 @@ def sketch_stage(
     blocks: Sequence[Anatomy] = (),
 ) -> StageSketch:
     """A stage of `depth` steps; `ks` are the coefficients of those that own one, `blocks` what its blocks tell."""
-    planned = plan(scheme, depth, entry)
+    planned = _of_states(scheme, plan(EULER if scheme.stacked else scheme, depth, entry))
     values = dict(zip(planned.owners, ks, strict=True)) if ks else {}
     anatomy = blocks or [PLAIN] * depth
     dts = step_sizes(dt, depth)
     steps = tuple(_step(step, n, anatomy[n], values.get(n), dts[n]) for n, step in enumerate(planned.steps))
-    equation = plain_equation(subject(scheme.name if ks else scheme).equation)
-    moved, past, pair = entry != "given", entry == "with past", scheme.equation.partitioned
+    solved = subject(scheme.name if ks else scheme).equation
+    equation = plain_equation(solved) if solved.mass != 0 or not scheme.trained else "no equation"
+    moved, past, pair = entry != "given", entry == "with past", scheme.partitioned
     rarely = rarely_acts(scheme.name, steps_by_method(scheme, [planned]))
-    return StageSketch(scheme.name, equation, steps, shape, moved, past, pair, dts, after, rarely=rarely)
+    streams = len(scheme.streams) if scheme.stacked else 1
+    return StageSketch(
+        scheme.name, equation, steps, shape, moved, past, pair, dts, after, rarely=rarely, streams=streams
+    )
+
+
+def _of_states(scheme: Scheme, planned: Plan) -> Plan:
+    """A plan whose sums are of states alone: `u_0` and a velocity `u_n - u_{n-1}` are no quantities of their own."""
+    if not scheme.streams:
+        return planned
+
+    def rewritten(terms: Terms) -> Terms:
+        found: dict[Quantity, sympy.Expr] = {}
+        for quantity, weight in terms:
+            known = quantity.name == "f" or quantity.n < 1
+            parts = {quantity.n: 1} if known else scheme.in_states(quantity.name, quantity.n)
+            for n, share in parts.items():
+                place = Quantity("f" if quantity.name == "f" else "u", n, quantity.i)
+                found[place] = sympy.expand(found.get(place, 0) + share * weight)
+        return tuple((quantity, weight) for quantity, weight in found.items() if weight != 0)
+
+    steps = []
+    for step in planned.steps:
+        evaluations = tuple(replace(one, argument=rewritten(one.argument)) for one in step.evaluations)
+        steps.append(replace(step, evaluations=evaluations, new=tuple(map(rewritten, step.new))))
+    return replace(planned, steps=tuple(steps))
 
 
 def _step(step: PlannedStep, n: int, block: Anatomy, k: float | None, step_size: float) -> SketchedStep:
     found = wiring(step, n, step_size, block)
     states, slopes = (
-        tuple((n - place, weight) for place, weight in sorted(terms, reverse=True))
+        tuple((n - place, weight) for place, weight in sorted(terms, key=lambda term: -term[0]))
         for terms in states_and_slopes(found.result)
     )
     return SketchedStep(states, slopes, found, k, _g_reads(step, n))
@@ -255,8 +295,8 @@ def _g_reads(step: PlannedStep, n: int) -> GReads:
 def _stages(model: nn.Module) -> Iterator[StageSketch]:
     for module in model.modules():
         if isinstance(module, Stage):
-            own = [k for _, k in module.named_coefficients()]
-            pair = module.scheme.equation.partitioned
+            own = [] if module.mixing is not None else [k for _, k in module.named_coefficients()]
+            pair = module.scheme.partitioned
             shape = f"{_channels(module)} + {_channels(module)} channels" if pair else f"{_channels(module)} channels"
             after = "" if module.after is None else getattr(module.after, "__name__", "activation")
             blocks = [Anatomy.of(block) for block in module.steps]

@@ -100,8 +100,11 @@ def transformed(matrix: Coefficient, y: State) -> State:
         return y.tracer.create_proxy("call_function", transformed, (matrix, y), {})
     import torch
 
-    if torch.is_autocast_enabled(y.device.type):  # streams keep their precision, as a sum of states does
-        with torch.autocast(y.device.type, enabled=False):
+    kind = y.device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(
+        kind
+    ):  # streams keep their precision, as a sum of states does
+        with torch.autocast(kind, enabled=False):
             return torch.tensordot(matrix.to(y.dtype), y, 1)
     return torch.tensordot(matrix.to(y.dtype), y, 1)
 

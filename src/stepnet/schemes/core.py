@@ -164,6 +164,10 @@ class Scheme(ABC):
         """The state `u` of the streams `y`."""
         return y
 
+    def in_states(self, stream: str, n: int) -> Mapping[int, Coefficient]:
+        """A stream at n as a sum of states `u_m`, `{m: weight}`, where it is one."""
+        return {n: 1}
+
     def activate(self, after: Callable[[State], State], y: State) -> State:
         """A new state behind an activation: of several streams, those that are states."""
         return after(y)

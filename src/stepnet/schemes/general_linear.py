@@ -13,7 +13,7 @@ three matrices from its coefficients, how a state enters the streams (`y_0 = q u
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -135,6 +135,9 @@ class X0(GeneralLinear):
         read = (k["r"], k["x"])
         return read, (read, (0, 1)), (1, 0)
 
+    def in_states(self, stream: str, n: int) -> Mapping[int, Coefficient]:
+        return {n: 1} if stream == "u" else {0: 1}
+
     def enter(self, u: State) -> State:
         return u, u
 
@@ -159,6 +162,9 @@ class Momentum(GeneralLinear):
     def matrices(self, k: dict[str, Coefficient]) -> tuple[Row, Sequence[Row], Row]:
         b = k["b"]
         return (1, 0), ((1, b), (0, b)), (1, 1)
+
+    def in_states(self, stream: str, n: int) -> Mapping[int, Coefficient]:
+        return {n: 1} if stream == "u" else {n: 1, n - 1: -1}
 
     def enter(self, u: State) -> State:
         return u, 0
