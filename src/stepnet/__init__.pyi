@@ -30,5 +30,6 @@ from .schemes import register_scheme as register_scheme
 from .schemes import solve as solve
 from .schemes.noises import register_noise as register_noise
 from .training import train as train
+from .training.depth_transfer import depth_transfer as depth_transfer
 
 __version__: str

@@ -59,6 +59,16 @@ COMMANDS = {
         "Continue a text with a trained language model",
         ("generate runs/shakespeare/gpt12x48-6ep-seed0 --prompt 'ROMEO.'",),
     ),
+    "coarsen": Command(
+        "coarsen:Coarsen",
+        "Drop blocks of a trained network and refit the steps of the others",
+        ("coarsen runs/digits/lm_resnet20-12ep-seed0 --keep 0.75 --figure depth.svg",),
+    ),
+    "transfer": Command(
+        "transfer:Transfer",
+        "Train a network at several depths and learning rates, with and without a rule for depth",
+        ("transfer gpt8x32 --data book.txt --depths 4,8,16 --lrs 0.001,0.004,0.016",),
+    ),
     "export": Command(
         "export:Export", "Write a trained network as ONNX or for torch.export", ("export runs/mine --onnx model.onnx",)
     ),

@@ -267,6 +267,7 @@ WRONG = [
     (lambda m: stepnet.coarsen(m, 1.5), r"keep = 1.5: expected less than 1"),
     (lambda m: stepnet.coarsen(m), r"give one of them"),
     (lambda m: stepnet.coarsen(m, depths=(4, 3)), r"expected fewer blocks than \(3, 3\)"),
+    (lambda m: stepnet.refine(stepnet.create_model("narrow", scheme="x0")), r"'x0' has coefficients and streams"),
     (lambda m: stepnet.refine(narrow()), r"does not say how it was built"),
     (lambda m: stepnet.refine(stepnet.create_model("narrow", scheme="leapfrog")), r"'leapfrog' needs steps of one"),
 ]

@@ -53,7 +53,7 @@ def test_a_wide_picture_has_a_panel_for_each_stage() -> None:
 
 
 def test_a_lesion_shows_blocks_transitions_and_pairs() -> None:
-    one = Lesion(("a", "b"), frozenset({1}), 5.0, {0: 20.0, 1: 60.0}, {(0, 1): 80.0})
+    one = Lesion(("a", "b"), frozenset({1}), 5.0, {0: 20.0, 1: 60.0}, {0: 15.0, 1: 55.0}, {(0, 1): 80.0})
     left, right, *_ = plot_lesion({"net": one}).axes
     markers = [line for line in left.get_lines() if len(line.get_xdata()) == 1]
     assert [(line.get_ydata()[0], line.get_markerfacecolor() == "none") for line in markers] == [

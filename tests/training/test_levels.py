@@ -30,7 +30,7 @@ if "levelled8" not in MODELS:
 
 
 def config(folder: Any, **changes: Any) -> Any:
-    changes = {"epochs": 3, "schedule": "one_cycle", "milestones": (), "levels": (4, 6, 8), **changes}
+    changes = {"epochs": 3, "epoch_steps": 2, "schedule": "one_cycle", "milestones": (), "levels": (4, 6, 8), **changes}
     return tiny_config(folder, model="levelled8", scheme="lm", recipe=changes)
 
 

@@ -49,8 +49,13 @@ class DrawFigure(OwnModules):
 
                 found = lesions(self.subjects, labels=self.labels or None)
                 for title, one in found.items():
-                    rows = [[what, f"{error:.2f}", f"{error - one.intact:+.2f}"] for what, error in one.rows]
-                    print_table(["dropped", RIGHT + "error", RIGHT + "change"], rows, f"{title}: test error in %")
+                    longer = {one.names[n]: f"{error:.2f}" for n, error in one.rescaled.items()}
+                    rows = [
+                        [what, f"{error:.2f}", f"{error - one.intact:+.2f}", longer.get(what, "")]
+                        for what, error in one.rows
+                    ]
+                    headings = ["dropped", *(RIGHT + each for each in ("error", "change", "neighbour's step longer"))]
+                    print_table(headings, rows, f"{title}: test error in %")
                 picture = plot_lesion(found)
             else:
                 picture = draw(self.name, self.subjects, self.labels or None)

@@ -35,7 +35,7 @@ def refine(
     is the step size of the result, and the last layer of each block is scaled instead: `refine(resnet20,
     depths=(6, 6, 6), dt=1)` is a plain resnet38.
     """
-    return _described(refine_own(_own(network), factor, depths, interpolation, dt), network)
+    return described_like(refine_own(_own(network), factor, depths, interpolation, dt), network)
 
 
 @checked
@@ -57,7 +57,7 @@ def coarsen(
     """
     if (keep is None) == (depths is None):
         raise UserError(f"keep = {keep!r} and depths = {depths!r}: give one of them")
-    return _described(coarsen_own(_own(network), keep, example, depths, refit), network)
+    return described_like(coarsen_own(_own(network), keep, example, depths, refit), network)
 
 
 def _own(network: nn.Module) -> Network:
@@ -68,7 +68,7 @@ def _own(network: nn.Module) -> Network:
     )
 
 
-def _described(new: nn.Module, old: nn.Module) -> Model:  # type: ignore[type-var]
+def described_like(new: nn.Module, old: nn.Module) -> Model:  # type: ignore[type-var]
     """The new network; what a description said of the old one's classes and images, it says of this one too."""
     before = getattr(old, "description", None)
     if isinstance(before, ModelDescription):

@@ -84,12 +84,14 @@ def coarsen_own(
     choice = choose(network, count_to_drop(depths_of(network), keep, depths), inputs, depths)
     if inputs is None:
         return regrid(network, choice.grid())
-    plain, passed_on = (regrid(network, choice.grid(passed_on=each)) for each in (False, True))
+    return refitted(network, choice, inputs) if refit else regrid(network, choice.grid())
+
+
+def refitted(network: Own, choice: Choice, inputs: Tensor) -> Own:
+    """What stays of the network, its steps fitted from where they are, or with the time that was passed on."""
     wanted = outputs(network, inputs)
-    if not refit:
-        return passed_on
-    best = min((plain, passed_on), key=lambda each: distance(outputs(each, inputs), wanted))
-    return fit(best, inputs, wanted)
+    starts = (regrid(network, choice.grid(passed_on=each)) for each in (False, True))
+    return fit(min(starts, key=lambda each: distance(outputs(each, inputs), wanted)), inputs, wanted)
 
 
 def count_to_drop(now: tuple[int, ...], keep: float | None, depths: Sequence[int] | None) -> int:
@@ -121,6 +123,20 @@ def choose(
 ) -> Choice:
     """The blocks whose going costs least, one after another; with a seed `at_random`, any."""
     choice = Choice(network)
+    for _ in removals(choice, count, inputs, depths, at_random):
+        pass
+    return choice
+
+
+def removals(
+    choice: Choice,
+    count: int,
+    inputs: Tensor | None,
+    depths: Sequence[int] | None = None,
+    at_random: int | None = None,
+) -> Iterator[Block]:
+    """Drop so many blocks from a choice, and yield each."""
+    network = choice.network
     wanted = None if inputs is None else outputs(network, inputs)
     generator = None if at_random is None else torch.Generator().manual_seed(at_random)
     for _ in range(count):
@@ -136,7 +152,7 @@ def choose(
             }
             block = min(costs, key=lambda each: (costs[each], -each.number))  # of equal ones the later
         choice.drop(block)
-    return choice
+        yield block
 
 
 def weight_distance(choice: Choice, block: Block) -> float:

@@ -81,6 +81,7 @@ class GPT(Network):
     """
 
     tied_embedding = True
+    initial_exponent = 0.5
     steps_per_block = 2  # a layer is attention and a feed-forward network
 
     @checked

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from stepnet.errors import UserError
 from stepnet.nets.blocks import OwnWeights, PostActivation, PreActivation, Sum
-from stepnet.nets.model_registry import create_model, origin_of
+from stepnet.nets.model_registry import Origin, create_model, origin_of
 from stepnet.nets.residual import Network
 from stepnet.nets.stage import Coupling, Stage, written
 from stepnet.schemes import Point, Scheme, advance
@@ -161,7 +161,13 @@ def own_stages(network: Network) -> list[Stage]:
         raise UserError(f"{type(network).__name__} has no stages of blocks that a scheme steps through")
     if origin is None:
         raise UserError(f"{type(network).__name__} does not say how it was built: build it with stepnet.create_model")
-    return [module for module in network.modules() if isinstance(module, Stage)]
+    stages = [module for module in network.modules() if isinstance(module, Stage)]
+    if any(stage.scheme.trained for stage in stages):
+        raise UserError(
+            f"scheme {stages[0].scheme.name!r} has coefficients and streams that no step size scales: which flow it is "
+            "on another grid is not defined; take euler, lm or a Runge–Kutta scheme"
+        )
+    return stages
 
 
 def depths_of(network: Network) -> tuple[int, ...]:
@@ -180,12 +186,16 @@ def depths_on(network: Network, grid: Grid) -> tuple[int, ...]:
     )
 
 
-def depths_at(name: str, network: Network, depth: int) -> tuple[int, ...]:
+def depths_at(network: Network, depth: int) -> tuple[int, ...]:
     """The blocks of each stage in the same network of another depth, as its name counts: 20 is (3, 3, 3) of a resnet56.
 
     A ResNet counts its layers, of which two are stem and head; a GPT `gpt48x48` counts blocks.
     """
-    now = depths_of(network)
+    own_stages(network)
+    origin = cast(Origin, origin_of(network))
+    name, options = origin.name, {key: value for key, value in origin.options.items() if key not in ("depths", "dt")}
+    with torch.device("meta"):
+        now = depths_of(create_model(name, **options))
     counted = named_depth(name, now)
     if counted is None or len(set(now)) > 1:
         raise UserError(f"{name} has stages of {now} blocks, and its name does not say how other depths are counted")

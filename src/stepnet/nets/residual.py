@@ -140,6 +140,7 @@ class Network(nn.Module, ABC):
 
     reduction: int = 1  # the product of all strides
     steps_per_block: int = 0  # of the blocks that `depths` counts; 0 where a network has no such option
+    initial_exponent: float = 0.0  # p where the initial f of a network of L blocks shrinks as L^-p
     in_channels: int
     num_classes: int
     num_features: int = 0

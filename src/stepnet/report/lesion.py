@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -18,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stepnet.arguments import Count, checked
-from stepnet.conversion.places import with_state
+from stepnet.conversion.places import state_in, with_state
 from stepnet.conversion.split import Split
 from stepnet.conversion.step import ConvertedStep, Role
 from stepnet.errors import UserError
@@ -37,6 +38,7 @@ class Lesion:
     transitions: frozenset[int]  # the blocks that change the shape
     intact: float
     single: dict[int, float]
+    rescaled: dict[int, float]  # the same where a neighbour's step grows by that of the dropped block
     pairs: dict[tuple[int, int], float]
 
     @property
@@ -49,18 +51,25 @@ class Lesion:
 
 @checked
 def lesion_study(model: nn.Module, images: Tensor, labels: Tensor, batch_size: Count = 250) -> Lesion:
-    """Drop each block, each transition, and pairs of them, and measure the error on these images."""
+    """Drop each block, each transition, and pairs of them, and measure the error on these images.
+
+    A dropped block is a longer step (paper, section 1.1), so each is also dropped with a neighbour's step made longer:
+    that of the block before it in its stage, or after it.
+    """
     if labels.shape != images.shape[:1] or not len(labels):
         shapes = f"labels of shape {tuple(labels.shape)}, images of {tuple(images.shape)}"
         raise UserError(f"{shapes}: expected a label for each image")
     model.eval()
-    steps = [step for stage in network_steps(model) for step in stage]
+    stages = network_steps(model)
+    steps = [step for stage in stages for step in stage]
     batches = list(zip(torch.split(images, int(batch_size)), torch.split(labels, int(batch_size)), strict=True))
 
-    def error(*dropped: int) -> float:
+    def error(*dropped: int, longer: tuple[int, float] | None = None) -> float:
         with ExitStack() as lesions:
             for n in dropped:
-                lesions.enter_context(without(steps[n]))
+                lesions.enter_context(scaled(steps[n], 0.0))
+            if longer is not None:
+                lesions.enter_context(scaled(steps[longer[0]], longer[1]))
             return _error(model, batches)
 
     numbers = range(len(steps))
@@ -70,20 +79,32 @@ def lesion_study(model: nn.Module, images: Tensor, labels: Tensor, batch_size: C
         frozenset(n for n in numbers if steps[n].transition),
         error(),
         {n: error(n) for n in numbers},
+        {n: error(n, longer=(m, 1 + steps[n].dt / steps[m].dt)) for n, m in _neighbours(stages).items()},
         {pair: error(*pair) for pair in pairs},
     )
 
 
+def _neighbours(stages: Sequence[Sequence[NetworkStep]]) -> dict[int, int]:
+    """For each step that keeps the shape, the number of the one before it that does, or of the one after it."""
+    found: dict[int, int] = {}
+    first = 0
+    for stage in stages:
+        inside = [first + n for n, step in enumerate(stage) if not step.transition]
+        first += len(stage)
+        found |= {n: inside[place - 1 if place else 1] for place, n in enumerate(inside) if len(inside) > 1}
+    return found
+
+
 @contextmanager
-def without(step: NetworkStep) -> Iterator[None]:
-    """Within, the step's `f` is zero."""
+def scaled(step: NetworkStep, factor: float) -> Iterator[None]:
+    """Within, the step's `f` is multiplied; with 0 it is zero whatever it was."""
     if isinstance(step.block, ConvertedStep) and step.role is not None:
-        with _converted_without(step.block, step.role):
+        with _converted_scaled(step.block, step.role, factor):
             yield
         return
     block = step.block
     parts = (block.f, block.g) if isinstance(block, Coupling) else (block,)
-    handles = [part.register_forward_hook(_zero) for part in parts]
+    handles = [part.register_forward_hook(partial(_scale, factor)) for part in parts]
     try:
         yield
     finally:
@@ -91,34 +112,47 @@ def without(step: NetworkStep) -> Iterator[None]:
             handle.remove()
 
 
-def _zero(module: nn.Module, args: object, f: Tensor | Difference) -> Tensor | Difference:
+def _scale(factor: float, module: nn.Module, args: object, f: Tensor | Difference) -> Tensor | Difference:
     if not isinstance(f, Difference):
-        return torch.zeros_like(f)
+        return _times(factor, f)
+    if factor:
+        return Difference(f.end + (factor - 1) * (f.end - f.start), f.start)
     pooled = f.end.shape != f.start.shape  # by a layer that ends a column of FractalNet
     return Difference(F.adaptive_max_pool2d(f.start, f.end.shape[2:]) if pooled else f.start, f.start)
 
 
-class _NoBranch(Split):
-    """A split whose branch gives zeros, of the shape that it has otherwise."""
+def _times(factor: float, f: Tensor) -> Tensor:
+    return factor * f if factor else torch.zeros_like(f)
+
+
+class _ScaledBranch(Split):
+    """A split whose branch is multiplied."""
+
+    factor = 0.0
 
     def terms(self, block: nn.Module, u: Tensor) -> tuple[Tensor, Tensor]:
         shortcut, f = super().terms(block, u)
-        return shortcut, torch.zeros_like(f)
+        return shortcut, _times(self.factor, f)
 
 
 @contextmanager
-def _converted_without(step: ConvertedStep, role: Role) -> Iterator[None]:
+def _converted_scaled(step: ConvertedStep, role: Role, factor: float) -> Iterator[None]:
     before = step.step_roles
     if role.split is not None:
         fields = (getattr(role.split, field.name) for field in dataclasses.fields(Split))
-        without = dataclasses.replace(role, split=_NoBranch(*fields))
-        step.step_roles = tuple(without if each is role else each for each in before)
+        branch = _ScaledBranch(*fields)
+        object.__setattr__(branch, "factor", factor)
+        other = dataclasses.replace(role, split=branch)
+        step.step_roles = tuple(other if each is role else each for each in before)
     else:
         whole = step._block
 
         def block(own: Role, v: Tensor, *rest: Any) -> Any:
             output = whole(own, v, *rest)
-            return with_state(output, v, own.result) if own is role else output
+            if own is not role:
+                return output
+            f = state_in(output, own.result) - v if factor else 0.0
+            return with_state(output, v + factor * f if factor else v, own.result)
 
         step.__dict__["_block"] = block
     try:

@@ -105,6 +105,7 @@ def plot_lesion(found: Annotated[Mapping[str, Lesion], MinLen(1)]) -> Picture:
         colour, marker = style.get("color", "C0"), style.get("marker", "o")
         line = {"color": colour, "linewidth": 0.8}
         top.plot([n + 1 for n in one.single], list(one.single.values()), marker="", **line)
+        top.plot([n + 1 for n in one.rescaled], list(one.rescaled.values()), marker="", linestyle="--", **line)
         for n, error in one.single.items():
             face = "none" if n in one.transitions else colour
             top.plot(n + 1, error, marker=marker, color=colour, markerfacecolor=face)
@@ -113,7 +114,9 @@ def plot_lesion(found: Annotated[Mapping[str, Lesion], MinLen(1)]) -> Picture:
     top.set(xlabel="dropped block", ylabel="test error (%)", ylim=(0, None))
     top.xaxis.set_major_locator(MaxNLocator(integer=True))
     legend_above(
-        picture, top.get_legend_handles_labels()[0], "open: blocks that change the shape, dotted: none dropped"
+        picture,
+        top.get_legend_handles_labels()[0],
+        "open: blocks that change the shape, dotted: none dropped, dashed: a neighbour's step is longer instead",
     )
     for axes, (title, one), style in zip(squares, found.items(), rc_styles(), strict=False):
         _draw_pairs(axes, title if len(found) > 1 else "", one, style.get("color", "C0"))

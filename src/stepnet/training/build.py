@@ -18,7 +18,10 @@ from stepnet.nets.model_registry import split_tag
 from stepnet.nets.residual import vectors
 from stepnet.nets.weights import classifier_names, is_coefficient
 from stepnet.training.config import TrainConfig, model_options, read_label
+from stepnet.training.depth_transfer import Multiples, at_rule, block_parameters, multiples_of
 from stepnet.training.recipes import Recipe
+
+EPS = 1e-8  # of Adam and its kin in torch
 
 
 def build_network(config: TrainConfig, data: Data) -> nn.Module:
@@ -42,24 +45,36 @@ def build_network(config: TrainConfig, data: Data) -> nn.Module:
 
 
 def build_optimizer(recipe: Recipe, network: nn.Module) -> torch.optim.Optimizer:
-    """The recipe's optimiser; norms, biases and k are spared from weight decay where the recipe says so."""
+    """The recipe's optimiser; norms, biases and k are spared from weight decay where the recipe says so.
+
+    The rate, eps and decay of the blocks follow the rule for the depth, where the recipe was tuned at another one.
+    """
     decay = 0.0 if recipe.running_cost == "kinetic" else recipe.weight_decay
     spared = set() if recipe.decay_vectors else vectors(network)
     head = classifier_names(network)
-    members: dict[tuple[float, float], list[nn.Parameter]] = {}  # by weight decay and learning rate
+    ruled = multiples_of(network, recipe.tuned_at_depth, recipe.depth_rule, recipe.optimizer)
+    blocks = set() if recipe.tuned_at_depth is None else block_parameters(network)
+    members: dict[tuple[float, float, float], list[nn.Parameter]] = {}  # by weight decay, learning rate, eps
     for name, parameter in network.named_parameters():
         multiple = recipe.k_lr if is_coefficient(name) else recipe.head_lr if name in head else 1.0
-        members.setdefault((0.0 if name in spared else decay, multiple), []).append(parameter)
-    groups = [{"params": own, "weight_decay": wd, "multiple": multiple} for (wd, multiple), own in members.items()]
+        own = ruled if id(parameter) in blocks else Multiples()
+        key = (0.0 if name in spared else decay * own.weight_decay, multiple * own.lr, own.eps)
+        members.setdefault(key, []).append(parameter)
+    groups: list[dict[str, Any]] = [
+        {"params": own, "weight_decay": wd, "multiple": multiple} | ({} if eps == 1 else {"eps": EPS * eps})
+        for (wd, multiple, eps), own in members.items()
+    ]
     if not groups:
         raise UserError(f"a {type(network).__name__} without parameters: expected a network that can be trained")
     known = {name.lower(): kind for name, kind in vars(torch.optim).items() if isinstance(kind, type)}
     check_known("optimizer", recipe.optimizer, known.keys() - {"optimizer", "lbfgs", "sparseadam"})
     kind = known[recipe.optimizer]
-    own: dict[str, Any] = {"momentum": recipe.momentum, "nesterov": recipe.nesterov} if kind is torch.optim.SGD else {}
+    given: dict[str, Any] = (
+        {"momentum": recipe.momentum, "nesterov": recipe.nesterov} if kind is torch.optim.SGD else {}
+    )
     if "betas" in inspect.signature(kind).parameters:
-        own["betas"] = recipe.betas
-    return kind(groups, lr=recipe.lr, **own)  # type: ignore[no-any-return]
+        given["betas"] = recipe.betas
+    return kind(groups, lr=recipe.lr, **given)  # type: ignore[no-any-return]
 
 
 def _seeded(config: TrainConfig, data: Data) -> nn.Module:
@@ -78,7 +93,10 @@ def _own(config: TrainConfig, data: Data) -> nn.Module:
     if (gates := _gates(recipe)) is not None:
         options["stochastic_depth"] = gates
     options |= model_options(config.model_kwargs)
-    return _synchronised(create_model(config.model, pretrained=config.pretrained, **options), config)
+    network: nn.Module = create_model(config.model, pretrained=config.pretrained, **options)
+    if recipe.tuned_at_depth is not None:
+        network, _ = at_rule(network, recipe.tuned_at_depth, recipe.depth_rule, recipe.optimizer)
+    return _synchronised(network, config)
 
 
 def _input_options(model: str, data: Data) -> dict[str, Any]:
@@ -108,6 +126,8 @@ def _foreign(config: TrainConfig, data: Data) -> nn.Module:
                 f"{option} = {getattr(recipe, option)!r}: {config.model!r} has no steps; add --scheme euler, which "
                 "leaves the network as it is"
             )
+    if recipe.tuned_at_depth is not None:
+        raise UserError(f"tuned_at_depth = {recipe.tuned_at_depth}: {config.model!r} does not say how its depths count")
     if config.model_kwargs:
         raise UserError(f"model_kwargs are for stepnet's own networks, not {config.model!r}: leave them out")
     if config.memory is not None and config.scheme is None:

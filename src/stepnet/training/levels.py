@@ -75,7 +75,7 @@ def levels_of(config: TrainConfig) -> list[Level]:
     with torch.device("meta"):
         network = cast(Network, create_model(config.model, **options))
     full = depths_of(network)
-    depths = [depths_at(config.model, network, depth) for depth in recipe.levels]
+    depths = [depths_at(network, depth) for depth in recipe.levels]
     if depths[-1] != full:
         raise UserError(
             f"levels {recipe.levels} end at depth {recipe.levels[-1]}, and {config.model} is the last level"

@@ -1,0 +1,59 @@
+"""`stepnet coarsen`: drop blocks of a trained network, and see what that costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from stepnet.commands.own_modules import OwnModules
+from stepnet.escaping import echo
+
+
+@dataclass
+class Coarsen(OwnModules):
+    """Drop blocks of a trained network and refit the steps of the others; weights stay as they are.
+
+    Prints the test error against the number of blocks that stay: blocks whose going costs least removed, the same with
+    step sizes and coefficients refitted on a few training items without labels, and blocks removed at random.
+    """
+
+    run: Annotated[Positional[str], arg(metavar="RUN|MODEL")]
+    """The folder of a run, a model file, or the name of pretrained weights."""
+    keep: float = 0.75
+    """The share of the blocks that stay."""
+    items: int = 300
+    """Training images (or pieces of text) on which blocks are chosen and steps refitted."""
+    out: Annotated[Path | None, arg(metavar="FILE")] = None
+    """Save the refitted network in this file."""
+    figure: Annotated[Path | None, arg(metavar="FILE")] = None
+    """Draw the error against the blocks that stay (svg, png, pdf, …)."""
+    data_root: str | None = None
+    """Folder of all data sets; by default $STEPNET_DATA or ~/.cache/stepnet."""
+
+    def __call__(self) -> None:
+        from stepnet.commands.columns import RIGHT, print_table
+        from stepnet.exchange import load, save
+        from stepnet.exchange.model_description import description_of
+        from stepnet.report.depth_studies import WAYS, check_out, coarsening_study, plot_coarsening
+        from stepnet.report.figures import Picture, check_suffix, paper_style, write_figure
+        from stepnet.training.evaluation import data_of
+
+        self.import_modules([self.run])
+        check_out(self.out)
+        if self.figure is not None:
+            check_suffix(Picture(), self.figure)
+        network = load(self.run)
+        data = data_of(description_of(network), root=self.data_root)
+        study = coarsening_study(network, self.keep, self.items, data, note=echo)
+        headings = ["blocks", *(RIGHT + way for way in WAYS)]
+        print_table(headings, study.rows, f"{self.run}: test {study.metric}")
+        if self.figure is not None:
+            with paper_style():
+                write_figure(plot_coarsening(study), self.figure)
+            echo(f"wrote {self.figure}")
+        if self.out is not None and study.network is not None:
+            save(study.network, self.out)
+            echo(f"wrote {self.out}: {study.blocks} blocks became {min(study.found['refitted'])}")

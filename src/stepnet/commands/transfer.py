@@ -1,0 +1,66 @@
+"""`stepnet transfer`: the best learning rate at several depths, with a rule for depth and without."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from tyro.conf import Positional
+
+from stepnet.commands.train import TrainingFlags, shown
+from stepnet.errors import UserError
+from stepnet.escaping import echo
+
+
+@dataclass(kw_only=True)
+class Transfer(TrainingFlags):
+    """Train a network at several depths and learning rates, with and without a rule for depth.
+
+    The base depth is the shallowest. The same command resumes; a depth counts as in the model's name.
+    """
+
+    model: Annotated[Positional[str], tyro.conf.arg(metavar="MODEL")]
+    """A name from `stepnet models`, such as gpt8x32 or preact_resnet20."""
+    depths: tuple[int, ...]
+    """Depths to train, as 4 8 16 32."""
+    lrs: tuple[float, ...]
+    """Learning rates to train with, as 0.001 0.002 0.004."""
+    rule: Literal["1/L", "1/sqrt(L)"] = "1/L"
+    """How the step size falls with the depth."""
+    out: Path = Path("runs/transfer")
+    """Folder for all the runs."""
+    figure: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Draw the loss against the learning rate, a curve for each depth (svg, png, pdf, …)."""
+
+    def __call__(self) -> None:
+        from stepnet.commands.columns import RIGHT, print_table
+        from stepnet.report.depth_studies import plot_transfer
+        from stepnet.report.figures import Picture, check_suffix, paper_style, write_figure
+        from stepnet.training.display import Display
+        from stepnet.training.transfer_grid import RULELESS, transfer_grid
+
+        if self.figure is not None:
+            check_suffix(Picture(), self.figure)
+        if len(set(self.depths)) < 2 or not self.lrs or min(self.lrs) <= 0:
+            raise UserError(f"depths {self.depths}, lrs {self.lrs}: expected two depths or more, and rates above 0")
+        base = dataclasses.replace(self.run_config(self.model, self.out), out="")
+        with shown(Display("")) as display:
+            found = transfer_grid(
+                base, sorted(set(self.depths)), sorted(set(self.lrs)), self.rule, self.out, display.titled
+            )
+        if display.quiet:
+            return
+        for rule, name in ((RULELESS, "without a rule"), (self.rule, f"step size {self.rule}")):
+            rows = [
+                [str(depth), *(f"{losses[lr]:.4g}" for lr in losses), f"{min(losses, key=lambda lr: losses[lr]):g}"]
+                for depth, losses in found[rule].items()
+            ]
+            rates = [f"{lr:g}" for lr in sorted(set(self.lrs))]
+            print_table(["depth", *(RIGHT + r for r in (*rates, "best"))], rows, f"training loss, {name}")
+        if self.figure is not None:
+            with paper_style(2):
+                write_figure(plot_transfer(found), self.figure)
+            echo(f"wrote {self.figure}")

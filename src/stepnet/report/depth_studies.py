@@ -1,0 +1,132 @@
+"""Studies of depth: the error of a trained network as blocks go, and the loss against the learning rate by depth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from matplotlib.ticker import MaxNLocator
+from torch import Tensor, nn
+
+from stepnet.data import Data
+from stepnet.data.batches import Batches
+from stepnet.data.normalise import Normalisation
+from stepnet.errors import UserError
+from stepnet.exchange.depth import described_like
+from stepnet.exchange.model_description import description_of
+from stepnet.nets.coarsening import Choice, count_to_drop, refitted, removals
+from stepnet.nets.refinement import depths_of, regrid
+from stepnet.nets.residual import Network
+from stepnet.report.figures import Picture, legend_above, panels, rc_styles
+from stepnet.training.evaluation import data_of, evaluate
+from stepnet.training.tasks import Metric
+from stepnet.training.transfer_grid import RULELESS, Losses
+
+WAYS = ("plain", "refitted", "random")
+POINTS = 6  # depths at most between all blocks and those that stay
+
+
+@dataclass(frozen=True)
+class CoarseningStudy:
+    """The task's first metric on the test set by the number of blocks that stay, for each way of dropping others."""
+
+    metric: Metric
+    blocks: int
+    whole: float
+    found: dict[str, dict[int, float]] = field(default_factory=dict)
+    network: nn.Module | None = None  # with the fewest blocks, refitted
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """A table: the blocks that stay, and the metric for each way."""
+        head = [[str(self.blocks), *[self.metric.show(self.whole)] * len(WAYS)]]
+        depths = sorted(self.found[WAYS[0]], reverse=True)
+        return head + [[str(n), *(self.metric.show(self.found[way][n]) for way in WAYS)] for n in depths]
+
+
+def coarsening_study(
+    network: nn.Module,
+    keep: float,
+    items: int = 300,
+    data: Data | None = None,
+    note: Callable[[str], object] = lambda text: None,
+) -> CoarseningStudy:
+    """Drop blocks one after another down to a share `keep`, and evaluate the network at a few depths on the way.
+
+    Which blocks go and how the steps are refitted is found on so many training items, without their labels.
+    """
+    if not isinstance(network, Network):
+        raise UserError(
+            f"{type(network).__name__} has no stages that a scheme steps through: take a network of stepnet's"
+        )
+    now = depths_of(network)
+    count, total = count_to_drop(now, keep, None), sum(now)
+    tests = data or data_of(description_of(network))
+    inputs = some_inputs(network, tests, items)
+
+    def score(coarse: nn.Module) -> float:
+        return evaluate(described_like(coarse, network), data=tests).metrics[metric.name]
+
+    first = evaluate(network, data=tests)
+    metric = first.task.metric
+    wanted = {count * (n + 1) // min(POINTS, count) for n in range(min(POINTS, count))}
+    found: dict[str, dict[int, float]] = {way: {} for way in WAYS}
+    last: nn.Module = network
+    for way, seed in (("plain", None), ("random", 0)):
+        choice = Choice(network)
+        for gone, block in enumerate(removals(choice, count, inputs, at_random=seed), 1):
+            note(f"{way}: block {block.number + 1} of stage {block.stage + 1} goes, {total - gone} of {total} stay")
+            if gone in wanted:
+                found[way][total - gone] = score(regrid(network, choice.grid(passed_on=False)))
+                if seed is None:
+                    last = refitted(network, choice, inputs)
+                    found["refitted"][total - gone] = score(last)
+    return CoarseningStudy(metric, total, first.metrics[metric.name], found, described_like(last, network))
+
+
+def some_inputs(network: nn.Module, data: Data, count: int) -> Tensor:
+    """The first training items, prepared as the network's description says."""
+    how = description_of(network).preprocessing
+    normalise = data.normalise if how is None else Normalisation(how.mean, how.std)
+    batches = Batches(data.train, normalise, min(count, len(data.train)))
+    return next(iter(batches.epoch()))[0].contiguous()
+
+
+def plot_coarsening(study: CoarseningStudy) -> Picture:
+    """The metric against the blocks that stay, one line for each way."""
+    picture, (axes,) = panels(1)
+    for way in WAYS:
+        points = {study.blocks: study.whole, **study.found[way]}
+        axes.plot(list(points), list(points.values()), label=way)
+    axes.set(xlabel="blocks that stay", ylabel=f"test {study.metric.heading}")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    legend_above(picture, axes.get_legend_handles_labels()[0])
+    return picture
+
+
+def plot_transfer(found: Losses) -> Picture:
+    """A panel without a rule and one for each rule; a ring marks the best rate of each depth."""
+    picture, axes = panels(len(found))
+    for own, (rule, depths) in zip(axes, found.items(), strict=True):
+        for (depth, losses), style in zip(depths.items(), rc_styles(), strict=False):
+            finite = {lr: loss for lr, loss in losses.items() if math.isfinite(loss)}
+            own.plot(list(finite), list(finite.values()), label=f"depth {depth}", **style)
+            if finite:
+                best = min(finite, key=lambda lr: finite[lr])
+                colour = style.get("color")
+                own.plot(best, finite[best], marker="o", markersize=9, markerfacecolor="none", color=colour)
+        own.set(xlabel="learning rate", xscale="log", title="without a rule" if rule == RULELESS else f"dt = {rule}")
+    least, most = min(own.get_ylim()[0] for own in axes), max(own.get_ylim()[1] for own in axes)
+    for own in axes:
+        own.set_ylim(least, most)
+    axes[0].set_ylabel("training loss")
+    legend_above(picture, axes[0].get_legend_handles_labels()[0])
+    return picture
+
+
+def check_out(path: Path | None) -> None:
+    """Refuse a place for the network that is taken by a folder, before anything is computed."""
+    if path is not None and path.is_dir():
+        raise UserError(f"{path} is a folder: name a file, such as coarse.safetensors")

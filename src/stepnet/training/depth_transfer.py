@@ -1,0 +1,119 @@
+"""Depth transfer: a recipe that was tuned on a shallow network, for a deep one (`stepnet.depth_transfer`).
+
+Of a network with `m = L / L_0` times the blocks, each block's step is `dt m^-a`: rule "1/L" (a = 1) is the grid of one
+flow, "1/sqrt(L)" (a = 1/2) keeps the variance of random blocks. What a step of the optimiser changes in the output must
+not depend on m either. L blocks change it by `m m^-a` times what a block's weights move. Adam moves them by lr, so its
+rate is multiplied by `m^(a-1)`; SGD by lr times a gradient that has `m^-a` itself, so by `m^(2a-1)`. Adam's eps is
+compared with gradients and has `m^-a`. The decay of a step, lr times weight_decay, stays what it was. (Yang et al. 2023
+and Bordelon et al. 2023 for a = 1/2, Dey et al. 2025 for a = 1.) Stem, head, transitions and coefficients keep theirs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeVar, cast
+
+from torch import nn
+
+from stepnet.arguments import Count, NotNegative, Positive, checked
+from stepnet.errors import UserError
+from stepnet.nets.model_registry import origin_of
+from stepnet.nets.refinement import GridStep, depths_at, depths_of, own_stages, regrid, scale
+from stepnet.nets.residual import Network
+from stepnet.training.recipes import DepthRule
+
+EXPONENTS: dict[DepthRule, float] = {"1/L": 1.0, "1/sqrt(L)": 0.5}
+Model = TypeVar("Model", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class Multiples:
+    """What the step size of a block, and the optimiser's figures for its weights, are multiplied by."""
+
+    dt: float = 1.0
+    lr: float = 1.0
+    eps: float = 1.0
+    weight_decay: float = 1.0
+
+    @classmethod
+    def of(cls, ratio: float, rule: DepthRule, optimizer: str) -> Multiples:
+        """For `ratio` times the depth."""
+        a = EXPONENTS[rule]
+        adaptive = optimizer != "sgd"
+        lr = ratio ** (a - 1 if adaptive else 2 * a - 1)
+        return cls(ratio**-a, lr, ratio**-a if adaptive else 1.0, 1 / lr)
+
+
+class Transferred(NamedTuple):
+    """A network whose step size follows a rule, and groups of its parameters for an optimiser of torch."""
+
+    network: Any
+    groups: list[dict[str, Any]]
+
+
+@checked
+def depth_transfer(
+    network: Model,
+    base_depth: Count,
+    rule: DepthRule = "1/L",
+    *,
+    optimizer: Literal["sgd", "adam", "adamw"] = "adamw",
+    lr: Positive = 1e-3,
+    eps: Positive = 1e-8,
+    weight_decay: NotNegative = 0.0,
+) -> Transferred:
+    """Make what was tuned at `base_depth` hold for a new, deeper network: `(network, groups)`.
+
+    The network has the step size of the rule. `groups` are for `torch.optim`, with the rate, eps and decay of each: the
+    blocks' by the rule, the others' as given. Depths are counted as in the model's name: 20 of a resnet, 8 of a gpt.
+    """
+    found, multiples = at_rule(network, base_depth, rule, optimizer)
+    inside = block_parameters(found)
+    blocks = [p for p in found.parameters() if id(p) in inside]
+    others = [p for p in found.parameters() if id(p) not in inside]
+    own = {} if optimizer == "sgd" else {"eps": eps}
+    groups: list[dict[str, Any]] = [{"params": others, "lr": lr, "weight_decay": weight_decay, **own}]
+    decay = weight_decay * multiples.weight_decay
+    own = {} if optimizer == "sgd" else {"eps": eps * multiples.eps}
+    return Transferred(found, [*groups, {"params": blocks, "lr": lr * multiples.lr, "weight_decay": decay, **own}])
+
+
+def at_rule(network: Model, base_depth: int, rule: DepthRule, optimizer: str) -> tuple[Model, Multiples]:
+    """The network with the step size of the rule, and what the optimiser's figures for its blocks are multiplied by."""
+    multiples = Multiples.of(depth_ratio(network, base_depth), rule, optimizer)
+    own = cast(Network, network)
+    grid = []
+    for stage in own_stages(own):
+        first = int(stage.transition is not None)
+        sizes = [dt if n < first else dt * multiples.dt for n, dt in enumerate(stage.dts)]
+        grid.append([GridStep({n: 1.0}, dt) for n, dt in enumerate(sizes)])
+    new = regrid(own, grid)
+    for stage in own_stages(new):  # initial weights that shrink with the depth shrink once, by the rule
+        for block in stage.blocks:
+            scale(block, depth_ratio(network, base_depth) ** own.initial_exponent)
+    return cast(Model, new), multiples
+
+
+def depth_ratio(network: nn.Module, base_depth: int) -> float:
+    """How many times the blocks of the network of the base depth it has."""
+    if not isinstance(network, Network):
+        raise UserError(
+            f"{type(network).__name__} has no stages that a scheme steps through: build it with create_model"
+        )
+    origin = origin_of(network)
+    own_stages(network)
+    assert origin is not None
+    now = depths_of(network)
+    if sum(now) < 2:
+        raise UserError(f"{origin.name} has one block: a rule for depth needs several")
+    return sum(now) / sum(depths_at(network, base_depth))
+
+
+def block_parameters(network: nn.Module) -> set[int]:
+    """The identities of the parameters whose number grows with the depth: those of the blocks after the transitions."""
+    return {id(p) for stage in own_stages(cast(Network, network)) for p in stage.blocks.parameters()}
+
+
+def multiples_of(network: nn.Module, base_depth: int | None, rule: DepthRule, optimizer: str) -> Multiples:
+    """What the optimiser's figures for the blocks of a network are multiplied by; 1 without a base depth."""
+    return Multiples() if base_depth is None else Multiples.of(depth_ratio(network, base_depth), rule, optimizer)

@@ -1,0 +1,88 @@
+"""`stepnet coarsen` and `stepnet transfer`, and flags about depth."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import stepnet
+from stepnet.cli import main
+from stepnet.commands.parsing import _several
+from stepnet.nets.blocks import basic
+from stepnet.nets.model_registry import MODELS, register_model
+from stepnet.nets.residual import Backbone, ResidualNetwork
+from stepnet.training import Run
+
+if "flat4" not in MODELS:
+    backbone = Backbone(basic, (4,), (4,), stem_width=4, pre_activation=True)
+    register_model("flat4", family="test")(partial(ResidualNetwork, backbone))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("run") / "flat"
+    stepnet.train("flat4", "digits", "digits", out=out, epochs=1, epoch_steps=4)
+    return out
+
+
+def test_coarsen_prints_draws_and_saves(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved, drawn = tmp_path / "coarse.safetensors", tmp_path / "depth.svg"
+    words = ["coarsen", str(run), "--keep", "0.5", "--items", "20", "--out", str(saved), "--figure", str(drawn)]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert "plain" in printed and "refitted" in printed and "random" in printed
+    assert "4 blocks became 2" in printed
+    assert drawn.read_text().startswith("<?xml")
+    small = stepnet.load(saved)
+    assert len(small.stages[0].steps) == 2
+    assert small.description.classes == stepnet.load(run).description.classes
+    assert main(["evaluate", str(saved), "--data", "digits"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--keep", "0.1"], "keep = 0.1 of 4 blocks leaves a stage empty"),
+        (["--figure", "depth.doc"], "cannot write 'depth.doc'"),
+        (["--out", "."], "is a folder: name a file"),
+    ],
+)
+def test_coarsen_says_in_a_line_what_cannot_be(
+    run: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["coarsen", str(run), *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_transfer_trains_a_grid_and_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["transfer", "flat4", "--depths", "2,4", "--lrs", "0.01,0.1", "--out", str(tmp_path / "runs")]
+    words += ["--epochs", "1", "--epoch-steps", "1", "--figure", str(tmp_path / "transfer.svg")]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert "without a rule" in printed and "step size 1/L" in printed
+    names = {folder.name for folder in (tmp_path / "runs").iterdir()}
+    assert names == {
+        *(f"depth{depth}-lr{lr}" for depth in (2, 4) for lr in ("0.01", "0.1")),
+        *(f"depth4-lr{lr}-1_L" for lr in ("0.01", "0.1")),
+    }
+    ruled = Run(tmp_path / "runs" / "depth4-lr0.1-1_L").config.recipe
+    assert (ruled.tuned_at_depth, ruled.depth_rule) == (2, "1/L")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/metrics.jsonl")}
+    assert main(words) == 0
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/metrics.jsonl")} == before
+
+
+def test_transfer_needs_two_depths(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["transfer", "flat4", "--depths", "4", "--lrs", "0.1"]) == 2
+    assert "expected two depths or more" in capsys.readouterr().err
+
+
+def test_numbers_with_commas_are_several_words() -> None:
+    assert _several("20,38,56") == ["20", "38", "56"]
+    assert _several("--levels=20,38,56") == ["--levels", "20", "38", "56"]
+    assert _several("--lrs=1e-3,0.01") == ["--lrs", "1e-3", "0.01"]
+    for word in ("a,b", "--out=a,1", "depths=(1,2)", "20", "1,2.txt"):
+        assert _several(word) == [word]
