@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from stepnet.data import Data, ImageSet, data_root, get_data, list_data, register_data
+from stepnet.data.datasets import Request
+from stepnet.data.normalise import Normalisation
 from stepnet.errors import UserError
 
 IMAGES = np.zeros((3, 4, 4, 1), np.uint8)
@@ -63,3 +65,21 @@ def test_the_root_is_told_or_set_or_the_cache(monkeypatch: pytest.MonkeyPatch, t
     assert data_root() == tmp_path / "set"
     monkeypatch.delenv("STEPNET_DATA")
     assert data_root() == Path.home() / ".cache" / "stepnet"
+
+
+def test_what_is_held_out_is_no_longer_trained_on() -> None:
+    images = np.arange(200, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 1), np.uint8)
+    whole = ImageSet(images, np.arange(200) % 2, ("even", "odd"))
+    data = Data("numbers", whole, whole).hold_out(0.25)
+    again = Data("numbers", whole, whole).hold_out(0.25)
+    train, held = data.train.places.tolist(), data.validation.places.tolist()
+    assert sorted(train + held) == list(range(200)) and 30 <= len(held) <= 70
+    assert held == again.validation.places.tolist() and len(data.test) == 200
+    assert data.train.labels.tolist() == [n % 2 for n in train]
+    plain = Normalisation((0.0,), (1.0,))
+    (read, labels), *_ = data.validation.read([Request(np.arange(5), None)], plain)
+    assert (read[:, 0, 0, 0] * 255).round().tolist() == held[:5] and labels.tolist() == [n % 2 for n in held[:5]]
+    with pytest.raises(UserError, match="has a validation set of its own"):
+        data.hold_out(0.5)
+    with pytest.raises(UserError, match="leaves a set empty"):
+        Data("numbers", whole, whole).hold_out(1e-9)

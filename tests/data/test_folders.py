@@ -26,6 +26,22 @@ def test_train_and_val_or_test(validation: str, tmp_path: Path) -> None:
     assert [(path.name, name) for path, name in found.validation] == [("3.webp", "a")]
 
 
+def test_with_val_and_test_the_epoch_is_chosen_on_one_and_tested_on_the_other(tmp_path: Path) -> None:
+    write_photos(tmp_path / "photos", ("train", "val", "test"), size=(8, 8))
+    (tmp_path / "photos" / "test" / "n01" / "100.JPEG").unlink()
+    data = folder_data(tmp_path / "photos", tmp_path / "cache")
+    assert data.validation is not None
+    assert (len(data.train), len(data.validation), len(data.test)) == (6, 6, 5)
+
+
+def test_a_test_folder_without_classes_is_left_alone(tmp_path: Path) -> None:
+    """Tiny ImageNet's test/images, of which nobody knows the classes."""
+    touch(tmp_path / "train/a/0.png", tmp_path / "train/b/1.png", tmp_path / "val/a/2.png")
+    touch(tmp_path / "test/images/3.png")
+    found = find_images(tmp_path)
+    assert found.test is None and [path.name for path, _ in found.validation] == ["2.png"]
+
+
 def test_tiny_imagenets_own_layout(tmp_path: Path) -> None:
     touch(*(tmp_path / "train" / name / "images" / f"{name}_0.JPEG" for name in ("n01", "n02")))
     touch(*(tmp_path / "val" / "images" / f"val_{i}.JPEG" for i in range(3)))

@@ -10,8 +10,10 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import stepnet
+from stepnet.data import get_data
 from stepnet.training import Callback, Recipe, RunHistory, train
 from stepnet.training.signals import Interrupted
+from stepnet.training.tasks import TASKS
 from training.runs import StopAt, assert_same_run
 from training.tiny import read_all
 
@@ -163,3 +165,50 @@ def test_a_callback_with_a_state_belongs_to_its_run(tmp_path):
 def test_an_optimiser_that_torch_has_not_is_named(tmp_path):
     with pytest.raises(stepnet.UserError, match="unknown optimizer 'adamv': did you mean 'adam'"):
         train(network_of_floats(), SETS, ADAMW.override({"optimizer": "adamv"}), out=tmp_path / "a")
+
+
+def test_the_best_epoch_is_chosen_on_the_validation_set(tmp_path, capsys):
+    recipe = ADAMW.override({"epochs": 4})
+    run = train(InDouble(), SETS, recipe, out=tmp_path / "a", holdout=0.3)
+    lines = run.metrics()
+    chosen = min(lines, key=lambda line: line["val_error"])
+    assert stepnet.load(run.best, model=InDouble()).description.training.epochs == chosen["epoch"] + 1
+    history = RunHistory.read(run.folder)
+    assert history.best_score == chosen["test_error"] and history.has_validation
+    shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch 1/4")]
+    assert f"  val {lines[0]['val_error']:.2f}%  " in shown[0] and "test" not in shown[0]
+
+
+class NoisyDouble(InDouble):
+    """That never learns: its outputs have nothing to do with its inputs."""
+
+    def forward(self, x):
+        return super().forward(x * 0)
+
+
+@pytest.mark.parametrize("stop", [None, (1, 2)])
+def test_early_stopping_waits_for_so_many_epochs_and_resumes(tmp_path, stop):
+    recipe = ADAMW.override({"epochs": 9, "patience": 2, "lr": 1e-9})
+    options = {"holdout": 0.3, "out": tmp_path / "a"}
+    torch.manual_seed(0)
+    weights = NoisyDouble().state_dict()
+
+    def same():
+        built = NoisyDouble()
+        built.load_state_dict(weights)
+        return built
+
+    if stop:
+        with pytest.raises(Interrupted):
+            train(same(), SETS, recipe, callbacks=[StopAt(*stop)], **options)
+    run = train(same(), SETS, recipe, **options)
+    assert len(run.metrics()) == 3 and run.metrics()[-1]["stopped"]  # the first was the best, two were waited for
+
+
+def test_balanced_classes_weigh_in_inverse_proportion(tmp_path):
+    labels = torch.tensor([0] * 6 + [1] * 2)
+    data = get_data((TensorDataset(torch.zeros(8, 1, 2, 2), labels),) * 2)
+    outputs = torch.randn(8, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    loss = TASKS["classification"](data).training_loss(outputs, labels, Recipe(class_weights="balanced"))
+    losses = -outputs.log_softmax(1)[torch.arange(8), labels]
+    assert float(loss) == pytest.approx(float(8 / (2 * 6) * losses[:6].sum() + 8 / (2 * 2) * losses[6:].sum()))

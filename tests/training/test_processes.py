@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from stepnet import UserError
+from stepnet.training import TrainConfig
 from stepnet.training.processes import Processes
 from training.tiny import tiny_config
 
@@ -29,3 +30,20 @@ def test_what_the_main_process_refuses_is_refused(tmp_path):
 
     with pytest.raises(UserError, match="there is a run already"):
         Processes(tiny_config(tmp_path)).on_main(refuse)
+
+
+@pytest.mark.parametrize(
+    ("device", "said"),
+    [
+        ("gpu", "device = 'gpu': expected cpu, cuda, cuda:1 or mps"),
+        ("cuda:x", "expected cpu, cuda, cuda:1 or mps"),
+        ("cuda:99", "device = 'cuda:99': this machine has"),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused(device, said):
+    with pytest.raises(UserError, match=said):
+        Processes(TrainConfig("tiny", device=device))
+
+
+def test_a_run_is_on_the_device_that_is_named():
+    assert Processes(TrainConfig("tiny", device="cpu")).device.type == "cpu"

@@ -13,6 +13,12 @@ SGD = {  # what a recipe is where the table below says nothing
     "accumulate": 1,
     "batch_size": 128,
     "epoch_steps": None,
+    "min_steps": None,
+    "patience": None,
+    "class_weights": "none",
+    "randaugment": 0,
+    "mixup": 0.0,
+    "cutmix": 0.0,
     "lr": 0.1,
     "schedule": "steps",
     "warmup": 0.25,
@@ -50,6 +56,16 @@ TABLE = {
     # ours: docs/results.md says in full what `fast` is
     "fast": {**ONE_CYCLE, "epochs": 15, "lr": 0.2, "nesterov": True, "weight_decay": 5e-4},
     "digits": {**ONE_CYCLE, "epochs": 12, "batch_size": 64},
+    "photos": {
+        **ADAMW,
+        "betas": (0.9, 0.999),
+        "epochs": 30,
+        "min_steps": 600,
+        "batch_size": 32,
+        "lr": 2e-3,
+        "weight_decay": 0.05,
+        "label_smoothing": 0.1,
+    },
     "text": {**ADAMW, "epochs": 6, "epoch_steps": 100, "batch_size": 16, "lr": 1e-2, "weight_decay": 0.01, "clip": 1.0},
 }
 
@@ -122,6 +138,23 @@ def test_each_model_has_the_papers_recipe():
     assert default_recipe("lm_resnext29_8x64d", "cifar100") == "resnext_cifar"
     assert default_recipe("lm_resnet110", "cifar100") == "cifar100"
     assert default_recipe("lm_resnet50", "imagenet") == "imagenet"
+
+
+def test_a_folder_of_photos_has_a_recipe_of_its_own(tmp_path):
+    assert default_recipe("lm_resnext29_8x64d", str(tmp_path)) == "photos"
+    assert default_recipe("lm_resnet20", "elsewhere") == "cifar10"
+
+
+@pytest.mark.parametrize(
+    ("items", "epochs"),
+    [(244, 75), (1_000, 30), (5_000, 30), (10, 600)],  # steps an epoch: 8, 32, 157, 1
+)
+def test_a_small_training_set_gets_more_epochs(items, epochs):
+    sized = get_recipe("photos").sized(items)
+    assert (sized.epochs, sized.min_steps) == (epochs, 600) and sized.sized(items) == sized
+    assert recipe_name(sized) == "photos" == recipe_words(sized)
+    assert get_recipe("photos").override({"epochs": 3}).sized(items).epochs == 3
+    assert get_recipe("fast").sized(items) == get_recipe("fast")
 
 
 def test_a_recipe_in_words_names_the_nearest_and_what_was_changed():

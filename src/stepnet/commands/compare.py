@@ -134,7 +134,8 @@ def _print_rows(rows: Sequence[NetworkRuns], title: str) -> None:
     headings, lines = _table(rows)
     print_table(headings, lines, title, [heading.removeprefix(RIGHT) for heading in headings[5:]])
     metric = rows[0].task.metric
-    echo("The best epoch is chosen on the test set: compare by the last one.")
+    if not all(run.has_validation for row in rows for run in row.runs):
+        echo("The best epoch is chosen on the test set: compare by the last one.")
     for row in rows:
         if row.cost and 2 * row.cost.own_steps < row.cost.steps:
             echo(f"{row.label}: its scheme takes {row.cost.own_steps} of {row.cost.steps} steps, its start the others")

@@ -144,10 +144,12 @@ class Train(TrainingFlags):
             return
         lines, (metric, *others) = run.finished(), run.task.metrics
         last, scores = lines[-1], [float(line[f"test_{metric.name}"]) for line in lines]
-        best = metric.best(scores)
+        chosen = [run.task.choice(line) for line in lines]
+        best = chosen.index(metric.best(chosen))
+        on = ", chosen on the validation set" if f"val_{metric.name}" in last else ""
         echo(
             f"{run.folder}: test {metric} {metric.show(scores[-1])} after the last epoch, "
-            f"{metric.show(best)} at best (epoch {lines[scores.index(best)]['epoch'] + 1})"
+            f"{metric.show(scores[best])} at best (epoch {lines[best]['epoch'] + 1}{on})"
         )
         for other in others:
             if f"test_{other.name}" in last:

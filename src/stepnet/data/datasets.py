@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import zip_longest
 from pathlib import Path
@@ -17,13 +17,14 @@ from stepnet.arguments import checked
 from stepnet.data.augment import Augmentation, Pixels
 from stepnet.data.normalise import Normalisation, kept_statistics, statistics
 from stepnet.errors import UserError
-from stepnet.randomness import Words
+from stepnet.randomness import Words, random_words, uniform
 from stepnet.registry import Registry
 
 if TYPE_CHECKING:
     import torch
 
 MOST_CLASSES = 100_000
+HELD_OUT = 0x40DD  # keys the choice of what is held out
 Batch: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
 
 
@@ -102,10 +103,47 @@ class ImageSet:
         return statistics(self.images)
 
 
+@dataclass(frozen=True, eq=False)
+class Subset:
+    """The items of a source at `places`."""
+
+    source: Source
+    places: NDArray[np.intp]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.source.classes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.source.shape
+
+    @property
+    def labels(self) -> NDArray[np.int64] | None:
+        """Where the source knows them without reading its items."""
+        known: NDArray[np.int64] | None = getattr(self.source, "labels", None)
+        return None if known is None else known[self.places]
+
+    def read(self, requests: Iterable[Request], normalise: Normalisation) -> Iterator[Batch]:
+        """Yield the requested batches."""
+        return self.source.read((Request(self.places[indices], words) for indices, words in requests), normalise)
+
+    def statistics(self) -> Normalisation:
+        """Those of the whole source."""
+        return self.source.statistics()
+
+
 @checked
 @dataclass(frozen=True, eq=False)
 class Data:
-    """A training set and a test set of the same classes, normalised by published constants or by its own."""
+    """A training set and a test set of the same classes, normalised by published constants or by its own.
+
+    With a `validation` set, that one says which epoch is the best and when to stop early, and the test set decides
+    nothing.
+    """
 
     name: str
     train: Source
@@ -113,6 +151,7 @@ class Data:
     constants: Normalisation | None = None
     kept: Path | None = None  # a file in which its own statistics stay once they have been taken
     task: str = "classification"  # what a network is trained to do with it: a name of `stepnet.training.tasks`
+    validation: Source | None = None
 
     def __post_init__(self) -> None:
         if self.train.shape != self.test.shape:
@@ -121,6 +160,16 @@ class Data:
             pairs = zip_longest(self.train.classes, self.test.classes)
             place, (one, other) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
             raise UserError(f"{self.name}: class {place} is {one!r} in the training set, {other!r} in the test set")
+
+    def hold_out(self, share: float) -> Data:
+        """With a share of the training set as validation set: chosen by place alone, the same in every run."""
+        if self.validation is not None:
+            raise UserError(f"holdout = {share}: {self.name} has a validation set of its own; leave it out")
+        held = uniform(random_words(len(self.train), HELD_OUT)) < share
+        if held.all() or not held.any():
+            raise UserError(f"holdout = {share} of {len(self.train)} items leaves a set empty: take another share")
+        train, validation = (Subset(self.train, np.flatnonzero(chosen)) for chosen in (~held, held))
+        return replace(self, train=train, validation=validation)
 
     @cached_property
     def normalise(self) -> Normalisation:

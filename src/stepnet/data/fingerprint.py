@@ -29,7 +29,7 @@ SAMPLE = 16  # items that are read otherwise
 def fingerprint(data: Data) -> str:
     """`1497+300 images of 8x8x1 in 10 classes, sha256 3f1c…`."""
     digest = hashlib.sha256()
-    for source in (data.train, data.test):
+    for source in (data.train, data.test, *([data.validation] if data.validation else [])):
         digest.update(repr((source.classes, source.shape, len(source))).encode())
         for part in _parts(source):
             digest.update(part)

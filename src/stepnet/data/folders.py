@@ -1,6 +1,7 @@
 """A folder with a folder of images for each class: `--data FOLDER`.
 
-    FOLDER/train/CLASS/…  FOLDER/val/CLASS/…       or test/ in place of val/; ImageNet's layout
+    FOLDER/train/CLASS/…  FOLDER/val/CLASS/…       or test/ in place of val/; ImageNet's layout. With both, the epoch
+                                                   is chosen on val/, and test/ is tested on.
     FOLDER/train/CLASS/…  FOLDER/val/images/…      with val/val_annotations.txt: Tiny ImageNet's
     FOLDER/CLASS/…                                 with a share of it for validation, `val_share`
 
@@ -48,6 +49,7 @@ class Found:
     train: LabelledPaths
     validation: LabelledPaths
     classes: tuple[str, ...]
+    test: LabelledPaths | None = None  # of a folder that has both; else it is tested on `validation`
 
 
 def folder_data(folder: Path, cache: Path, side: int | None = None, val_share: float | None = None) -> Data:
@@ -57,14 +59,17 @@ def folder_data(folder: Path, cache: Path, side: int | None = None, val_share: f
     """
     found = find_images(folder, val_share)
     side = side or common_side([path for path, _ in found.train])
-    train, test = (photos(part, found.classes, side) for part in (found.train, found.validation))
+    parts = (found.train, found.test or found.validation, *([found.validation] if found.test else []))
+    train, test, *validation = (photos(part, found.classes, side) for part in parts)
     name = folder.resolve().name
-    fits = (len(train) + len(test)) * side * side * 3 <= DECODED_BYTES
+    fits = sum(map(len, parts)) * side * side * 3 <= DECODED_BYTES
     kept = cache / f"{cache_key(train.sample())}-statistics.json"
     if side > DECODED_SIDE or not fits:
-        return Data(name, train, test, kept=kept)
+        return Data(name, train, test, kept=kept, validation=next(iter(validation), None))
     augmentation = Augmentation(pad=max(1, side // 8), flip=True)  # CIFAR's 4 pixels of 32
-    return Data(name, decode_once(train, cache, augmentation), decode_once(test, cache), kept=kept)
+    once, *held_out = (decode_once(part, cache) for part in (test, *validation))
+    chosen_on = held_out[0] if held_out else None
+    return Data(name, decode_once(train, cache, augmentation), once, kept=kept, validation=chosen_on)
 
 
 @register_data("imagenet")
@@ -96,7 +101,15 @@ def find_images(folder: Path, val_share: float | None = None) -> Found:
         )
     classes = tuple(sorted({name for _, name in images}))
     _check(folder, images, validation, classes)
-    return Found(images, validation, classes)
+    return Found(images, validation, classes, _labelled_test(folder, own, set(classes)))
+
+
+def _labelled_test(folder: Path, own: Path | None, classes: set[str]) -> LabelledPaths | None:
+    """The images of test/ beside val/, if their classes are known: those of Tiny ImageNet's test/ are not."""
+    if own is None or own.name != "val" or not (folder / "test").is_dir():
+        return None
+    images = _class_folders(folder / "test")
+    return images if images and {name for _, name in images} <= classes else None
 
 
 def position(path: Path) -> float:

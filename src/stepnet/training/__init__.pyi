@@ -1,4 +1,5 @@
 from .callbacks import Callback as Callback
+from .callbacks import EarlyStopping as EarlyStopping
 from .comparison import compare as compare
 from .config import TrainConfig as TrainConfig
 from .entry import train as train

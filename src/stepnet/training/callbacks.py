@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
@@ -66,6 +68,31 @@ class WeightAverage(Callback):
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         self.average.load_state_dict(state)
+
+
+class EarlyStopping(Callback):
+    """End the run when the task's first metric has not improved for `patience` epochs (`--patience`).
+
+    It is that of the validation set, or of the test set where there is none, which then chooses.
+    """
+
+    def __init__(self, patience: int) -> None:
+        self.patience = patience
+        self.best, self.waited = math.nan, 0
+
+    def epoch(self, trainer: Trainer, line: EpochMetrics) -> None:
+        task = trainer.task.record
+        value = task.choice(line)
+        improved = math.isnan(self.best) or task.metric.better(value, self.best)
+        self.best, self.waited = (value, 0) if improved else (self.best, self.waited + 1)
+        if self.waited >= self.patience:
+            trainer.stop()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"best": torch.tensor(self.best, dtype=torch.float64), "waited": torch.tensor(self.waited)}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        self.best, self.waited = state["best"].item(), int(state["waited"])
 
 
 class CallbackList(Callback):

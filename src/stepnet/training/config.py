@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import yaml
 
-from stepnet.arguments import Count, Positive, Seed, checked
+from stepnet.arguments import Count, OpenShare, Positive, Seed, checked
 from stepnet.data import Data, get_data
 from stepnet.errors import UserError
 from stepnet.files import atomic_file
@@ -30,13 +30,14 @@ TOLD_APART = (
     "val_share",
     "context",
     "tokens",
+    "holdout",
     "pretrained",
     "weights",
     "memory",
 )
 FINGERPRINTS = ("data_fingerprint", "network_fingerprint")
 # Fields that do not change what is computed: a run may be resumed with others.
-INCIDENTAL = {"out", "data_root", "checkpoint_steps", "checkpoint_minutes", "log", "imports"}
+INCIDENTAL = {"out", "data_root", "device", "checkpoint_steps", "checkpoint_minutes", "log", "imports"}
 
 FIXED_OPTIONS = {
     "num_classes": "the data says how many; leave it out",
@@ -109,6 +110,10 @@ class TrainConfig:
     )
     context: Count | None = flag("tokens in a sequence of text, and of the network's context; by default 64", None)
     tokens: Literal["characters", "bytes"] = flag("what text is read as", "characters")
+    holdout: OpenShare | None = flag(
+        "share of the training set, as 0.1, on which the best epoch is chosen in place of the test set", None
+    )
+    device: str | None = flag("cpu, cuda, cuda:1 or mps; by default a GPU if there is one", None)
     memory: Literal["stored", "recompute", "reversible", "auto"] | None = flag(
         "what a training step keeps for its backward pass: less memory takes more time; by default as the model has it",
         None,
@@ -226,7 +231,7 @@ def default_folder(config: TrainConfig) -> Path:
     name = recipe_name(config.recipe)
     changed = [] if name in ("custom", recipe_name(usual)) else [name]
     if name == "custom":
-        moved = usual.override({"epochs": config.recipe.epochs})
+        moved = usual.override({"epochs": config.recipe.epochs, "min_steps": config.recipe.min_steps})
         fields = [f.name for f in dataclasses.fields(Recipe) if f.name != "epochs"]
         changed = [f"{f}={getattr(config.recipe, f)}" for f in fields if getattr(config.recipe, f) != getattr(moved, f)]
     options = [f"{name}={value}" for name, value in sorted(config.model_kwargs.items())]
@@ -234,7 +239,8 @@ def default_folder(config: TrainConfig) -> Path:
     others = [f"{n}={getattr(config, n)}" for n in TOLD_APART if getattr(config, n) != getattr(plain, n)]
     parts = [config.model, *([config.scheme] if config.scheme else []), *options, *changed, *others]
     words = "-".join(map(file_name, parts))
-    last = f"{config.recipe.epochs}ep-seed{config.seed}"
+    recipe = config.recipe
+    last = f"{f'{recipe.epochs}ep' if recipe.min_steps is None else f'{recipe.min_steps}steps'}-seed{config.seed}"
     if len(words) > 150:  # a name may have 255 characters on most file systems
         words = f"{words[:130]}-{zlib.crc32(words.encode()):08x}"
     return Path("runs") / (file_name(Path(config.data).name) or "data") / f"{words}-{last}"

@@ -142,9 +142,10 @@ class Display(Callback):
     def epoch(self, trainer: Trainer, line: EpochMetrics) -> None:
         width, task, metric = len(str(self.epochs)), trainer.task.record, trainer.task.record.metric
         own = f"{metric} {metric.show(line[metric.name]):>6}  " if metric.name in line.keys() - {"loss"} else ""
+        tested = "val" if f"val_{metric.name}" in line else "test"  # with both, the test set waits for the end
         self._print(
             f"epoch {line['epoch'] + 1:{width}}/{self.epochs}  loss {line['loss']:.4f}  {own}"
-            f"test {metric.show(line[f'test_{metric.name}']):>6}  lr {line['lr']:.3g}  "
+            f"{tested} {metric.show(task.choice(line)):>6}  lr {line['lr']:.3g}  "
             f"{line[task.speed]:.0f} {task.items}/s"
         )
         self._tell_unstable(line)

@@ -68,9 +68,18 @@ class RunHistory:
 
     @property
     def best_score(self) -> float:
-        """The best of any epoch: chosen on the test set."""
-        known = [value for value in self.series(f"test_{self.task.metric.name}") if math.isfinite(value)]
-        return self.task.metric.best(known) if known else math.nan
+        """The metric on the test set after the best epoch, which is chosen on the validation set if there is one."""
+        known = [line for line in self.epochs if math.isfinite(self.task.choice(line))]
+        if not known:
+            return math.nan
+        chosen = [self.task.choice(line) for line in known]
+        best = chosen.index(self.task.metric.best(chosen))
+        return float(known[best][f"test_{self.task.metric.name}"])
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether the best epoch was chosen apart from the test set."""
+        return bool(self.epochs) and f"val_{self.task.metric.name}" in self.epochs[-1]
 
     def median(self, name: str) -> float:
         """A figure of the median epoch; NaN where the run did not measure it."""

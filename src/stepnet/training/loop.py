@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from stepnet.arguments import checked
-from stepnet.data import Data
+from stepnet.data import Batches, Data
 from stepnet.errors import UserError
 from stepnet.nets import coefficients
 from stepnet.nets.draws import drawn_options
@@ -110,7 +110,9 @@ def fit(trainer: Trainer, stop: StopRequest) -> None:
             inputs, targets = inputs.to(device, non_blocking=True), targets.to(device, non_blocking=True)
 
             word = random_words(1, config.seed, serial, trainer.processes.rank, Stream.NOISE)
-            torch.manual_seed(int(word[0]))  # for dropout and the like in networks that are not ours
+            torch.manual_seed(int(word[0]))  # for mixup, and for dropout and the like in networks that are not ours
+            if trainer.mix is not None:
+                inputs, targets = trainer.mix(inputs, targets)
             places, parts = batches.places(step, len(inputs)), slices(len(inputs), recipe.accumulate)
             for part in parts:  # processes exchange the gradient of a batch once
                 with nullcontext() if part is parts[-1] else trainer.accelerator.no_sync(trainer.model):
@@ -129,7 +131,9 @@ def fit(trainer: Trainer, stop: StopRequest) -> None:
 
         scores.read()
         saver.check_finite("the loss", progress.loss_sum)
-        test = evaluate_epoch(trainer, saver)
+        test = evaluate_epoch(trainer, saver, trainer.tests, "test_")
+        if trainer.validation is not None:
+            test |= evaluate_epoch(trainer, saver, trainer.validation, "val_")
         saver.check_finite("the test loss", test["test_loss"])
         line: EpochMetrics = {
             "epoch": epoch,
@@ -164,13 +168,13 @@ def add_gradient(
     return {"loss": loss.detach(), **task.sums(outputs.detach(), targets)}
 
 
-def evaluate_epoch(trainer: Trainer, saver: Saver) -> dict[str, float]:
-    """The figures of the network as it is now over the whole test set, by their names in metrics.jsonl."""
+def evaluate_epoch(trainer: Trainer, saver: Saver, batches: Batches, prefix: str) -> dict[str, float]:
+    """The figures of the network as it is now over a whole set, by their names in metrics.jsonl."""
     network, sums = trainer.evaluated.eval(), Sums(trainer.processes.device)
-    for inputs, targets in trainer.tests.epoch():
+    for inputs, targets in batches.epoch():
         saver.stop_if_asked()
         inputs, targets = inputs.to(sums.values.device), targets.to(sums.values.device)
         with torch.inference_mode(), trainer.accelerator.autocast():
             sums.add(evaluate_batch(network, trainer.task, inputs, targets), len(inputs))
     figures = figures_of(trainer.task, sums.read(trainer.processes))
-    return {f"test_{name}": value for name, value in figures.items()}
+    return {f"{prefix}{name}": value for name, value in figures.items()}

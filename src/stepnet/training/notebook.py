@@ -66,15 +66,15 @@ def run_as_html(title: str, about: str, lines: Sequence[Mapping[str, Any]], epoc
     if not lines:
         return f"<div>{parts[0]}<br>no finished epoch of {epochs}</div>"
     metric, last = task.metric, lines[-1]
-    scores = [float(line[f"test_{metric.name}"]) for line in lines]
-    best = metric.best(scores)
+    scores, chosen = [float(line[f"test_{metric.name}"]) for line in lines], [task.choice(line) for line in lines]
+    best = chosen.index(metric.best(chosen))
     cells = {"epoch": f"{last['epoch'] + 1} of {epochs}", "loss": f"{last['loss']:.4f}"}
     cells |= {"test loss": f"{last['test_loss']:.4f}"}
     for each in task.metrics:
-        for name, heading in ((each.name, str(each)), (f"test_{each.name}", f"test {each}")):
-            if name in last:
-                cells[heading] = each.show(last[name])
-    cells[f"best test {metric}"] = f"{metric.show(best)} (epoch {lines[scores.index(best)]['epoch'] + 1})"
+        for prefix, words in (("", ""), ("val_", "validation "), ("test_", "test ")):
+            if f"{prefix}{each.name}" in last:
+                cells[f"{words}{each}"] = each.show(last[f"{prefix}{each.name}"])
+    cells[f"best test {metric}"] = f"{metric.show(scores[best])} (epoch {lines[best]['epoch'] + 1})"
     for tag, row in (("th", cells.keys()), ("td", cells.values())):
         parts.append("<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row) + "</tr>")
     curves = {"training": [float(line.get(metric.name, math.nan)) for line in lines], "test": scores}

@@ -44,7 +44,7 @@ class Processes:
         use_fresh_store()
         leave_group_at_exit()
         self.accelerator = Accelerator(
-            cpu=not torch.cuda.is_available(),
+            cpu=_on_cpu(config.device),
             mixed_precision="no" if config.precision == "fp32" else config.precision,
             log_with=None if config.log == "none" else config.log,
             project_dir=config.out,
@@ -83,6 +83,21 @@ class Processes:
     def wait_for_all(self) -> None:
         """A process that left early would cut the connection of the others."""
         self.accelerator.wait_for_everyone()
+
+
+def _on_cpu(device: str | None) -> bool:
+    """Whether a run is on the CPU; another device is made the one that accelerate takes."""
+    if device is None:
+        return not torch.cuda.is_available()
+    kind, _, number = device.partition(":")
+    there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    if kind not in there or (number and not number.isdecimal()):
+        raise UserError(f"device = {device!r}: expected cpu, cuda, cuda:1 or mps")
+    if int(number or 0) >= there[kind]:
+        raise UserError(f"device = {device!r}: this machine has {there[kind]} of them; leave --device out, or take cpu")
+    if kind != "cpu":
+        os.environ["ACCELERATE_TORCH_DEVICE"] = device  # read when the first run of a process begins
+    return kind == "cpu"
 
 
 # Where the processes of a run meet, when torchrun starts them again, and when they leave.

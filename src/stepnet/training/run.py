@@ -188,8 +188,8 @@ class Run:
             raise UserError(
                 f"{self.metrics_file} does not hold the {progress.epoch} epochs that {self.last} counts as done"
             )
-        metric = self.task.metric
-        best = metric.best([line[f"test_{metric.name}"] for line in kept]) if kept else None
+        task = self.task
+        best = task.metric.best([task.choice(line) for line in kept]) if kept else None
         if best != progress.best:
             raise UserError(f"{self.last} is damaged: it says {progress.best} at best, and {self.metrics_file} {best}")
         with atomic_file(self.metrics_file) as partial:

@@ -73,7 +73,7 @@ class Saver:
         trainer, progress = self.trainer, self.trainer.progress
         self.check_weights()
         metric = trainer.task.record.metric
-        value = line[f"test_{metric.name}"]
+        value = trainer.task.record.choice(line)
         if progress.best is None or metric.better(value, progress.best):
             progress.best, progress.best_epoch = value, progress.epoch
         if progress.stopped:

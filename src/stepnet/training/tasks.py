@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from stepnet.arguments import checked
@@ -86,6 +87,11 @@ class TaskRecord:
     def metric(self) -> Metric:
         """The first of them, which says which epoch is the best and by which networks are compared."""
         return self.metrics[0]
+
+    def choice(self, line: Mapping[str, float]) -> float:
+        """By which an epoch is chosen: the first metric on the validation set, or on the test set where it has none."""
+        tested = line[f"test_{self.metric.name}"]
+        return line.get(f"val_{self.metric.name}", tested)
 
     @property
     def speed(self) -> str:
@@ -182,10 +188,23 @@ class Classification(Task):
         return summed_cross_entropy(outputs, targets)
 
     def training_loss(self, outputs: Tensor, targets: Tensor, recipe: Recipe) -> Tensor:
-        return summed_cross_entropy(outputs, targets, recipe.label_smoothing)
+        weight = self.class_weights.to(outputs) if recipe.class_weights == "balanced" else None
+        return summed_cross_entropy(outputs, targets, recipe.label_smoothing, weight)
+
+    @cached_property
+    def class_weights(self) -> Tensor:
+        """N / (C n_c) for a class of n_c of the N training images, C classes: their mean over the images is 1."""
+        import torch
+
+        labels = getattr(self.data.train, "labels", None)
+        if labels is None:
+            raise UserError("class_weights = 'balanced': this data set does not say its labels; give it `targets`")
+        counts = torch.bincount(torch.as_tensor(labels), minlength=self.data.num_classes)
+        return len(labels) / (len(counts) * counts.clamp(min=1).double())
 
     def sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        return {"wrong": (outputs.argmax(1) != targets).sum()}
+        labels = targets if targets.ndim == 1 else targets.argmax(1)  # of a mixture of images the larger part
+        return {"wrong": (outputs.argmax(1) != labels).sum()}
 
     def test_sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         found = self.sums(outputs, targets)
@@ -228,8 +247,10 @@ class NextToken(Task):
         return {"bits": loss / math.log(2), "perplexity": math.exp(min(loss, 700.0))}
 
 
-def summed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """`-log p` of the targets, summed."""
+def summed_cross_entropy(
+    logits: Tensor, targets: Tensor, label_smoothing: float = 0.0, weight: Tensor | None = None
+) -> Tensor:
+    """`-log p` of the targets, summed; `weight` is by class."""
     from torch.nn.functional import cross_entropy
 
-    return cross_entropy(logits, targets, reduction="sum", label_smoothing=label_smoothing)
+    return cross_entropy(logits, targets, weight, reduction="sum", label_smoothing=label_smoothing)

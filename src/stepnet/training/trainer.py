@@ -27,13 +27,14 @@ from stepnet.schemes import Scheme, get_scheme
 from stepnet.tensors import Tensors, checksum, read_tensors
 from stepnet.training import checkpoint
 from stepnet.training.build import build_network, build_optimizer
-from stepnet.training.callbacks import Callback, CallbackList, WeightAverage
+from stepnet.training.callbacks import Callback, CallbackList, EarlyStopping, WeightAverage
 from stepnet.training.checkpoint import Progress
 from stepnet.training.config import NetworkRecord, TrainConfig
 from stepnet.training.describe import describe_run
 from stepnet.training.imports import import_modules, remember_imports
 from stepnet.training.levels import Level
 from stepnet.training.machine import check_precision, compiled_or_eager, keep_memory
+from stepnet.training.mixing import BatchMixing
 from stepnet.training.notebook import duration
 from stepnet.training.processes import Processes
 from stepnet.training.recipes import recipe_words
@@ -42,6 +43,7 @@ from stepnet.training.scores import EpochScores
 from stepnet.training.tasks import TASKS, Task
 
 LONG_EPOCH = 60.0  # seconds
+FEW_STEPS = 10  # in an epoch
 TRIED = 8  # items, in a step by which the time of an epoch is estimated
 
 
@@ -59,19 +61,22 @@ class Trainer:
         task: str | None = None,
         level: Level | None = None,
     ) -> None:
-        average = [] if config.recipe.ema is None else [WeightAverage(config.recipe.ema)]
-        self.callbacks = CallbackList([*average, *callbacks])
+        own: list[Callback] = [] if config.recipe.ema is None else [WeightAverage(config.recipe.ema)]
+        own += [] if config.recipe.patience is None else [EarlyStopping(config.recipe.patience)]
+        self.callbacks = CallbackList([*own, *callbacks])
         check_precision(config.precision)
         import_modules(config.imports)
-        self.recipe = config.recipe
         self.processes = Processes(config)
         self.accelerator = self.processes.accelerator
         if self.processes.device.type == "cpu" and config.memory in (None, "stored"):
             keep_memory()
         self.callbacks.note(f"{'' if data else f'reading {config.data}, '}building the network")
         self.data: Data = data or config.read_data()
+        if config.holdout is not None:
+            self.data = self.data.hold_out(config.holdout)
         self.task: Task = TASKS[task or (config.task.name if config.task else self.data.task)](self.data)
-        self.config = config = replace(config, task=self.task.record)
+        self.recipe = config.recipe.sized(len(self.data.train))
+        self.config = config = replace(config, task=self.task.record, recipe=self.recipe)
         start = self._start()
         self.is_given = network is not None
         self.level = level
@@ -94,6 +99,11 @@ class Trainer:
         self.epoch_seconds = 0.0  # about, where an epoch takes long
         self._check_forward()
         self.tests = evaluation_batches(self.data, config.evaluation_batch * count, rank=rank, world_size=count)
+        self.validation = (
+            None
+            if self.data.validation is None
+            else replace(self.tests, source=self.data.validation)  # every item once and as it is
+        )
         self.description = describe_run(config, self.data, self.network)
         self.run = Run(Path(config.out))
         found = self.processes.on_main(lambda: self._open(resume, overwrite))
@@ -104,6 +114,7 @@ class Trainer:
             own = level.config(config) if level else config
             self.network.load_state_dict(build_network(own, self.data).state_dict())
         self._check_position()
+        self.mix = BatchMixing.of(self.recipe, self.data)
         self.evaluated = self.network  # what is evaluated and written: a callback may put an average in its place
         self.scores = EpochScores(self.progress, self.processes)
         self.held_open = ExitStack()
@@ -272,6 +283,7 @@ class Trainer:
             f"model   {config.model}{scheme}{options}: {parameters:,} parameters",
             f"data    {self.data.name if in_python else config.data}: {items}, {targets}",
             f"recipe  {name}{', changed' if changes else ''}: {pace}, lr {recipe.lr:g} {recipe.schedule}",
+            *([f"        {self._few_steps()}"] if len(self.batches) < FEW_STEPS and recipe.min_steps is None else []),
             f"device  {device}, {threads}, {config.precision}{compiled}",
             *([f"memory  {config.memory}: {same}"] if config.memory else []),
             *([f"time    {self._about_time()}"] if self.epoch_seconds else []),
@@ -281,6 +293,13 @@ class Trainer:
             ),
             f"folder  {self.run.folder}",
         ]
+
+    def _few_steps(self) -> str:
+        """A network learns by steps, not by epochs."""
+        count, items = len(self.data.train), self.task.items
+        smaller = max(2, count // (2 * FEW_STEPS))
+        photos = ", or --recipe photos" if self.task.of_classes else ""
+        return f"few steps: {count:,} {items}; try --batch-size {smaller}{photos}"
 
     def _about_time(self) -> str:
         """From a few items alone: a first step that takes minutes should not be waited for in the dark."""
