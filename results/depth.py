@@ -17,7 +17,7 @@ transfer    GPTs of 4, 8, 16, 32 layers of width 32 on the characters of CPython
             training loss of the last 20 steps. Claim: with a rule the best rate stays within a factor of 2 of that of
             depth 4.
 
-Changed before the runs of "coarsen" and "transfer", since the machine gave a quarter of a core: seeds 0 to 3 in place of
+Changed before the runs of "coarsen" and "transfer", as the machine gave a quarter of a core: seeds 0 to 3 in place of
 0 to 9 (two of them had been run), and a smaller grid for "transfer" (150 steps, 7 rates, 2 seeds before).
 """
 

@@ -24,6 +24,8 @@ def test_every_epoch_is_there_and_nan_is_a_gap(write_run) -> None:
     networks, found = section(write_run(errors=(20.0, math.nan, 12.345678)))
     assert found["runs"][0]["test_score"] == [20.0, None, 12.346]
     assert found["runs"][0]["loss"][1] is None
+    first, *_, last = found["runs"][0]["elapsed"]
+    assert last == pytest.approx(3 * first)
     assert "lm_resnet20 from 20.00 % to 12.35 %" in curves_words(networks)
 
 

@@ -1,6 +1,7 @@
 """The paper's figures: what the lines hold, against the run folders; the caller's rcParams decide how they look."""
 
 import io
+import json
 import math
 
 import matplotlib
@@ -28,6 +29,19 @@ def test_curves_are_means_over_seeds(write_run) -> None:
     assert scales == ["log", "log", "linear"]  # the end, where runs differ, is not pressed against the axis
     assert plot_curves([write_run(seed=2, errors=(20.0, 10.0))]).axes[0].get_yscale() == "linear"
     assert labelled(plot_curves(runs, "loss"))["lm_resnet20"] == pytest.approx([50 / 30, 15 / 30])
+
+
+def test_curves_over_the_time_of_training(write_run) -> None:
+    """Epochs of a multilevel run take unequal times."""
+    run = write_run(errors=(40.0, 30.0, 10.0))
+    path = run / "metrics.jsonl"
+    lines = [
+        {**json.loads(line), "seconds": s} for line, s in zip(path.read_text().splitlines(), (1, 2, 4), strict=True)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (solid,) = [line for line in plot_curves(run, over="seconds").axes[0].get_lines() if line.get_linestyle() == "-"]
+    assert list(solid.get_xdata()) == [1, 3, 7]
+    assert list(solid.get_ydata()) == [40, 30, 10]
 
 
 def test_one_epoch_is_a_point_and_nan_a_gap(write_run) -> None:

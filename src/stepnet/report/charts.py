@@ -27,6 +27,7 @@ def section_data(data: str, networks: Sequence[NetworkRuns]) -> dict[str, Json]:
         "networks": [network.label for network in networks],
         "runs": [
             {"network": number, "seed": run.config.seed, "folder": str(run.folder), "complete": run.complete}
+            | {"elapsed": _finite(run.elapsed)}
             | {chart: _finite(run.series(name)) for chart, name in _series(run.task.metric).items()}
             for number, run in runs
         ],

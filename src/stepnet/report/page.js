@@ -41,6 +41,8 @@
     curves: {
       draw(figure, section) {
         const measure = checked(figure, "measure");
+        const timed = checked(figure, "over") === "time";
+        const xs = (elapsed, count) => (timed ? elapsed.slice(0, count) : numbers(count));
         const traces = [];
         section.networks.forEach((label, network) => {
           const runs = section.runs.filter((run) => run.network === network && run.loss.length);
@@ -48,14 +50,14 @@
           for (const [name, words, dash] of [[`test_${measure}`, "test", "solid"], [measure, "training", "dot"]]) {
             if (runs.length > 1) {
               for (const run of runs) traces.push({
-                ...common, x: numbers(run[name].length), y: run[name], name: `${plain(label)}, seed ${run.seed}, ${words}`,
+                ...common, x: xs(run.elapsed, run[name].length), y: run[name], name: `${plain(label)}, seed ${run.seed}, ${words}`,
                 line: { color: colour(network), width: 1, dash }, opacity: 0.4, showlegend: false, hoverinfo: "skip",
                 hovertemplate: undefined,
               });
             }
             const mean = meanOf(runs.map((run) => run[name]));
             traces.push({
-              ...common, mode: mean.length < 2 ? "markers" : "lines", x: numbers(mean.length), y: mean,
+              ...common, mode: mean.length < 2 ? "markers" : "lines", x: xs(meanOf(runs.map((run) => run.elapsed)), mean.length), y: mean,
               name: `${plain(label)}, ${words}`, showlegend: words === "test" && section.networks.length <= MOST_NAMES,
               line: { color: colour(network), width: 2.5, dash },
               marker: { color: colour(network), size: 8, symbol: words === "test" ? "circle" : "circle-open" },
@@ -65,8 +67,10 @@
         const unit = measure === "score" ? section.metric.heading : "loss";
         const log = checked(figure, "axis") === "log";
         note(figure, "Solid: test. Dotted: training, as measured while the epoch ran. Thin: single seeds.", section);
-        return [traces, layout("epoch", unit, {
-          xaxis: { ...layout("epoch").xaxis, ...whole(Math.max(...section.runs.map((run) => run.loss.length))) },
+        const epochs = whole(Math.max(...section.runs.map((run) => run.loss.length)));
+        const x = timed ? "seconds of training" : "epoch";
+        return [traces, layout(x, unit, {
+          xaxis: { ...layout(x).xaxis, ...(timed ? { rangemode: "tozero" } : epochs) },
           yaxis: { ...layout("", unit).yaxis, type: log ? "log" : "linear", rangemode: log ? "normal" : "tozero" },
         })];
       },

@@ -110,6 +110,9 @@ def _chart(number: int, kind: str, title: str, controls: str, words: str) -> str
 _CURVES = """<fieldset><legend>Measure</legend>
 <label><input type="radio" name="NAME-measure" value="score" checked> METRIC</label>
 <label><input type="radio" name="NAME-measure" value="loss"> loss</label></fieldset>
+<fieldset><legend>Over</legend>
+<label><input type="radio" name="NAME-over" value="epoch" checked> epochs</label>
+<label><input type="radio" name="NAME-over" value="time"> time</label></fieldset>
 <fieldset><legend>Axis</legend>
 <label><input type="radio" name="NAME-axis" value="linear" checked> linear</label>
 <label><input type="radio" name="NAME-axis" value="log"> log</label></fieldset>"""

@@ -37,10 +37,12 @@ def plot_curves(
     measure: str | None = None,
     log: bool | None = None,
     labels: Sequence[str] | None = None,
+    over: Literal["epoch", "seconds"] = "epoch",
 ) -> Picture:
     """Training (dotted) and test (solid) curves of the runs, as in figures 3 and 5; seeds thin, their mean thick.
 
     `measure`: `loss` or a metric of the runs' task; by default its first, of classification the error.
+    `over`: epochs, or the seconds of training, of which the epochs of a multilevel run take unequal many.
     By default the axis is logarithmic where the curves fall to a fifth or less: runs differ at the end.
     """
     picture = Picture()
@@ -52,12 +54,17 @@ def plot_curves(
     for network, style in zip(networks, rc_styles(), strict=False):
         for name, dash, label in ((f"test_{measure}", "-", network.label), (measure, ":", None)):
             curves = [run.series(name) for run in network.runs if run.epochs]
-            for curve in curves if len(curves) > 1 else ():
-                axes.plot(range(1, len(curve) + 1), curve, dash, color=style["color"], alpha=0.35, linewidth=0.6)
+            times = [run.elapsed if over == "seconds" else numbers(run) for run in network.runs if run.epochs]
+            for time, curve in zip(times, curves, strict=True) if len(curves) > 1 else ():
+                axes.plot(time, curve, dash, color=style["color"], alpha=0.35, linewidth=0.6)
             mean = [statistics.fmean(values) for values in _by_epoch(curves)]
             marker = style.get("marker", "o") if len(mean) == 1 else ""  # one point makes no line
-            axes.plot(range(1, len(mean) + 1), mean, dash, color=style["color"], label=label, marker=marker)
-    axes.set(xlabel="epoch", ylabel=metrics[measure].heading if measure in metrics else "loss")
+            when = [statistics.fmean(values) for values in _by_epoch(times)]
+            axes.plot(when, mean, dash, color=style["color"], label=label, marker=marker)
+    axes.set(
+        xlabel="epoch" if over == "epoch" else "seconds of training",
+        ylabel=metrics[measure].heading if measure in metrics else "loss",
+    )
     seen = [value for line in axes.lines for value in np.asarray(line.get_ydata(), float) if value > 0]
     if log or (log is None and seen and max(seen) >= 5 * min(seen)):
         _log_axis(axes, "y")
@@ -66,6 +73,11 @@ def plot_curves(
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     legend_above(picture, axes.get_legend_handles_labels()[0], "solid: test, dotted: training")
     return picture
+
+
+def numbers(run: RunHistory) -> list[float]:
+    """The epochs of a run, from 1."""
+    return [float(n + 1) for n in range(len(run.epochs))]
 
 
 @checked

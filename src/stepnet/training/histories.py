@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import cast
 
@@ -39,6 +40,11 @@ class RunHistory:
     def series(self, name: str) -> list[float]:
         """A figure of every epoch."""
         return [cast(float, line.get(name, math.nan)) for line in self.epochs]
+
+    @property
+    def elapsed(self) -> list[float]:
+        """The seconds of training after each epoch: networks of several depths take unequal times for one."""
+        return list(accumulate(self.series("seconds")))
 
     @property
     def task(self) -> TaskRecord:
