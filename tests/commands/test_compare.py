@@ -2,12 +2,15 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
+from scipy import stats
 
 from stepnet.cli import main
 from stepnet.commands import compare
 from stepnet.training import NetworkRuns, Run, RunHistory
+from stepnet.training.config import read_label
 from training import tiny  # registers the models
 from training.made_runs import run_with_errors
 
@@ -72,6 +75,10 @@ def test_the_sign_of_a_difference_is_that_of_the_second_model(tmp_path, capsys, 
     assert f"seed by seed {gaps[0]:+.2f} {gaps[1]:+.2f} {gaps[2]:+.2f}" in text
     lower = sum(gap < 0 for gap in gaps)
     assert f"lower with {lower}, higher with {3 - lower}; by the 95 % interval {verdict}" in text
+    third = NetworkRuns("third", tuple(replace(run, folder=run.folder / "third") for run in rows[1].runs))
+    compare._print_rows([*rows, third], "made")
+    p = min(1.0, 2 * stats.ttest_1samp(gaps, 0).pvalue)
+    assert f"p = {p:.2g} after Holm's correction for 2 comparisons" in capsys.readouterr().out
     found = compare._figures(rows)
     assert found["models"][0]["test_error"] == [10.1, 9.9, 10.0] and found["models"][0]["best_test_error"] == [5] * 3
     assert found["differences"]["lm_resnet20"]["mean"] == pytest.approx(lm - 10)
@@ -94,10 +101,17 @@ def test_options_and_schemes_stand_side_by_side(tmp_path, capsys):
     assert "3 runs of 3 networks on digits" in page.read_text()
 
 
+def test_one_model_under_several_schemes():
+    found = compare.under_schemes(["tiny,dt=0.5"], "euler,lm,k=0,k_bound=stable,x0")
+    assert found == ["tiny:euler,dt=0.5", "tiny:lm,dt=0.5,k=0,k_bound='stable'", "tiny:x0,dt=0.5"]
+    assert [read_label(label).kwargs for label in found][1] == {"dt": 0.5, "k": 0, "k_bound": "stable"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["compare", "tiny", "tiny"], "expected one or more different names"),
+        (["compare", "tiny:lm", "--schemes", "euler,lm"], "expected one model, without a scheme of its own"),
         (["compare", "tiny", "--seeds", "0"], "seeds = 0: expected 1 or more"),
         (["compare", "tiny", "tiny,dtt=1", "--epochs", "1"], "takes no option 'dtt': did you mean 'dt'"),
     ],

@@ -72,15 +72,15 @@ def test_label_smoothing_is_for_training_only(play):
 def test_from_the_command_line_to_a_report(play, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     flags = ["--data", str(play), "--context", "8", "--epochs", "1", "--epoch-steps", "2", "--batch-size", "4"]
-    assert main(["compare", "gpt1x8", "gpt1x8:lm", *flags, "--out", "c", "--report", "r.html"]) == 0
+    assert main(["compare", "gpt1x8", "--schemes", "euler,lm,k=0", *flags, "--out", "c", "--report", "r.html"]) == 0
     out = capsys.readouterr().out
     assert "test loss on" in out and "bits per character" in out and "wrote r.html" in out
-    assert main(["evaluate", "c/gpt1x8-lm-seed0", "--json"]) == 0
+    assert main(["evaluate", "c/gpt1x8-lm-k=0-seed0", "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
-    assert figures["loss"] == pytest.approx(Run("c/gpt1x8-lm-seed0").metrics()[-1]["test_loss"], rel=1e-6)
-    assert main(["generate", "c/gpt1x8-lm-seed0", "--prompt", "KING", "--length", "20"]) == 0
+    assert figures["loss"] == pytest.approx(Run("c/gpt1x8-lm-k=0-seed0").metrics()[-1]["test_loss"], rel=1e-6)
+    assert main(["generate", "c/gpt1x8-lm-k=0-seed0", "--prompt", "KING", "--length", "20"]) == 0
     assert len(capsys.readouterr().out) == len("KING") + 20 + 1
-    assert main(["inspect", "c/gpt1x8-lm-seed0"]) == 0
+    assert main(["inspect", "c/gpt1x8-lm-k=0-seed0"]) == 0
     assert "was trained on text" in capsys.readouterr().out
 
 

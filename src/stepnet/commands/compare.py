@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ from stepnet.commands.train import TrainingFlags, print_coefficients, shown
 from stepnet.errors import UserError
 from stepnet.escaping import echo, for_csv
 from stepnet.files import atomic_file
-from stepnet.training.config import read_label
+from stepnet.training.config import read_label, write_label
 
 if TYPE_CHECKING:
     from stepnet.training import NetworkRuns, RunHistory
@@ -56,6 +57,8 @@ class Compare(TrainingFlags):
     models: Annotated[Positional[list[str]], tyro.conf.arg(metavar="MODEL [MODEL ...]")]
     """Names from `stepnet models`, timm/NAME or torchvision/NAME. NAME:SCHEME steps the blocks with that scheme;
     NAME,OPTION=VALUE sets an option of that model. The first one gives recipe and weights."""
+    schemes: str | None = None
+    """Compare one model under these schemes, as in euler,lm,x0; OPTION=VALUE after one sets an option: euler,lm,k=0."""
     seeds: int = 1
     """Runs of each model, with seeds from --seed up; the table shows mean and standard deviation."""
     out: Path = Path("runs/compare")
@@ -73,6 +76,8 @@ class Compare(TrainingFlags):
         from stepnet.training import compare
         from stepnet.training.display import Display
 
+        if self.schemes is not None:
+            self.models = under_schemes(self.models, self.schemes)
         if len(set(self.models)) < len(self.models) or not self.models:
             raise UserError(f"models {' '.join(self.models)}: expected one or more different names")
         if self.seeds < 1:
@@ -104,6 +109,15 @@ class Compare(TrainingFlags):
         for path in (self.csv, self.report):
             if path is not None:
                 echo(f"wrote {path}")
+
+
+def under_schemes(models: Sequence[str], schemes: str) -> list[str]:
+    """The labels of one model under each of some schemes: of `euler,lm,k=0`, `MODEL:euler` and `MODEL:lm,k=0`."""
+    label = read_label(models[0])
+    if len(models) > 1 or label.scheme is not None:
+        raise UserError(f"--schemes with {' '.join(models)}: expected one model, without a scheme of its own")
+    own = [read_label(f"{label.model}:{scheme}") for scheme in re.split(r",(?!\w+=)", schemes)]
+    return [write_label(each._replace(kwargs=label.kwargs | each.kwargs)) for each in own]
 
 
 def _table(rows: Sequence[NetworkRuns]) -> tuple[list[str], list[list[str]]]:
@@ -139,13 +153,22 @@ def _print_rows(rows: Sequence[NetworkRuns], title: str) -> None:
     for row in rows:
         if row.cost and 2 * row.cost.own_steps < row.cost.steps:
             echo(f"{row.label}: its scheme takes {row.cost.own_steps} of {row.cost.steps} steps, its start the others")
-    for row in rows[1:]:
-        gaps = row.difference(rows[0])
+    for row, gaps, corrected in _differences(rows):
         lower, higher = gaps.signs
         echo(f"{row.label} minus {rows[0].label}: {gaps.show(metric.digits)}")
         if len(gaps) > 1:
             echo(f"  seed by seed {' '.join(f'{gap:+.{metric.digits}f}' for gap in gaps.by_seed.values())}")
             echo(f"  lower with {lower}, higher with {higher}; by the 95 % interval {_verdict(gaps)}")
+            if len(rows) > 2:
+                echo(f"  p = {corrected:.2g} after Holm's correction for {len(rows) - 1} comparisons")
+
+
+def _differences(rows: Sequence[NetworkRuns]) -> list[tuple[NetworkRuns, PairedDifferences, float]]:
+    """Each network with its differences from the first, and their p-value after Holm's correction."""
+    from stepnet.training.histories import holm
+
+    gaps = [row.difference(rows[0]) for row in rows[1:]]
+    return list(zip(rows[1:], gaps, holm([each.p_value for each in gaps]), strict=True))
 
 
 def _verdict(gaps: PairedDifferences) -> str:
@@ -155,9 +178,10 @@ def _verdict(gaps: PairedDifferences) -> str:
 
 
 def _figures(rows: Sequence[NetworkRuns]) -> dict[str, Any]:
-    def numbers(gaps: PairedDifferences) -> dict[str, Any]:
-        enough = len(gaps) > 1
-        return {"by_seed": gaps.by_seed, "mean": gaps.mean, "half_width_95": gaps.half_width if enough else None}
+    def numbers(gaps: PairedDifferences, corrected: float) -> dict[str, Any]:
+        figures = {"half_width_95": gaps.half_width, "p": gaps.p_value, "p_holm": corrected}
+        known = {name: value if len(gaps) > 1 else None for name, value in figures.items()}
+        return {"by_seed": gaps.by_seed, "mean": gaps.mean, **known}
 
     return {
         "models": [
@@ -170,7 +194,7 @@ def _figures(rows: Sequence[NetworkRuns]) -> dict[str, Any]:
             }
             for row in rows
         ],
-        "differences": {row.label: numbers(row.difference(rows[0])) for row in rows[1:]},
+        "differences": {row.label: numbers(gaps, corrected) for row, gaps, corrected in _differences(rows)},
         "against": rows[0].label,
     }
 

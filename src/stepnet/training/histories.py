@@ -222,6 +222,17 @@ class PairedDifferences:
         return float(stats.t.ppf(level, len(self) - 1)) * self.standard_error if len(self) > 1 else math.nan
 
     @property
+    def p_value(self) -> float:
+        """Of Student's two-sided test that the mean difference is 0; NaN below two pairs."""
+        from scipy import stats
+
+        if len(self) < 2:
+            return math.nan
+        if self.standard_error == 0:
+            return float(self.mean == 0)
+        return float(2 * stats.t.sf(abs(self.mean) / self.standard_error, len(self) - 1))
+
+    @property
     def signs(self) -> tuple[int, int]:
         """In how many pairs the first figure is the smaller one, and in how many the larger."""
         gaps = self.by_seed.values()
@@ -235,3 +246,17 @@ class PairedDifferences:
         if len(self) < 2:
             return f"{self.mean:+.{digits}f}" if self.by_seed else ""
         return f"{self.mean:+.{digits}f} ± {self.half_width:.{digits}f} ({len(self)} pairs)"
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """The p-values of comparisons made at once, corrected so that with 5 % at most any below 0.05 is there by chance.
+
+    In rising order the j-th of n is multiplied by n - j + 1, and is at least the one before it (Holm 1979). NaN, where
+    a comparison has too few pairs, stays NaN and does not count.
+    """
+    order = sorted((p, place) for place, p in enumerate(p_values) if not math.isnan(p))
+    corrected, largest = [math.nan] * len(p_values), 0.0
+    for j, (p, place) in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - j) * p))
+        corrected[place] = largest
+    return corrected
