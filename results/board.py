@@ -1,0 +1,274 @@
+"""The board of residual schemes: `python results/board.py [RUNS]`.
+
+With a folder of runs, those that are finished are first recorded in board.json, and the time of a step is measured.
+Then the measured part of docs/board.md and its picture are made from that file. The runs of a task are made by its
+command, which may be given again at any time, for more seeds or other schemes:
+
+    stepnet compare gpt6x32 --schemes euler,lm,k=0,mine --import mine --data shakespeare \\
+        --epochs 1 --epoch-steps 600 --seeds 20 --out RUNS/characters6
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stepnet.files import atomic_file
+from stepnet.training.histories import PairedDifferences, RunHistory, holm
+
+HERE = Path(__file__).parent
+FILE, PAGE, PICTURE = HERE / "board.json", HERE.parent / "docs" / "board.md", HERE.parent / "docs" / "board.svg"
+MEASURED = "<!-- Below this line: made by `python results/board.py`. -->"
+ENOUGH = 5  # pairs for a verdict
+FIRST = "euler"
+REMARK = """\
+*Minus Euler* is the mean of the paired differences with its 95 % interval, not corrected; *p, Holm* is corrected for
+the schemes of the table that have a verdict. *Step time* is the processor time of a training step over Euler's, taken
+in turns with one thread. Schemes with fewer than 5 pairs have no verdict."""
+
+
+@dataclass(frozen=True)
+class BoardTask:
+    """A network on data; `margin` is the largest difference that does not matter."""
+
+    name: str  # of its folder of runs
+    title: str
+    model: str
+    flags: str
+    figure: str
+    unit: str
+    digits: int
+    margin: float
+
+    @property
+    def command(self) -> str:
+        return f"stepnet compare {self.model} --schemes SCHEMES {self.flags} --seeds N --out RUNS/{self.name}"
+
+
+TEXT = "--data shakespeare --epochs 1 --epoch-steps 600"
+TASKS = (
+    BoardTask("characters6", "6 layers", "gpt6x32", TEXT, "test_loss", "nats", 4, 0.005),
+    BoardTask("characters12", "12 layers", "gpt12x48", TEXT, "test_loss", "nats", 4, 0.005),
+    BoardTask("digits", "Digits", "preact_resnet20", "--data digits", "test_error", "points", 2, 0.2),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A scheme on a task: its runs by seed, and its differences from Euler."""
+
+    scheme: str
+    runs: dict[int, dict[str, Any]]
+    gaps: PairedDifferences
+    corrected: float  # the p-value after Holm's correction
+
+    def verdict(self, margin: float) -> str:
+        """By the protocol's rule."""
+        if len(self.gaps) < ENOUGH:
+            return "too few pairs"
+        if self.corrected < 0.05:
+            return "helps" if self.gaps.mean < 0 else "harms"
+        if abs(self.gaps.mean) + self.gaps.half_width <= margin:
+            return "makes no difference"
+        return "inconclusive"
+
+
+def record(folder: Path) -> None:
+    """Add the finished runs in a folder to the file; those that it has already are replaced."""
+    known = {_key(run): run for run in read_runs()}
+    for task in TASKS:
+        for place in sorted((folder / task.name).glob("*/config.yaml")):
+            history = RunHistory.read(place.parent)
+            if history.complete:
+                run = measured(task, history)
+                known[_key(run)] = run
+    write(list(known.values()), read_file().get("step_time", {}))
+
+
+def measured(task: BoardTask, history: RunHistory) -> dict[str, Any]:
+    """What is kept of a run."""
+    config, last = history.config, history.epochs[-1]
+    options = "".join(f",{name}={value}" for name, value in config.model_kwargs.items())
+    return {
+        "task": task.name,
+        "scheme": f"{config.scheme}{options}",
+        "seed": config.seed,
+        "figure": round(history.last(task.figure), 6),
+        "train_loss": round(last["loss"], 6),
+        "parameters": config.network.parameters if config.network else None,
+        "revision": history.environment["revision"],
+        "torch": history.environment["torch"],
+        "machine": history.environment["machine"],
+    }
+
+
+def _key(run: dict[str, Any]) -> tuple[str, str, int]:
+    return run["task"], run["scheme"], run["seed"]
+
+
+def write(runs: list[dict[str, Any]], step_time: dict[str, dict[str, float]]) -> None:
+    """The file, a run in each line."""
+    lines = ",\n  ".join(json.dumps(run) for run in sorted(runs, key=_key))
+    with atomic_file(FILE) as partial:
+        partial.write_text(f'{{\n "step_time": {json.dumps(step_time)},\n "board": [\n  {lines}\n ]\n}}\n')
+
+
+def read_file() -> dict[str, Any]:
+    """The file, if there is one."""
+    return dict(json.loads(FILE.read_text())) if FILE.exists() else {}
+
+
+def read_runs() -> list[dict[str, Any]]:
+    """The runs in the file."""
+    return list(read_file().get("board", []))
+
+
+def time_steps(repeats: int = 11) -> None:
+    """Measure the processor time of a training step under each scheme over Euler's, in turns, and record it."""
+    import torch
+    import torch.nn.functional as F
+
+    from stepnet.nets import create_model
+    from stepnet.timing.harness import compare
+    from stepnet.training.config import read_label
+
+    torch.set_num_threads(1)
+
+    def step(task: BoardTask, scheme: str) -> Any:
+        label = read_label(f"{task.model}:{scheme}")
+        network = create_model(task.model, scheme=label.scheme, num_classes=84, context=64, **label.kwargs)
+        optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4)
+        tokens = torch.randint(84, (16, 65))
+
+        def run() -> None:
+            optimizer.zero_grad()
+            F.cross_entropy(network(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()).backward()
+            optimizer.step()
+
+        return run
+
+    found: dict[str, dict[str, float]] = {}
+    for task in TASKS:
+        schemes = [row.scheme for row in rows(task, read_runs())[1:]] if task.unit == "nats" else []
+        if schemes:
+            ratios, _ = compare({name: step(task, name) for name in schemes}, step(task, FIRST), repeats)
+            found[task.name] = {name: round(ratio.median, 3) for name, ratio in ratios.items()}
+    write(read_runs(), found)
+
+
+def rows(task: BoardTask, runs: list[dict[str, Any]]) -> list[Row]:
+    """Euler's row, then those of the other schemes, best mean difference first."""
+    by_scheme: dict[str, dict[int, dict[str, Any]]] = {}
+    for run in runs:
+        if run["task"] == task.name:
+            by_scheme.setdefault(run["scheme"], {})[run["seed"]] = run
+    first = by_scheme.pop(FIRST, {})
+    gaps = {
+        scheme: PairedDifferences.of(*({s: r["figure"] for s, r in side.items()} for side in (own, first)))
+        for scheme, own in by_scheme.items()
+    }
+    judged = [scheme for scheme, own in gaps.items() if len(own) >= ENOUGH]
+    corrected = dict(zip(judged, holm([gaps[scheme].p_value for scheme in judged]), strict=True))
+    others = [Row(name, by_scheme[name], gaps[name], corrected.get(name, math.nan)) for name in gaps if len(gaps[name])]
+    ordered = sorted(others, key=lambda row: row.gaps.mean)
+    return [Row(FIRST, first, PairedDifferences({}), math.nan), *ordered] if first else []
+
+
+def section(task: BoardTask, runs: list[dict[str, Any]]) -> list[str]:
+    """The table of a task, and a sentence for each scheme."""
+    found = rows(task, runs)
+    if len(found) < 2:
+        return [f"### {task.title}: `{task.model}`", "", "**Not measured**: no pair of runs was finished.", ""]
+    first, *others = found
+    lines = [
+        *(f"### {task.title}: `{task.model}`", "", f"Command: `{task.command}`", ""),
+        f"| scheme | seeds | {'validation loss' if task.unit == 'nats' else 'test error (%)'} | minus Euler, 95 % | "
+        "p, Holm | lower / higher | step time | parameters | verdict |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    pace = read_file().get("step_time", {}).get(task.name, {})
+    for row in found:
+        gaps, mean = row.gaps, statistics.fmean(run["figure"] for run in row.runs.values())
+        cells = [f"`{row.scheme}`", str(len(row.runs)), f"{mean:.{task.digits}f}"]
+        if row is first:
+            cells += ["", "", "", "1", f"{_parameters(row):,}", ""]
+        else:
+            more = _parameters(row) - _parameters(first)
+            corrected = "" if math.isnan(row.corrected) else f"{row.corrected:.2g}"
+            signs = " / ".join(map(str, gaps.signs))
+            interval = gaps.show(task.digits).partition(" (")[0]
+            ratio = f"{pace[row.scheme]:.2f}" if row.scheme in pace else ""
+            cells += [interval, corrected, signs, ratio, f"+{more:,.0f}", row.verdict(task.margin)]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", *(f"- {sentence(task, row)}" for row in others), ""]
+    revisions = sorted({run["revision"] for row in found for run in row.runs.values()})
+    machine = next(iter(first.runs.values()))["machine"]
+    return [*lines, f"Revision {', '.join(f'`{revision}`' for revision in revisions)}, {machine}.", ""]
+
+
+def _parameters(row: Row) -> int:
+    return int(next(iter(row.runs.values()))["parameters"])
+
+
+def sentence(task: BoardTask, row: Row) -> str:
+    """`lm` helps: -0.0034 ± 0.0013 nats (20 pairs)."""
+    gaps = row.gaps
+    if len(gaps) < ENOUGH:
+        return f"`{row.scheme}`: {gaps.mean:+.{task.digits}f} {task.unit} in {len(gaps)} pairs, too few for a verdict."
+    size = f"{gaps.mean:+.{task.digits}f} ± {gaps.half_width:.{task.digits}f} {task.unit}"
+    return f"`{row.scheme}` **{row.verdict(task.margin)}**: {size} ({len(gaps)} pairs)."
+
+
+def page() -> str:
+    """The protocol as it stands, and what was measured."""
+    protocol, runs = PAGE.read_text().partition(MEASURED)[0].rstrip(), read_runs()
+    sections = [line for task in TASKS for line in section(task, runs)]
+    picture = ["![Differences from Euler with their 95 % intervals](board.svg)", ""] if shown(runs) else []
+    opening = ["## Measured", "", *picture, REMARK, ""]
+    closing = ["Data: `results/board.json`; page and picture: `python results/board.py`."]
+    return "\n".join([protocol, "", MEASURED, "", *opening, *sections, *closing]) + "\n"
+
+
+def shown(runs: list[dict[str, Any]]) -> list[tuple[BoardTask, list[Row]]]:
+    """What the picture shows: the schemes with enough pairs, of the tasks that have any."""
+    found = [(task, [row for row in rows(task, runs)[1:] if len(row.gaps) >= ENOUGH]) for task in TASKS]
+    return [(task, own) for task, own in found if own]
+
+
+def draw(path: Path) -> None:
+    """The differences from Euler with their intervals, a panel for each task that has any."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt
+
+    panels = shown(read_runs())
+    if not panels:
+        return
+    mpl.rcParams["svg.hashsalt"] = "board"
+    figure, axes = plt.subplots(1, len(panels), figsize=(4.2 * len(panels), 2.8), squeeze=False, layout="constrained")
+    for (task, own), axis in zip(panels, axes[0], strict=True):
+        places = range(len(own))[::-1]
+        axis.axvspan(-task.margin, task.margin, color="0.92")
+        axis.axvline(0, color="0.3", linewidth=0.8)
+        for place, row in zip(places, own, strict=True):
+            decided = row.verdict(task.margin) in ("helps", "harms")
+            color = "tab:blue" if decided and row.gaps.mean < 0 else "tab:red" if decided else "0.5"
+            axis.errorbar(row.gaps.mean, place, xerr=row.gaps.half_width, fmt="o", color=color, capsize=3, markersize=4)
+        axis.set_yticks(list(places), [f"{row.scheme} ({len(row.gaps)})" for row in own])
+        axis.set_xlabel(f"minus Euler, {task.unit}: left is better")
+        axis.set_title(f"{task.title}: {task.model}", fontsize="medium")
+    figure.savefig(path, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        record(Path(sys.argv[1]))
+        time_steps()
+    PAGE.write_text(page())
+    draw(PICTURE)

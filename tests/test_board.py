@@ -1,0 +1,60 @@
+"""The board of residual schemes: its page is what its file says, and its verdicts follow the rule of the protocol."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+from scipy import stats
+
+from stepnet.training.histories import RunHistory
+from training.made_runs import run_with_errors
+
+ROOT = Path(__file__).parent.parent
+BOARD = runpy.run_path(str(ROOT / "results" / "board.py"), run_name="board")
+SIX = BOARD["TASKS"][0]
+
+
+def made(**figures):
+    """Runs of schemes, their figures in the order of the seeds."""
+    cost = {"parameters": 100, "revision": "abc", "machine": "one"}
+    return [
+        {"task": SIX.name, "scheme": scheme, "seed": seed, "figure": figure, **cost}
+        for scheme, own in figures.items()
+        for seed, figure in enumerate(own)
+    ]
+
+
+def test_the_page_is_what_its_command_makes():
+    assert (ROOT / "docs" / "board.md").read_text() == BOARD["page"](), "run python results/board.py"
+
+
+def test_verdicts_follow_the_rule():
+    better, worse = [1.99, 1.985, 1.99, 1.995, 1.992], [2.01, 2.02, 2.015, 2.012, 2.018]
+    same, wide = [2.0, 2.001, 1.999, 2.0005, 1.9995], [2.1, 1.9, 2.05, 1.95, 2.0]
+    runs = made(euler=[2.0] * 6, better=better, worse=worse, same=same, wide=wide, few=[1.9, 1.91])
+    first, *others = BOARD["rows"](SIX, runs)
+    found = {row.scheme: row for row in others}
+    assert first.scheme == "euler" and others[0].scheme == "few"
+    assert {name: row.verdict(SIX.margin) for name, row in found.items()} == {
+        "better": "helps",
+        "worse": "harms",
+        "same": "makes no difference",
+        "wide": "inconclusive",
+        "few": "too few pairs",
+    }
+    values = sorted(stats.ttest_1samp([x - 2 for x in own], 0).pvalue for own in (better, worse, same, wide))
+    assert found["worse"].corrected == pytest.approx(4 * values[0])  # the smallest of four with enough pairs
+    text = "\n".join(BOARD["section"](SIX, runs))
+    assert "- `worse` **harms**: +0.0150 ± 0.0051 nats (5 pairs)." in text
+    assert "| `euler` | 6 | 2.0000 |" in text and "too few for a verdict" in text
+
+
+def test_a_finished_run_is_recorded(tmp_path):
+    history = RunHistory.read(run_with_errors(tmp_path, "preact_resnet20", 3, (5, 7.25)))
+    found = BOARD["measured"](BOARD["TASKS"][2], history)
+    assert (found["task"], found["seed"], found["figure"]) == ("digits", 3, 7.25)
+    assert found["revision"] and found["scheme"] == "None"
+
+
+def test_without_a_pair_nothing_is_claimed():
+    assert "**Not measured**" in "\n".join(BOARD["section"](SIX, made(euler=[2.0])))
