@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 SETS = (
-    *("lm_step", "converted", "stochastic_depth", "train_vs_script", "gpt", "commands"),
+    *("by_hand", "lm_step", "converted", "stochastic_depth", "train_vs_script", "gpt", "commands"),
     *("memory_modes", "resident", "growth", "cpu", "input_pipeline", "reversible", "lm_compiled"),
 )
 HERE = Path(__file__).parent

@@ -340,8 +340,8 @@ def test_without_gradients_only_the_needed_past_is_alive(net: Net, u: Tensor, fr
     net.requires_grad_(not frozen)
     with torch.set_grad_enabled(frozen):
         state = net.blocks[2](net.blocks[1](net.blocks[0](u)[0])[0])[0]
-    (past,) = getattr(state, PAST).points
-    assert not hasattr(past.u, PAST)
+    (past,) = getattr(state, PAST).us
+    assert not hasattr(past, PAST)
     assert not hasattr(net(u), PAST)
 
 

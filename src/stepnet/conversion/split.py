@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from stepnet.arguments import checked
 from stepnet.errors import UserError
+from stepnet.nets.march import recorded
 
 FUNCTION = "()"  # ends the name of a function in a stated chain of layers
 
@@ -61,6 +62,16 @@ class Split:
     branch: int
     after: Program  # its value 0 is the sum
 
+    def __post_init__(self) -> None:
+        code = {"_terms": recorded(self._run_terms, "block", "u"), "_after": recorded(self._run_after, "block", "u")}
+        vars(self).update(code)
+
+    def __reduce__(self) -> tuple[Any, ...]:  # the code is made again
+        return type(self), (self.before, self.shortcut, self.branch, self.after)
+
+    def __deepcopy__(self, memo: object) -> Split:
+        return self  # nothing changes it
+
     @property
     def projects(self) -> bool:
         """Whether the shortcut is more than the identity."""
@@ -68,8 +79,15 @@ class Split:
 
     def terms(self, block: nn.Module, u: Tensor) -> tuple[Tensor, Tensor]:
         """`(u, f(u))`, or `(P u, f(u))` where the block changes the shape; what both share is evaluated once."""
+        terms: tuple[Tensor, Tensor] = self._terms(block, u)  # type: ignore[attr-defined]
+        return terms
+
+    def _run_terms(self, block: Any, u: Any) -> tuple[Any, Any]:
         values = _run(self.before, block, u)
         return values[self.shortcut], values[self.branch]
+
+    def _run_after(self, block: Any, u: Any) -> Any:
+        return _run(self.after, block, u)[-1]
 
     def projection(self, block: nn.Module, u: Tensor) -> Tensor:
         """The shortcut alone: what only the branch needs is not evaluated."""
@@ -88,8 +106,8 @@ class Split:
 
     def activation(self, block: nn.Module, u: Tensor) -> Tensor:
         """What follows the sum."""
-        last: Tensor = _run(self.after, block, u)[-1]
-        return last
+        activated: Tensor = self._after(block, u)  # type: ignore[attr-defined]
+        return activated
 
 
 @checked
@@ -141,7 +159,7 @@ def _chain(block: nn.Module, names: Iterable[str], first: int = 0) -> Program:
     return tuple(found)
 
 
-def _run(program: Program, block: nn.Module, u: Tensor) -> list[Any]:
+def _run(program: Program, block: Any, u: Any) -> list[Any]:
     values: list[Any] = [u]
     for operation in program:
         values.append(operation(block, values))

@@ -26,14 +26,14 @@ from stepnet.conversion.split import Split
 from stepnet.conversion.statistics import Statistics, at_evaluation, bring_together, keep_apart
 from stepnet.errors import UserError
 from stepnet.nets.bounds import Bound
+from stepnet.nets.march import RecordedStep, States
 from stepnet.nets.memory_modes import Memory
 from stepnet.nets.replay import only_reverse_mode, recomputed
 from stepnet.nets.reversible import ReversibleMarch
 from stepnet.nets.trajectories import KineticCost
-from stepnet.schemes import Difference, Point, Scheme, advance
+from stepnet.schemes import Difference, Point, Scheme
 from stepnet.schemes.arithmetic import Coefficient, State, is_number, is_traced
-from stepnet.schemes.core import RightHandSide
-from stepnet.schemes.plan import EULER, StepMethod
+from stepnet.schemes.plan import StepMethod
 
 K, K_FREE = "step_k", "step_k_free"  # the parameter's name in the block, without and with a bound: no library uses it
 PAST = "_stepnet_past"  # the attribute by which a state carries the states before it
@@ -41,10 +41,11 @@ PAST = "_stepnet_past"  # the attribute by which a state carries the states befo
 
 @dataclass(eq=False)
 class CarriedPast:
-    """The points before a state, newest first. A state that is copied or saved goes without them."""
+    """What comes before a state. A state that is copied or saved goes without it."""
 
-    points: tuple[Point, ...]
-    version: int | None  # of the state: another one tells that it was altered in place
+    us: States = ()  # the states before it, newest first,
+    fs: States = ()  # and their slopes, where they are read
+    version: int | None = None  # of the state: another one tells that it was altered in place
     row: tuple[str, ...] = ()  # the blocks of the chain,
     place: int = 0  # and how many of its steps made the state
     march: ReversibleMarch | None = None  # that is taken back,
@@ -62,10 +63,10 @@ class Role:
     scheme: Scheme
     place: int  # how many steps of the chain come before it
     method: StepMethod  # who takes this step
+    step: RecordedStep  # its arithmetic
     argument: Argument  # where the block takes the state,
     result: Path = FIRST  # and where it returns the new one,
     alone: bool = True  # or nothing but the new one
-    dt: float = 1  # the weight of f
     last: bool = False  # the chain ends here: nobody needs a past any more
     row: tuple[str, ...] = ()  # the blocks of the chain, in order
     split: Split | None = None  # branch, shortcut and activation, where they are known
@@ -77,6 +78,12 @@ class Role:
     number: int = 0  # how many steps of the network come before it
     mean_gate: float | None = None  # of stochastic depth: the gate of evaluation
     bound: Bound | None = None  # the interval in which k is kept
+
+    @property
+    def dt(self) -> float:
+        """The weight of f."""
+        dt: float = self.step.dt
+        return dt
 
     @property
     def repeats(self) -> bool:
@@ -138,7 +145,8 @@ class ConvertedStep(InstanceMixin):
         """One step; arguments and outputs beside the state are those of the block."""
         u = self.step_role.argument.of(args, kwargs)
         role = self.role_of(u)
-        args, kwargs = role.argument.put(args, kwargs, None)
+        # A branch is a function of the state alone.
+        args, kwargs = role.argument.put(args, kwargs, None) if role.split is None else ((), {})
         if isinstance(self, Residual) and role.memory != "stored":
             args, kwargs = tuple(map(bound_now, args)), {name: bound_now(f) for name, f in kwargs.items()}
         if is_traced(u):
@@ -146,57 +154,68 @@ class ConvertedStep(InstanceMixin):
         gate, cost = self._gate(role, u), None if self.step_pass is None else self.step_pass.cost
         if cost is not None and role.memory == "reversible":
             role = replace(role, memory="recompute")  # a cost reads every f
-        split, dropped = role.split, is_number(gate, 0)
-        outputs: list[Any] = []  # of the block, or of its branch
-        done = False  # what is evaluated later is evaluated again, and its outputs are not wanted
-
-        def rhs(v: State, c: Coefficient, i: int) -> State:
-            v = v.value if isinstance(v, Difference) else v  # a scheme may evaluate f at f: the Neumann series
-            output = self._terms(role, v, i)[1] if split is not None else self._block(role, v, i, args, kwargs)
-            if not done:
-                outputs.append(output)
-            return output if split is not None else Difference(state_in(output, role.result), v)
-
-        if split is not None and role.transition:
-            past: tuple[Point, ...] = ()
-            march, exact = None, u
-            if dropped:
-                point = Point(split.projection(self, u))
-            else:
-                projected, f = self._terms(role, u, 0)
-                outputs.append(f)
-                side = cast(RightHandSide, lambda v, c, i: f)
-                point = Point(projected, side if cost is None else cost.watch(side, role.dt))
-            new = advance(EULER, (point,), role.dt, None, gate)
-        else:
-            if role.repeats and role.place == 0 and not torch.compiler.is_compiling():
-                setattr(u, PAST, CarriedPast((), _version(u), role.row))  # known again in a backward pass
-            past = _past(role, u)
-            k = self.k_of(role) if role.scheme.trainable else role.scheme.k
-            march, exact = self._march(role, u)
-            if march is None:
-                point = Point(u, rhs if cost is None else cost.watch(rhs, role.dt))
-                new = advance(role.scheme, (point, *past), role.dt, k, gate)
-            else:
-                point = Point(exact, _Side(self._evaluated(*args, *kwargs.values()), rhs))
-                exact = march.advance(role.scheme, (point, *past), role.dt, k, gate)
-                exact = march.close(exact) if role.last else exact
-                new = march.given(exact)
-        done = True
-        if dropped:
-            outputs += self._dropped(role, u, args, kwargs)
-        if split is not None:
-            new = new.clone() if dropped else _laid_out_like(outputs[0], new)  # a state that others hold may be carried
-            output = new = split.activation(self, new)
-        else:
-            new = _laid_out_like(state_in(outputs[0], role.result) if outputs else u, new)
-            new = new.view_as(new) if new is u else new  # a block that returned its input, the caller's tensor
-            output = with_state(outputs[0], new, role.result) if outputs else new
+        slope = _Slope(self, role, args, kwargs)
+        step = self._transition if role.split is not None and role.transition else self._step
+        new, carried = step(role, u, slope, gate, cost)
+        slope.done = True
+        if is_number(gate, 0):
+            slope.outputs += self._dropped(role, u, args, kwargs)
+        output, new = self._output(role, u, new, slope.outputs, gate)
         if not role.last or role.repeats:  # one call more than there were on the example is an error
-            points = () if role.last else (_remember(point, role.keeps_f), *past)[: role.scheme.steps - 1]
-            setattr(new, PAST, CarriedPast(points, _version(new), role.row, role.place + 1, march, exact))
-        outputs.clear()  # a repetition holds on to this frame
+            setattr(new, PAST, replace(carried, version=_version(new), row=role.row, place=role.place + 1))
+        slope.outputs.clear()  # a repetition holds on to it
         return output
+
+    def _transition(
+        self, role: Role, u: Tensor, slope: _Slope, gate: Coefficient, cost: KineticCost | None
+    ) -> tuple[Tensor, CarriedPast]:
+        """`P u + f(u)`, with `P u` as the past of the next step."""
+        if is_number(gate, 0):
+            split = cast(Split, role.split)
+            projected, f = split.projection(self, u), None
+        else:
+            projected, f = self._terms(role, u, 0)
+            slope.outputs.append(f)
+        side = _Known(f)
+        new, own = self._take(role, side if cost is None else cost.watch(side, role.dt), (projected,), (), None, gate)
+        return new, _carried(role, projected, own, CarriedPast())
+
+    def _step(
+        self, role: Role, u: Tensor, slope: _Slope, gate: Coefficient, cost: KineticCost | None
+    ) -> tuple[Tensor, CarriedPast]:
+        """The new state; by the march that is taken back, where this is a step of one."""
+        if role.repeats and role.place == 0 and not torch.compiler.is_compiling():
+            setattr(u, PAST, CarriedPast(version=_version(u), row=role.row))  # known again in a backward pass
+        past = _past(role, u)
+        k = self.k_of(role) if role.scheme.trainable else role.scheme.k
+        march, exact = self._march(role, u)
+        if march is None:
+            f = slope if cost is None else cost.watch(slope, role.dt)
+            new, own = self._take(role, f, (u, *past.us), past.fs, k, gate)
+            return new, _carried(role, u, own, past)
+        side = _Side(self._evaluated(*slope.args, *slope.kwargs.values()), slope)
+        new_exact = march.advance(role.scheme, (Point(exact, side), *map(Point, past.us)), role.dt, k, gate)
+        new_exact = march.close(new_exact) if role.last else new_exact
+        return march.given(new_exact), replace(_carried(role, exact, None, past), march=march, exact=new_exact)
+
+    def _take(
+        self, role: Role, f: Callable[..., Any], us: States, fs: States, k: Coefficient, gate: Coefficient
+    ) -> tuple[Tensor, State]:
+        """`u_{n+1}`, and `f_n` where the scheme reads older slopes."""
+        gated = role.mean_gate is not None or (self.step_pass is not None and self.step_pass.gates is not None)
+        taken = role.step.interpret(f, us, fs, k, gate) if gated or is_traced(us[0]) else role.step.take(f, us, fs, k)
+        return taken if role.step.keeps_f else (taken, None)
+
+    def _output(self, role: Role, u: Tensor, new: Tensor, outputs: list[Any], gate: Coefficient) -> tuple[Any, Tensor]:
+        """What the block returns, with the new state in it; and that state."""
+        if role.split is not None:
+            # a state that others hold may be carried
+            new = new.clone() if is_number(gate, 0) else _laid_out_like(outputs[0], new)
+            new = role.split.activation(self, new)
+            return new, new
+        new = _laid_out_like(state_in(outputs[0], role.result) if outputs else u, new)
+        new = new.view_as(new) if new is u else new  # a block that returned its input, the caller's tensor
+        return with_state(outputs[0], new, role.result) if outputs else new, new
 
     def _gate(self, role: Role, u: Tensor) -> Coefficient:
         """What multiplies the increment: given for this pass, or the mean of stochastic depth in evaluation, or 1."""
@@ -312,7 +331,7 @@ class ConvertedStep(InstanceMixin):
             role = self.role_of(u)
             states = next((states for states in stages if states[-1] is u), None)
             if states is None or role.place == 0:
-                states = [getattr(new, PAST).points[0].u if role.transition else u]
+                states = [getattr(new, PAST).us[0] if role.transition else u]
                 stages.append(states)
             states.append(new)
 
@@ -341,15 +360,44 @@ class ConvertedStep(InstanceMixin):
         return f"{self.original.__name__}[{self.step_role.scheme.name}]"
 
 
+class _Slope:
+    """`f(v, i)` of one call of a step, and what its block, or its branch, returned."""
+
+    def __init__(self, step: ConvertedStep, role: Role, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.step, self.role, self.args, self.kwargs = step, role, args, kwargs
+        self.outputs: list[Any] = []
+        self.done = False  # what is evaluated later is evaluated again, and its outputs are not wanted
+
+    def __call__(self, v: State, i: int) -> State:
+        role = self.role
+        if role.split is not None:
+            output = self.step._terms(role, v, i)[1]
+        else:
+            output = self.step._block(role, v, i, self.args, self.kwargs)
+        if not self.done:
+            self.outputs.append(output)
+        return output if role.split is not None else Difference(state_in(output, role.result), v)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A slope that was evaluated already."""
+
+    f: State
+
+    def __call__(self, v: State, i: int) -> State:
+        return self.f
+
+
 @dataclass(frozen=True)
 class _Side:
     """`f` of a step whose evaluation is repeated; `B(v) - v` is formed in double precision, in which it is exact."""
 
     module: nn.Module
-    rhs: RightHandSide
+    slope: _Slope
 
     def __call__(self, v: Tensor, c: Coefficient, i: int) -> Tensor:
-        value = self.rhs(v, c, i)
+        value = self.slope(v, i)
         f: Tensor = value.end.double() - value.start.double() if isinstance(value, Difference) else value
         return f
 
@@ -397,19 +445,19 @@ def _check_recordable(step: ConvertedStep) -> None:
         )
 
 
-def _past(role: Role, u: Tensor) -> tuple[Point, ...]:
-    """The points before `u_n`, newest first, which `u_n` carries."""
+def _past(role: Role, u: Tensor) -> CarriedPast:
+    """What `u_n` carries of the states before it."""
     needed = min(role.place, role.scheme.steps - 1)
     if not needed:
-        return ()
+        return CarriedPast()
     past = getattr(u, PAST, None)
-    if not isinstance(past, CarriedPast) or len(past.points) != needed or _rewritten(u, past.version):
+    if not isinstance(past, CarriedPast) or len(past.us) != needed or _rewritten(u, past.version):
         raise UserError(
             f"step {role.name!r} of scheme {role.scheme.name!r} got a state that its run did not make, and so has no "
             "past: call the whole network, alter or clone no state between its steps (captum clones: name a whole "
             "stage), put no full backward hook on a step; with gradient checkpointing, choose use_reentrant=False"
         )
-    return past.points
+    return past
 
 
 def _copied_for_backward(u: Tensor) -> bool:
@@ -431,19 +479,25 @@ def _laid_out_like(own: Tensor, new: Tensor) -> Tensor:
     return torch.empty_like(own).copy_(new)
 
 
-def _remember(point: Point, with_f: bool) -> Point:
-    """What later steps read of a point. Without gradients the state is an alias, so that its own past can go.
+def _carried(role: Role, u: Tensor, f: State, past: CarriedPast) -> CarriedPast:
+    """What later steps read: the states up to `u_n`, and their slopes where they read them."""
+    if role.last:
+        return CarriedPast()
+    older = role.scheme.steps - 1
+    fs = (f, *past.fs)[:older] if role.keeps_f else ()
+    return CarriedPast((_remembered(u), *past.us)[:older], fs)
+
+
+def _remembered(u: Tensor) -> Tensor:
+    """A state as later steps read it. Without gradients it is an alias, so that its own past can go.
 
     A graph has no past to let go: torch.jit traces with gradients, checks without them, and wants the same one. An
     alias by `detach` has no tangent: in forward mode the state is copied.
     """
-    graph = is_traced(point.u) or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-    kept = graph or (torch.is_grad_enabled() and point.u.requires_grad)
-    u = point.u if kept else point.u.detach() if only_reverse_mode() else point.u.clone()
-    if not with_f:
-        return Point(u)
-    f = point.f.value if isinstance(point.f, Difference) else point.f
-    return Point(u, lambda v, c, i: f)
+    graph = is_traced(u) or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    if graph or (torch.is_grad_enabled() and u.requires_grad):
+        return u
+    return u.detach() if only_reverse_mode() else u.clone()
 
 
 def _version(u: Tensor) -> int | None:

@@ -23,6 +23,7 @@ from stepnet.conversion.summary import Conversion
 from stepnet.conversion.trace import trace
 from stepnet.errors import UserError, first_line
 from stepnet.nets.bounds import Bound, BoundOption, initial_k
+from stepnet.nets.march import March
 from stepnet.nets.memory_modes import Memory, choose_memory
 from stepnet.nets.residual import Network
 from stepnet.nets.stage import Stage, check_makes_network
@@ -250,6 +251,7 @@ def _roles(
 ) -> dict[str, list[Role]]:
     """The roles of each block, one for each of its calls."""
     plan = chain.plan(scheme)
+    steps = March(scheme, plan, [dt] * len(chain.calls), whole=[call.split is None for call in chain.calls]).steps
     roles: dict[str, list[Role]] = {name: [] for name in chain.names}
     for place, call in enumerate(chain.calls):
         own, number = roles[call.name], next(numbers)
@@ -258,7 +260,7 @@ def _roles(
             scheme=scheme,
             place=place,
             method=plan.steps[place].method,
-            dt=dt,
+            step=steps[place],
             last=place == len(chain.calls) - 1,
             row=chain.names,
             split=call.split,
