@@ -61,9 +61,9 @@ class Trainer:
         task: str | None = None,
         level: Level | None = None,
     ) -> None:
-        own: list[Callback] = [] if config.recipe.ema is None else [WeightAverage(config.recipe.ema)]
-        own += [] if config.recipe.patience is None else [EarlyStopping(config.recipe.patience)]
-        self.callbacks = CallbackList([*own, *callbacks])
+        asked: list[Callback] = [] if config.recipe.ema is None else [WeightAverage(config.recipe.ema)]
+        asked += [] if config.recipe.patience is None else [EarlyStopping(config.recipe.patience)]
+        self.callbacks = CallbackList([*asked, *callbacks])
         check_precision(config.precision)
         import_modules(config.imports)
         self.processes = Processes(config)
