@@ -298,14 +298,7 @@ class ResidualNetwork(OwnDraws, Network):
         self.feature_info = backbone.feature_info()
         self.reset_classifier(num_classes)
         initialise(self)
-        self.stochastic: StochasticDepth | BlockNoise | None = None
-        if stochastic_depth is not None and noise is not None:
-            raise UserError(f"noise = {noise!r} with stochastic_depth = {stochastic_depth!r}: give one of them")
-        noisy_dt = dt if isinstance(dt, int | float) else 1
-        if stochastic_depth is not None:
-            self.stochastic = StochasticDepth.of(stochastic_depth, self.depth, noisy_dt)
-        elif noise is not None:
-            self.stochastic = BlockNoise.of(noise, self.depth, noisy_dt)
+        self.stochastic = _noise_of(stochastic_depth, noise, self.depth, dt if isinstance(dt, int | float) else 1)
         self.seed = 0 if self.stochastic is None else self.stochastic.seed
         self.adds_noise = isinstance(self.stochastic, BlockNoise) and self.stochastic.noise.additive
         if self.adds_noise:
@@ -390,6 +383,17 @@ def sizes_by_stage(dt: StepSizes, stages: int) -> Sequence[float | Sequence[floa
     if len(dt) != stages:
         raise UserError(f"dt = {dt!r}: expected a number, or for each of {stages} stages the step sizes of its steps")
     return dt
+
+
+def _noise_of(
+    stochastic_depth: float | Mapping[str, Any] | None, noise: str | Mapping[str, Any] | None, depth: int, dt: float
+) -> StochasticDepth | BlockNoise | None:
+    """What a network draws for its steps; at most one of the two options."""
+    if stochastic_depth is not None and noise is not None:
+        raise UserError(f"noise = {noise!r} with stochastic_depth = {stochastic_depth!r}: give one of them")
+    if stochastic_depth is not None:
+        return StochasticDepth.of(stochastic_depth, depth, dt)
+    return None if noise is None else BlockNoise.of(noise, depth, dt)
 
 
 def vectors(model: nn.Module) -> set[str]:

@@ -201,14 +201,14 @@ class Stage(nn.Module):
         cost: KineticCost | None = None,
     ) -> Iterator[StateT]:
         traced = is_traced(parts_of(x)[0])
-        memory = "stored" if self.memory == "stored" or traced else self._memory_of_pass()
+        memory = "stored" if self.memory == "stored" or traced else self._memory_of_pass(cost)
         window, fs = self._enter(x, past)
         ks = self._ks() if given is None else given
         march = self.march
         if traced or gates is not None or given is not None:
             march = march.by_scheme(gates)
         yield window[0]
-        if memory == "reversible" and cost is None:
+        if memory == "reversible":
             yield from march.reversible(fs, window, ks, self.steps)
         elif memory == "recompute" and self.segment > 1 and cost is None and given is None:
             yield from march.segmented(fs, window, ks, self.steps, self.segment)
@@ -241,9 +241,12 @@ class Stage(nn.Module):
             parts = own.unbind()  # taken by their numbers, since torch.fx cannot count them
         return [None if n is None else parts[n] for n in self.numbers]
 
-    def _memory_of_pass(self) -> Memory:
-        reverse = self.training and torch.is_grad_enabled() and only_reverse_mode()
-        return self.memory_in_use if reverse else "stored"
+    def _memory_of_pass(self, cost: KineticCost | None) -> Memory:
+        """The mode in use, where there will be a backward pass; a running cost reads every f."""
+        if not (self.training and torch.is_grad_enabled() and only_reverse_mode()):
+            return "stored"
+        memory = self.memory_in_use
+        return "recompute" if cost is not None and memory == "reversible" else memory
 
     def forward(
         self,

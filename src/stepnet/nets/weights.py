@@ -35,8 +35,7 @@ def load_weights(
     theirs = {name for name in weights if is_coefficient(name)}
     fresh = ours - theirs
     dropped = theirs - ours
-    head = classifier_names(network) or {"head.weight", "head.bias"} if new_head else set()
-    heads = {name for name in head & weights.keys() if name not in own or own[name].shape != weights[name].shape}
+    heads = _other_heads(network, own, weights) if new_head else set()
     kept = {name: tensor for name, tensor in own.items() if name not in fresh | heads}
     given = {name: tensor for name, tensor in weights.items() if name not in dropped | heads}
     difference = first_difference(kept, given)
@@ -45,6 +44,12 @@ def load_weights(
     begun = {name: _free(network, name, weights, own[name]) for name in fresh}
     network.load_state_dict({**own, **given, **begun})
     return sorted(fresh | dropped | heads)
+
+
+def _other_heads(network: nn.Module, own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> set[str]:
+    """The classifier's tensors that the weights have in another shape, or alone."""
+    head = classifier_names(network) or {"head.weight", "head.bias"}
+    return {name for name in head & weights.keys() if name not in own or own[name].shape != weights[name].shape}
 
 
 def is_coefficient(name: str) -> bool:
