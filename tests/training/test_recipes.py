@@ -33,6 +33,10 @@ SGD = {  # what a recipe is where the table below says nothing
     "kinetic": 1e-4,
     "head_lr": 1.0,
     "k_lr": 1.0,
+    "levels": (),
+    "level_epochs": (),
+    "tuned_at_depth": None,
+    "depth_rule": "1/L",
 }
 ONE_CYCLE = {"schedule": "one_cycle", "milestones": (), "decay_vectors": False}
 ADAMW = {

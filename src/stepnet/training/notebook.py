@@ -35,9 +35,7 @@ class NotebookBar:
     """A line of HTML that is replaced as the run goes on."""
 
     def __init__(self) -> None:
-        from IPython.display import display  # type: ignore[import-not-found, unused-ignore]
-
-        self.handle: Any = display({"text/plain": ""}, raw=True, display_id=True)
+        self.handle: Any = sys.modules["IPython"].display.display({"text/plain": ""}, raw=True, display_id=True)
         self.updated_at = -math.inf
 
     def update(self, text: str, done: int | None = None, total: int | None = None) -> None:

@@ -161,7 +161,7 @@ for _name, _recipe in {
         epochs=15, lr=0.2, schedule="one_cycle", milestones=(), nesterov=True, weight_decay=5e-4, decay_vectors=False
     ),
     # A folder of some hundreds or thousands of photos. No randaugment, mixup or cutmix: in 600 steps on 244 images they
-    # did not pay (docs/your_images.md has the figures).
+    # did not pay.
     "photos": Recipe(
         epochs=30,
         min_steps=600,

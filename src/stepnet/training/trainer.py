@@ -111,8 +111,8 @@ class Trainer:
         if found:
             self.progress, self.callback_states = checkpoint.load(self.run.last, self.network, self.optimizer)
         if start != config and not found:  # the checkpoint is gone: it was of a run that this one replaces
-            own = level.config(config) if level else config
-            self.network.load_state_dict(build_network(own, self.data).state_dict())
+            first = level.config(config) if level else config
+            self.network.load_state_dict(build_network(first, self.data).state_dict())
         self._check_position()
         self.mix = BatchMixing.of(self.recipe, self.data)
         self.evaluated = self.network  # what is evaluated and written: a callback may put an average in its place
