@@ -140,6 +140,17 @@ RIGHT: dict[str, tuple[Callable[..., object], Callable[[], dict[str, Any]]]] = {
             "memory": "stored",
         },
     ),
+    "read": (stepnet.read, lambda: {"model": residual(), "example": torch.zeros(1, 4), "blocks": None}),
+    "assert_scheme": (
+        stepnet.assert_scheme,
+        lambda: {
+            "model": residual(),
+            "scheme": "euler",
+            "example": torch.zeros(1, 4),
+            "tolerance": 1.0,
+            "blocks": None,
+        },
+    ),
     "revert": (stepnet.revert, lambda: {"model": copy.deepcopy(converted())}),
     "coefficients": (stepnet.coefficients, lambda: {"model": residual()}),
     "load": (stepnet.load, lambda: {"where": "nowhere", "model": None, "example": None}),
@@ -184,6 +195,7 @@ RIGHT: dict[str, tuple[Callable[..., object], Callable[[], dict[str, Any]]]] = {
     "plot_lesion": (stepnet.plot_lesion, lambda: {"found": {}}),
     "plot_network": (stepnet.plot_network, lambda: {"model": converted(), "title": "a"}),
     "plot_networks": (stepnet.plot_networks, lambda: {"models": {}}),
+    "plot_reading": (lambda model: stepnet.plot_reading(stepnet.read(model)), lambda: {"model": converted()}),
     "plot_spectrum": (stepnet.plot_spectrum, lambda: {"model": residual(), "image": torch.zeros(1, 4), "found": None}),
     "plot_trajectory": (
         stepnet.plot_trajectory,
@@ -373,7 +385,8 @@ RIGHT: dict[str, tuple[Callable[..., object], Callable[[], dict[str, Any]]]] = {
 NOT_CALLED = {
     # what functions return, made by the library
     "Conversion", "Convergence", "ConvertedStage", "Descent", "EvaluationResult", "LinearFlow", "ModelDescription",
-    "NetworkRuns", "Region", "RunHistory", "Trajectory", "WeakError", "WeakOrder", "UserError",
+    "NetworkRuns", "Reading", "Region", "RunHistory", "StageReading", "Trajectory", "WeakError", "WeakOrder",
+    "UserError",
     # what a scheme or a network is written with, inside the march: as fast as it can be, and checked by mypy
     "Backbone", "Callback", "Difference", "KineticCost", "Network", "Point", "Residual", "ResidualNetwork", "Scheme",
     "Stage", "Task", "Transition", "advance", "combine", "fixed_point", "march", "mix",

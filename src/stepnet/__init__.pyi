@@ -1,7 +1,9 @@
 from . import analysis as analysis
 from .analysis import analyse as analyse
 from .conversion import Residual as Residual
+from .conversion import assert_scheme as assert_scheme
 from .conversion import convert as convert
+from .conversion import read as read
 from .conversion import revert as revert
 from .errors import UserError as UserError
 from .exchange import coarsen as coarsen
@@ -15,6 +17,7 @@ from .nets import register_model as register_model
 from .report.lesion import lesion_study as lesion_study
 from .report.modified_plots import plot_modified as plot_modified
 from .report.network_plots import plot_lesion as plot_lesion
+from .report.network_plots import plot_reading as plot_reading
 from .report.network_plots import plot_spectrum as plot_spectrum
 from .report.network_plots import plot_trajectory as plot_trajectory
 from .report.run_plots import plot_coefficients as plot_coefficients

@@ -91,6 +91,11 @@ COMMANDS = {
         "Show a network stage by stage",
         ("inspect lm_resnet20 --out lm_resnet20.svg", "inspect timm/resnet18 --scheme lm"),
     ),
+    "read": Command(
+        "read:Read",
+        "Read off a network which scheme it is",
+        ("read lm_resnet20", "read timm/resnet18", "read hf:granite,residual_multiplier=0.22 --plot granite.png"),
+    ),
     "models": Command("models:Models", "List the networks and what they cost", ("models", "models 'lm_*' --json")),
     "table": Command(
         "table:Table", "Print a table of the paper beside our figures", ("table schemes", "table cifar --json")

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from stepnet import create_model
+from stepnet import create_model, read
 from stepnet.errors import UserError
 from stepnet.report.dynamics import NetworkStep, StepSpectrum
 from stepnet.report.figures import paper_style
 from stepnet.report.lesion import Lesion
-from stepnet.report.network_plots import plot_lesion, plot_spectrum, plot_trajectory
+from stepnet.report.network_plots import plot_lesion, plot_reading, plot_spectrum, plot_trajectory
 from stepnet.schemes import get_scheme
 
 
@@ -62,3 +62,13 @@ def test_a_lesion_shows_blocks_transitions_and_pairs() -> None:
     ]
     table = np.asarray(right.images[0].get_array().filled(np.nan))
     assert table == pytest.approx(np.array([[20, np.nan], [80, 60]]), nan_ok=True)
+
+
+def test_a_reading_has_a_panel_for_each_stage() -> None:
+    network = create_model("preact_resnet20", scheme="lm", k=-0.5)
+    *squares, bar = plot_reading(read(network)).axes
+    assert len(squares) == 3
+    assert bar.get_ylabel() == "weight"
+    shown = squares[0].images[0].get_array()
+    assert shown[3, 0] == pytest.approx(1.75, abs=1e-6)  # 1 + 0.5 + 0.25
+    assert shown.mask[0].all()

@@ -22,7 +22,7 @@ _SAME = {
     "ReshapeAlias", "Slice", "Split", "SplitWithSizes", "Squeeze", "T", "ToCopy", "Transpose", "Unsqueeze",
     "UnsafeSplit", "UnsafeView", "View",
 }  # fmt: skip
-_AFTER_SUM = {
+AFTER_SUM = {
     "Celu", "CudnnBatchNorm", "Elu", "Gelu", "Hardswish", "Hardtanh", "LeakyRelu", "Mish", "MiopenBatchNorm",
     "NativeBatchNorm", "NativeGroupNorm", "NativeLayerNorm", "Prelu", "Relu", "Selu", "Silu", "Softplus",
 }  # fmt: skip
@@ -36,35 +36,45 @@ def place_of(u: Tensor) -> GraphPlace:
 def activation_of(output: Tensor) -> str:
     """What stands last in a block, after its sum: `relu`, `layernorm`, or nothing."""
     node = output.grad_fn
-    while node is not None and _operation(node) in _SAME and node.next_functions:
+    while node is not None and operation_of(node) in _SAME and node.next_functions:
         node = node.next_functions[0][0]
-    last = "" if node is None else _operation(node)
-    return last.removeprefix("Native").lower() if last in _AFTER_SUM else ""
+    last = "" if node is None else operation_of(node)
+    return last.removeprefix("Native").lower() if last in AFTER_SUM else ""
 
 
 def is_residual(output: Tensor, start: GraphPlace) -> bool:
-    """Whether `output` is `start` plus something, up to layout and to what may follow a sum.
+    """Whether `output` is `start` plus something, up to layout and to what may follow a sum."""
+    return _known(place_of(output), start)[place_of(output), False]
+
+
+def held_places(output: GraphPlace, start: GraphPlace) -> set[GraphPlace]:
+    """The places between a residual block's input and its output that hold the input."""
+    return {place for (place, _), holds in _known(output, start).items() if holds} | {start}
+
+
+def _known(output: GraphPlace, start: GraphPlace) -> dict[Asked, bool]:
+    """Which places hold `start`, of those that were asked about to know it of `output`.
 
     No recursion: a stage of hundreds of blocks is asked about as a whole too, and its graph is as deep.
     """
     known: dict[Asked, bool] = {}
-    asked: list[Asked] = [(place_of(output), False)]
+    asked: list[Asked] = [(output, False)]
     while asked:
         place, summed = asked[-1]
-        parts, every = ([], False) if place == start else _made_of(place, summed)
+        parts, every = ([], False) if place == start else made_of(place, summed)
         if missing := [part for part in parts if part not in known]:
             asked += missing
             continue
         held = [known[part] for part in parts]
         known[asked.pop()] = (place == start and summed) or (bool(held) and (all(held) if every else any(held)))
-    return known[place_of(output), False]
+    return known
 
 
-def _made_of(place: GraphPlace, summed: bool) -> tuple[list[Asked], bool]:
+def made_of(place: GraphPlace, summed: bool) -> tuple[list[Asked], bool]:
     """The places of which one, or every one, must hold the input for this one to hold it."""
     if place[0] is None:
         return [], False
-    operation = _operation(place[0])
+    operation = operation_of(place[0])
     edges: list[GraphPlace] = [edge for edge in place[0].next_functions if edge[0] is not None]
     if operation == "Add":
         return [(edge, True) for edge in edges], False
@@ -76,8 +86,9 @@ def _made_of(place: GraphPlace, summed: bool) -> tuple[list[Asked], bool]:
         return [(edge, summed) for edge in edges[:1]], False
     if operation == "Cat":  # class token and image tokens, put together again
         return [(edge, summed) for edge in edges], True
-    return [(edge, False) for edge in edges[:1] if operation in _AFTER_SUM], False
+    return [(edge, False) for edge in edges[:1] if operation in AFTER_SUM], False
 
 
-def _operation(node: Node) -> str:
-    return str(node.name()).rpartition("::")[2].rstrip("0123456789").removesuffix("Backward")
+def operation_of(node: Node | None) -> str:
+    """The operation that a node is the derivative of: `Add`, `Relu`."""
+    return "" if node is None else str(node.name()).rpartition("::")[2].rstrip("0123456789").removesuffix("Backward")

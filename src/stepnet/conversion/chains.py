@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from typing import TypeAlias
 
 from torch import nn
 
 from stepnet.conversion.inline import Residual
 from stepnet.conversion.trace import Call
+from stepnet.errors import UserError
 from stepnet.schemes import Scheme
 from stepnet.schemes.plan import Plan, plan
+
+Blocks: TypeAlias = str | type[nn.Module] | Sequence[str | type[nn.Module]]
 
 
 def candidates(model: nn.Module) -> dict[str, nn.Module]:
@@ -29,6 +34,24 @@ def candidates(model: nn.Module) -> dict[str, nn.Module]:
             if isinstance(child, Residual) or (not layer and (listed or classes[type(child)] > 1)):
                 found[f"{path}.{name}" if path else name] = child
     return found
+
+
+def named_blocks(model: nn.Module, blocks: Blocks) -> dict[str, nn.Module]:
+    """The modules that a caller names: by class, or by patterns for module or class names."""
+    wanted = list(blocks) if isinstance(blocks, Sequence) and not isinstance(blocks, str) else [blocks]
+
+    def matches(name: str, module: nn.Module, pattern: str | type[nn.Module]) -> bool:
+        if isinstance(pattern, str):
+            at_path = name.count(".") == pattern.count(".") and fnmatch(name, pattern)  # a star is one name
+            return at_path or fnmatch(type(module).__name__, pattern)
+        return isinstance(module, pattern)
+
+    modules = {name: module for name, module in model.named_modules() if name}
+    for pattern in wanted:
+        if not any(matches(name, module, pattern) for name, module in modules.items()):
+            classes = sorted({type(module).__name__ for module in modules.values()})
+            raise UserError(f"blocks={pattern!r} matches no module of {type(model).__name__}: it has {classes[:12]}")
+    return {name: m for name, m in modules.items() if any(matches(name, m, pattern) for pattern in wanted)}
 
 
 @dataclass
@@ -72,10 +95,7 @@ class Selection:
 
 def select(calls: Sequence[Call], scheme: Scheme, named: bool = False) -> Selection:
     """The chains that `scheme` can march among `calls`. Blocks that the caller `named` need not look residual."""
-    reasons: dict[str, str] = {}
-    for call in calls:
-        reasons[call.name] = reasons.get(call.name) or why_not(call, named)
-    able = _innermost([call for call in calls if not reasons[call.name]])
+    able, reasons = blocks_among(calls, named)
     chains = []
     for chain in _rows(able, reasons):
         if scheme.steps == 1 and chain.transition:
@@ -91,6 +111,14 @@ def select(calls: Sequence[Call], scheme: Scheme, named: bool = False) -> Select
     stays = _worth_telling({name: reason for name, reason in reasons.items() if reason}, residual, steps)
     left = {name: reason for name, reason in stays.items() if name in residual}
     return Selection(chains, left, {name: reason for name, reason in stays.items() if name not in residual})
+
+
+def blocks_among(calls: Sequence[Call], named: bool = False) -> tuple[list[Call], dict[str, str]]:
+    """The calls of residual blocks that hold no others, and why each of the other blocks is none."""
+    reasons: dict[str, str] = {}
+    for call in calls:
+        reasons[call.name] = reasons.get(call.name) or why_not(call, named)
+    return _innermost([call for call in calls if not reasons[call.name]]), reasons
 
 
 def _rows(calls: Sequence[Call], reasons: dict[str, str]) -> list[Chain]:

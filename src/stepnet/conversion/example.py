@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from stepnet.errors import UserError
+from stepnet.nets.residual import Network
 from stepnet.nets.weights import first_convolution
 
 
@@ -34,13 +36,29 @@ def as_example(example: Any) -> Example:
     )
 
 
+def with_gradient(example: Example) -> Example:
+    """The same with a gradient for its images and other floating-point tensors."""
+
+    def own(value: Any) -> Any:
+        floating = isinstance(value, Tensor) and value.is_floating_point()
+        return value.detach().requires_grad_().clone() if floating else value
+
+    return Example(*tree_map(own, (example.args, dict(example.kwargs))))
+
+
 def guesses(model: nn.Module) -> Iterator[Example]:
     """Examples to try, likeliest first: token ids for a language model, one small image for the others."""
     parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
     like = torch.zeros(()) if parameter is None else parameter.detach()
     config = getattr(model, "config", None)  # transformers
+    tokens = torch.zeros(1, 4, dtype=torch.long, device=like.device)
     if getattr(model, "main_input_name", "") == "input_ids":
-        yield Example((), {"input_ids": torch.zeros(1, 4, dtype=torch.long, device=like.device)})
+        if getattr(config, "is_encoder_decoder", False):
+            yield Example((), {"input_ids": tokens, "decoder_input_ids": tokens})
+        yield Example((), {"input_ids": tokens})
+    if isinstance(model, Network):
+        size, images = max(8, 2 * model.reduction), getattr(model, "in_channels", 0)
+        yield Example((torch.randn(1, model.in_channels, size, size).to(like) if images else tokens,))
     for size in dict.fromkeys([*_sizes(model), *_sizes(config), 224, 64, 32]):
         for channels in dict.fromkeys([_channels(model), 3, 1]):
             yield Example((torch.randn(1, channels, size, size).to(like),))

@@ -1,11 +1,12 @@
-"""Networks of other libraries by name: `timm/resnet18`, `torchvision/resnet18`."""
+"""Networks of other libraries by name: `timm/resnet18`, `torchvision/resnet18`; `hf:gpt2` from its configuration."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Container
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 from torch import nn
 
@@ -31,6 +32,19 @@ FILE_OPTIONS = frozenset(
 )
 LARGEST_NUMBER = 2**16  # of layers, channels, classes in a file
 _GEOMETRY = ("kernel_size", "stride", "padding", "dilation", "padding_mode")
+
+
+HF = "hf:"  # before a model type of transformers, or the folder of a configuration
+NARROW = {  # what a configuration may ask for at most: the weights are random, and only the structure is of interest
+    **dict.fromkeys(("hidden_size", "d_model", "embedding_size"), 32),
+    **dict.fromkeys(("intermediate_size", "ffn_dim", "d_ff", "encoder_ffn_dim", "decoder_ffn_dim"), 64),
+    **dict.fromkeys(("num_hidden_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers"), 4),
+    **dict.fromkeys(("num_attention_heads", "encoder_attention_heads", "decoder_attention_heads", "num_heads"), 2),
+    **dict.fromkeys(("head_dim", "d_kv"), 16),
+    **dict.fromkeys(("num_key_value_heads", "num_local_experts", "num_experts"), 2),
+    **dict.fromkeys(("vocab_size", "vocab_size_per_layer_input", "max_position_embeddings"), 256),
+    "rotary_dim": 8,
+}
 
 
 def is_foreign(name: str) -> bool:
@@ -64,6 +78,40 @@ def load_foreign(
         raise UserError(f"{name}: its pretrained weights cannot be loaded ({first_line(error)})") from None
     weightless = {key: value for key, value in options.items() if key != "weights"}
     return remember_origin(network, name, {"num_classes": num_classes, "in_channels": in_channels, **weightless})
+
+
+@checked
+def load_hf(name: str, **options: Any) -> nn.Module:
+    """A narrow transformers network with random weights from a configuration: `hf:gpt2`, or `hf:FOLDER`.
+
+    A folder holds a `config.json`, as `save_pretrained` writes it. Widths, layers and tokens are cut down to `NARROW`;
+    all else, such as a residual multiplier, is as configured, and `options` come before both.
+    """
+    library = import_extra("transformers")
+    known = import_extra("transformers.models.auto.configuration_auto").CONFIG_MAPPING
+    place = Path(name.removeprefix(HF))
+    values: dict[str, Any] = {}
+    if (place / "config.json").is_file():
+        values = library.PretrainedConfig.get_config_dict(place, local_files_only=True)[0]
+    kind = str(values.pop("model_type", place))
+    check_known("transformers model type", kind, list(known))
+    defaults = known[kind]()
+    own = {key: value for key, value in values.items() if hasattr(defaults, key) and not isinstance(value, list | dict)}
+    small = {key: most for key, most in NARROW.items() if _beyond(own.get(key, getattr(defaults, key, None)), most)}
+    last = own | small | options
+    ids = {key: 1 for key in ("bos_token_id", "eos_token_id", "pad_token_id") if hasattr(defaults, key)}
+    verbosity = library.logging.get_verbosity()
+    library.logging.set_verbosity_error()
+    try:
+        return cast(nn.Module, library.AutoModel.from_config(known[kind](**ids | last)))
+    except Exception as error:  # whatever a configuration makes of other widths
+        raise UserError(f"{name}: transformers cannot build it so narrow ({first_line(error)})") from None
+    finally:
+        library.logging.set_verbosity(verbosity)
+
+
+def _beyond(value: object, most: int) -> bool:
+    return isinstance(value, int) and value > most
 
 
 def check_file_options(name: str, options: dict[str, Any]) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -14,12 +15,13 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from stepnet.conversion.autograd_graph import GraphPlace, activation_of, is_residual, place_of
-from stepnet.conversion.example import Example, as_example, guesses
+from stepnet.conversion.example import Example, as_example, guesses, with_gradient
 from stepnet.conversion.forward_graph import read_split
 from stepnet.conversion.places import FIRST, Argument, Path, entry, tensor_arguments, tensor_entries
 from stepnet.conversion.split import Split, stated_for
 from stepnet.errors import UserError, first_line
 
+Model = TypeVar("Model", bound=nn.Module)
 DROPOUTS = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout)
 
 
@@ -35,6 +37,7 @@ class Call:
     before: Tensor
     after: Tensor
     versions: tuple[int, int]  # of the two, at the time: work in place changes a tensor, not which tensor it is
+    places: tuple[GraphPlace, GraphPlace]  # of the two in autograd's graph, at the time
     holds_input: bool  # the output is the input plus something
     overwrites: bool
     split: Split | None = None
@@ -65,18 +68,37 @@ class Call:
         return self.transition or (self.holds_input and self.keeps_shape)
 
 
-def trace(model: nn.Module, example: Any, blocks: Mapping[str, nn.Module], training: bool = False) -> list[Call]:
+def copied(model: Model) -> Model:
+    """A copy to try things on: running a network with autograd on may fill caches in its modules."""
+    try:
+        return copy.deepcopy(model)
+    except (RuntimeError, TypeError) as error:
+        raise UserError(
+            f"{type(model).__name__} cannot be copied, and it is tried on a copy: {first_line(error)}; "
+            "do this before it has run with gradients, which may leave tensors of autograd in its modules"
+        ) from error
+
+
+def trace(
+    model: nn.Module,
+    example: Any,
+    blocks: Mapping[str, nn.Module],
+    training: bool = False,
+    gradient: bool = False,
+) -> list[Call]:
     """The calls of those `blocks` whose state is a tensor, in the order in which they ended.
 
-    The network runs with autograd on, which is how residual blocks are recognised. Random numbers and training flags
-    are afterwards as they were.
+    The network runs with autograd on, which is how residual blocks are recognised; with a `gradient` of its input, too,
+    what is done with that outside of blocks is in the graph. Random numbers and training flags are afterwards as they
+    were.
     """
+    given = with_gradient if gradient else as_example
     if example is not None:
-        return _trace(model, as_example(example), blocks, training)
+        return _trace(model, given(as_example(example)), blocks, training)
     refused: list[UserError] = []
     for guess in guesses(model):
         try:
-            return _trace(model, guess, blocks, training)
+            return _trace(model, given(guess), blocks, training)
         except UserError as error:
             refused.append(error)
     raise UserError(f"no example was given, and none could be guessed ({refused[0]}): give an example=")
@@ -152,7 +174,17 @@ class _Watch:
             old, path, new, holds_input = next((state for state in fits if state[3]), states[0])
             versions, overwrites = (old.version, new._version), old.tensor._version != old.version
             call = Call(
-                name, block, old.argument, path or FIRST, not path, old.tensor, new, versions, holds_input, overwrites
+                name=name,
+                block=block,
+                argument=old.argument,
+                result=path or FIRST,
+                alone=not path,
+                before=old.tensor,
+                after=new,
+                versions=versions,
+                places=(old.place, place_of(new)),
+                holds_input=holds_input,
+                overwrites=overwrites,
             )
             alone = len(outputs) == len(seen) == len(args) + len(kwargs) == 1 and not path and not old.argument.path
             if name not in self.splits:

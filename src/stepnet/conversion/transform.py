@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatch
 from functools import partial
 from itertools import count
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from stepnet.arguments import Positive, checked
-from stepnet.conversion.chains import Chain, Selection, candidates, link, select
+from stepnet.conversion.chains import Blocks, Chain, Selection, candidates, link, named_blocks, select
 from stepnet.conversion.converted_network import ConvertedNetwork, become_converted, become_plain
 from stepnet.conversion.inline import Residual
 from stepnet.conversion.record import forget_conversion, record_of, remember_conversion
 from stepnet.conversion.step import ConvertedStep, Role, become_block, become_step
 from stepnet.conversion.summary import Conversion
-from stepnet.conversion.trace import trace
-from stepnet.errors import UserError, first_line
+from stepnet.conversion.trace import copied, trace
+from stepnet.errors import UserError
 from stepnet.nets.bounds import Bound, BoundOption, initial_k
 from stepnet.nets.march import March
 from stepnet.nets.memory_modes import Memory, choose_memory
@@ -32,7 +30,6 @@ from stepnet.nets.trajectories import trajectory
 from stepnet.schemes import Scheme, get_scheme
 from stepnet.schemes.plan import warn_if_it_rarely_acts
 
-Blocks: TypeAlias = str | type[nn.Module] | Sequence[str | type[nn.Module]]
 Model = TypeVar("Model", bound=nn.Module)
 REPORT = "step_conversion"  # the attribute of a converted network that tells what was done
 TRAJECTORY = "trajectory"  # and the one that gives its states
@@ -73,7 +70,7 @@ def convert(
     method = get_scheme(scheme)
     _check(model, method, init)
     selection = _select(model, method, example, blocks)
-    model = model if inplace else _copy(model)
+    model = model if inplace else copied(model)
     return _converted(model, method, selection, init, dt, k_bound, blocks, memory, stochastic_depth, verbose)
 
 
@@ -166,8 +163,8 @@ def _select(
     model: nn.Module, scheme: Scheme, example: Any, blocks: Blocks | None, split: Sequence[str] | None = None
 ) -> Selection:
     """The chains among the model's blocks. With a list of blocks to `split`, no others are."""
-    model = _copy(model)  # running it with autograd on may fill caches in its modules
-    watched = candidates(model) if blocks is None else _named(model, blocks)
+    model = copied(model)  # running it with autograd on may fill caches in its modules
+    watched = candidates(model) if blocks is None else named_blocks(model, blocks)
     calls = trace(model, example, watched)
     for call in calls:
         call.split = call.split if split is None or call.name in split else None
@@ -203,33 +200,6 @@ def _linked(model: nn.Module, example: Any, chain: Chain) -> bool:
     except UserError:  # batch norm of one value, for example
         return False
     return chain.names in [row.names for row in link(calls)]
-
-
-def _copy(model: Model) -> Model:
-    try:
-        return copy.deepcopy(model)
-    except (RuntimeError, TypeError) as error:
-        raise UserError(
-            f"{type(model).__name__} cannot be copied, and convert tries it on a copy: {first_line(error)}; "
-            "convert it before it has run with gradients, which may leave tensors of autograd in its modules"
-        ) from error
-
-
-def _named(model: nn.Module, blocks: Blocks) -> Mapping[str, nn.Module]:
-    wanted = list(blocks) if isinstance(blocks, Sequence) and not isinstance(blocks, str) else [blocks]
-
-    def matches(name: str, module: nn.Module, pattern: str | type[nn.Module]) -> bool:
-        if isinstance(pattern, str):
-            at_path = name.count(".") == pattern.count(".") and fnmatch(name, pattern)  # a star is one name
-            return at_path or fnmatch(type(module).__name__, pattern)
-        return isinstance(module, pattern)
-
-    modules = {name: module for name, module in model.named_modules() if name}
-    for pattern in wanted:
-        if not any(matches(name, module, pattern) for name, module in modules.items()):
-            classes = sorted({type(module).__name__ for module in modules.values()})
-            raise UserError(f"blocks={pattern!r} matches no module of {type(model).__name__}: it has {classes[:12]}")
-    return {name: m for name, m in modules.items() if any(matches(name, m, pattern) for pattern in wanted)}
 
 
 def _memory(chain: Chain, scheme: Scheme, init: str | float, memory: Memory) -> Memory:

@@ -203,7 +203,7 @@ class Stage(nn.Module):
         traced = is_traced(parts_of(x)[0])
         memory = "stored" if self.memory == "stored" or traced else self._memory_of_pass(cost)
         window, fs = self._enter(x, past)
-        ks = self._ks() if given is None else given
+        ks = self.ks() if given is None else given
         march = self.march
         if traced or gates is not None or given is not None:
             march = march.by_scheme(gates)
@@ -231,7 +231,7 @@ class Stage(nn.Module):
             raise UserError("this stage also projects the state before x: call it with (x, past)")
         return (start, self.transition.project_past(past)), [f, *fs]
 
-    def _ks(self) -> list[Coefficient]:
+    def ks(self) -> list[Coefficient]:
         """The coefficient of each step, or a dict of them; None where it owns none."""
         own = self.coefficients
         parts: Sequence[Coefficient] = ()
@@ -265,7 +265,7 @@ class Stage(nn.Module):
             return last(self.states(x, past, gates, given, cost), visit)
         if stored and gates is None and given is None and cost is None and not is_traced(parts_of(x)[0]):
             window, fs = self._enter(x, past)
-            state = self.march.run(fs, window, self._ks())
+            state = self.march.run(fs, window, self.ks())
         else:
             state = last(self._walk(x, past, gates, given, cost), None)
         return self.scheme.read_out(state) if self.scheme.streams and self.depth else state

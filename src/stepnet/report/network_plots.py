@@ -1,4 +1,4 @@
-"""Pictures of a trained network as a dynamical system: trajectories, spectra, and what a lesion does."""
+"""Pictures of a network as a dynamical system: trajectories, spectra, weights between blocks, what a lesion does."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from torch import Tensor, nn
 
 from stepnet.analysis import stability_region
 from stepnet.arguments import checked
+from stepnet.conversion import Reading
 from stepnet.errors import UserError
 from stepnet.nets.trajectories import trajectory
 from stepnet.report.dynamics import StepSpectrum, principal_plane, spectra
-from stepnet.report.figures import NARROWEST, Picture, legend_above, rc_styles, shorten_middle
+from stepnet.report.figures import NARROWEST, Picture, legend_above, panels, rc_styles, shorten_middle
 from stepnet.report.lesion import Lesion
 from stepnet.schemes import Scheme, get_scheme
 
@@ -40,8 +41,8 @@ def plot_trajectory(model: nn.Module, images: Tensor, labels: Sequence[object] |
         raise UserError(f"{len(names)} labels for {len(images)} images: expected one for each")
     styles = dict(zip(dict.fromkeys(names), rc_styles(), strict=False))
     picture = Picture()
-    panels = picture.subplots(1, len(stages), squeeze=False)[0]
-    for number, (axes, states) in enumerate(zip(panels, stages, strict=True), 1):
+    squares = picture.subplots(1, len(stages), squeeze=False)[0]
+    for number, (axes, states) in enumerate(zip(squares, stages, strict=True), 1):
         for name, path in zip(names, principal_plane(states).swapaxes(0, 1), strict=True):
             colour = styles[name].get("color", "C0")
             axes.plot(*path.T, color=colour, marker="", linewidth=0.8)
@@ -49,7 +50,7 @@ def plot_trajectory(model: nn.Module, images: Tensor, labels: Sequence[object] |
             look = {"arrowstyle": "-|>", "color": colour, "mutation_scale": 7, "shrinkA": 0, "shrinkB": 0}
             axes.annotate("", path[-1], path[-2], arrowprops=look)
         axes.set(title=f"stage {number}", xlabel="first component", xticks=[], yticks=[])
-    panels[0].set_ylabel("second component")
+    squares[0].set_ylabel("second component")
     if labels is not None:
         handles = [Line2D([], [], color=style.get("color", "C0"), label=name) for name, style in styles.items()]
         legend_above(picture, handles)
@@ -71,11 +72,11 @@ def plot_spectrum(
     width, height = matplotlib.rcParams["figure.figsize"]
     stages = sorted({one.stage for one in spectrum}) if width > 2 * height else []  # a wide one has a panel for each
     picture = Picture(figsize=(width if stages else min(width, 1.5 * height), height))
-    panels = picture.subplots(1, max(1, len(stages)), sharey=True, squeeze=False)[0]
+    squares = picture.subplots(1, max(1, len(stages)), sharey=True, squeeze=False)[0]
     regions = _regions(spectrum)
     depth = np.repeat(np.arange(1, len(spectrum) + 1), [len(one.z) for one in spectrum])
     home = np.repeat([one.stage for one in spectrum], [len(one.z) for one in spectrum])
-    for number, axes in enumerate(panels):
+    for number, axes in enumerate(squares):
         for scheme, style, _ in regions:
             region = stability_region(scheme, (left, right, -top, top), n=201)
             radius = np.minimum(region.radius, 10.0)
@@ -90,10 +91,29 @@ def plot_spectrum(
         axes.set_aspect("equal")
         if stages:
             axes.set_title(f"stage {stages[number] + 1}")
-    panels[0].set_ylabel(r"Im $\Delta t\,\lambda$")
-    picture.colorbar(dots, ax=list(panels), label="step, in order of depth", ticks=MaxNLocator(5, integer=True))
+    squares[0].set_ylabel(r"Im $\Delta t\,\lambda$")
+    picture.colorbar(dots, ax=list(squares), label="step, in order of depth", ticks=MaxNLocator(5, integer=True))
     handles = [Line2D([], [], color="0.35", linestyle=style, label=label) for _, style, label in regions]
     legend_above(picture, handles, "stable inside")
+    return picture
+
+
+@checked
+def plot_reading(reading: Reading) -> Picture:
+    """With which weight what each block adds arrives at every later block, a panel for each stage of a network."""
+    picture, squares = panels(len(reading.stages), height=1.3)
+    largest = max(float(np.nanmax(np.abs(stage.matrix), initial=0)) for stage in reading.stages) or 1.0
+    for axes, stage in zip(squares, reading.stages, strict=True):
+        matrix = np.where(stage.matrix == 0, np.nan, stage.matrix)
+        rows, columns = matrix.shape
+        extent = (0.5, columns + 0.5, rows + 0.5, 0.5)
+        image = axes.imshow(matrix, vmin=-largest, vmax=largest, cmap="RdBu_r", extent=extent)
+        axes.set_title(shorten_middle(stage.verdict, 40))
+        axes.set_xlabel("what block … adds")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(5, integer=True))
+    squares[0].set_ylabel("at block …, and the end")
+    picture.colorbar(image, ax=squares, label="weight")
     return picture
 
 

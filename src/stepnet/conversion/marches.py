@@ -1,0 +1,289 @@
+"""The marches that a network takes, as evaluations in autograd's graph: where each block reads, and what it adds.
+
+Stages of ours and converted rows are watched while they march; in other networks the residual blocks are those that
+`convert` finds, and what they add is read from the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from stepnet.conversion.autograd_graph import GraphPlace
+from stepnet.conversion.chains import Blocks, blocks_among, candidates, named_blocks
+from stepnet.conversion.example import as_example, guesses, with_gradient
+from stepnet.conversion.step import ConvertedStep, ForwardPass, Role, converted_rows
+from stepnet.conversion.stream import (
+    Weight,
+    arrivals,
+    before_activation,
+    branches,
+    edge_of,
+    origin_of,
+    parameters_of,
+    shortcut_of,
+)
+from stepnet.conversion.trace import Call, trace
+from stepnet.errors import UserError, first_line
+from stepnet.nets.stage import Coupling, Stage, entry_by
+from stepnet.nets.trajectories import KineticCost, StateSource
+from stepnet.schemes import Difference, Scheme
+from stepnet.schemes.arithmetic import Coefficient, State, parts_of
+from stepnet.schemes.impulse import Layout, Weights, as_channels, impulse_response
+
+
+@dataclass
+class Evaluation:
+    """One evaluation of a block: where it reads the stream, and what it adds."""
+
+    name: str
+    read: GraphPlace | None  # nothing where that has another shape
+    made: list[GraphPlace]
+    total: GraphPlace | None = None  # the stream after it
+    whole: bool = False  # what was made is B(u), and the block adds B(u) - u
+
+
+@dataclass
+class Declared:
+    """What a stage of ours, or a converted row, says of itself."""
+
+    scheme: Scheme
+    layout: Layout
+    dts: Sequence[float]
+    ks: list[Coefficient]
+    gates: list[Coefficient] | None
+
+    def response(self) -> Weights | None:
+        """The weights that follow from it; nothing where streams pass an activation, and are no states of the stage."""
+        if self.scheme.streams and self.layout.activated:
+            return None
+        own = self.ks if self.scheme.trainable else None
+        return impulse_response(self.scheme, self.layout, list(self.dts), own, self.gates)
+
+
+@dataclass
+class ObservedMarch:
+    """The evaluations of one stage, in order, its first states and its last."""
+
+    evaluations: list[Evaluation] = field(default_factory=list)
+    starts: list[GraphPlace] = field(default_factory=list)
+    ends: list[GraphPlace] = field(default_factory=list)
+    states: list[GraphPlace] | None = None  # u_1 … u_N, where they are known
+    declared: Declared | None = None
+    note: str = ""  # why it begins where it does
+
+    @property
+    def settled(self) -> list[GraphPlace]:
+        """The states in whose place an activation may stand: all, or those that blocks read."""
+        if self.states is not None:
+            return self.states
+        return [e.read for e in self.evaluations[1:] if e.read is not None]
+
+    def layout(self, activated: bool) -> Layout:
+        """What it looks like from outside, one step for each evaluation."""
+        return Layout(len(self.evaluations), "projected" if self.evaluations[0].read is None else "given", activated)
+
+
+def weights_at(place: GraphPlace, columns: Sequence[Sequence[GraphPlace]]) -> list[Weight]:
+    """The weight of each column in what stands at a place; the branches of a block have to arrive alike."""
+    found = iter(arrivals(place, [source for column in columns for source in column]))
+    row: list[Weight] = []
+    for column in columns:
+        weights = [next(found) for _ in column]
+        first = weights[0]
+        same = all(w is not None and first is not None and np.allclose(w, first, atol=1e-6) for w in weights)
+        row.append(first if same else None)
+    return row
+
+
+class _Watcher(KineticCost):
+    """Sees every evaluation of the stages of ours and of converted rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.marches: list[ObservedMarch] = []
+        self.name = ""
+        self.transition = False
+
+    def stage(self, name: str, stage: Stage) -> ExitStack:
+        """Hooks on a stage of ours and on its blocks."""
+        hooks = ExitStack()
+
+        def begin(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            given = dict(zip(("x", "past", "gates", "given"), args, strict=False)) | kwargs
+            self.marches.append(ObservedMarch(declared=_declared_by(stage, given.get("gates"), given.get("given"))))
+
+        hooks.enter_context(stage.register_forward_pre_hook(begin, with_kwargs=True))
+        for step, block in zip(stage.step_names, stage.steps, strict=True):
+            sides = [("", block)] if not isinstance(block, Coupling) else [(".f", block.f), (".g", block.g)]
+            for part, side in sides:
+                foreign = step == "transition" and part != ".g"
+                hooks.enter_context(side.register_forward_hook(self._evaluated(f"{name}.{step}{part}", foreign)))
+        past = None if stage.transition is None else stage.transition.project_past
+        if past is not None:
+            hooks.enter_context(
+                past.register_forward_hook(lambda m, a, out: self.marches[-1].starts.append(edge_of(out)))
+            )
+        return hooks
+
+    def _evaluated(self, name: str, foreign: bool) -> Any:
+        def seen(module: nn.Module, args: tuple[Any, ...], output: Tensor | Difference) -> None:
+            self.add(name, None if foreign else args[0], output)
+
+        return seen
+
+    def add(self, name: str, u: Tensor | None, f: Tensor | Difference) -> None:
+        """An evaluation of the stage under way."""
+        whole = isinstance(f, Difference)
+        made = [edge_of(f.end if isinstance(f, Difference) else f)]
+        self.marches[-1].evaluations.append(Evaluation(name, None if u is None else edge_of(u), made, whole=whole))
+
+    def step(self, name: str, step: ConvertedStep) -> ExitStack:
+        """Hooks on a block that became a step."""
+        hooks = ExitStack()
+
+        def begin(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            role = step.role_of(step.step_role.argument.of(args, kwargs))
+            self.name, self.transition = name, role.transition
+            if role.place == 0:
+                self.marches.append(ObservedMarch())
+
+        hooks.enter_context(step.register_forward_pre_hook(begin, with_kwargs=True))
+        step.step_roles = tuple(replace(role, memory="stored") for role in step.step_roles)
+        step.step_pass = ForwardPass(None, self)
+        return hooks
+
+    def watch(self, f: Callable[..., State], dt: float) -> Callable[..., State]:
+        name, projected = self.name, self.transition
+
+        def watched(u: State, *place: Any) -> State:
+            found = f(u, *place)
+            self.add(name, None if projected else u, found)
+            return found
+
+        return watched
+
+
+def own_marches(network: nn.Module, example: Any) -> list[ObservedMarch]:
+    watcher, states = _Watcher(), list[list[State]]()
+    with ExitStack() as hooks:
+        for name, module in network.named_modules():
+            if isinstance(module, Stage):
+                hooks.enter_context(watcher.stage(name, module))
+            elif isinstance(module, ConvertedStep):
+                hooks.enter_context(watcher.step(name, module))
+            if isinstance(module, StateSource):
+                hooks.enter_context(module.watch_states(states))
+        _run(network, example)
+    for row, march in zip(converted_rows(network), watcher.marches, strict=False):
+        march.declared = _declared_by_row(row)
+    for march, seen in zip(watcher.marches, states, strict=True):
+        march.starts = [edge_of(part) for part in parts_of(seen[0])] + march.starts
+        march.ends = [edge_of(part) for part in parts_of(seen[-1])]
+        march.states = [edge_of(part) for u in seen[1:] for part in parts_of(u)]
+    return watcher.marches
+
+
+def _declared_by(stage: Stage, gates: Any, given: Any) -> Declared:
+    ks = [k if k is None else as_channels(k) for k in stage.ks()] if given is None else list(given)
+    layout = Layout(stage.depth, entry_by(stage.transition), stage.after is not None)
+    return Declared(stage.scheme, layout, stage.dts, ks, None if gates is None else [as_channels(g) for g in gates])
+
+
+def _declared_by_row(row: Sequence[tuple[str, ConvertedStep, Role]]) -> Declared:
+    roles = [role for _, _, role in row]
+    ks = [None if (k := step.k_of(role)) is None else as_channels(k) for _, step, role in row]
+    gates = [1.0 if role.mean_gate is None else role.mean_gate for role in roles]
+    activated = any(role.split is not None and role.split.after for role in roles)
+    layout = Layout(len(row), "projected" if roles[0].transition else "given", activated)
+    return Declared(roles[0].scheme, layout, [role.dt for role in roles], ks, gates)
+
+
+def _run(network: nn.Module, example: Any) -> None:
+    """One call; images get a gradient, so that autograd records what is done with them."""
+    tried = [as_example(example)] if example is not None else list(guesses(network))
+    errors: list[Exception] = []
+    for guess in tried:
+        args, kwargs = with_gradient(guess)
+        try:
+            with torch.enable_grad():
+                network(*args, **kwargs)
+            return
+        except Exception as error:  # of the likeliest guess, what it says of itself
+            errors.append(error)
+    raise UserError(f"the network cannot run on the example: {first_line(errors[0])}") from errors[0]
+
+
+def found_marches(network: nn.Module, example: Any, blocks: Blocks | None) -> list[ObservedMarch]:
+    watched = candidates(network) if blocks is None else named_blocks(network, blocks)
+    calls, _ = blocks_among(trace(network, example, watched, gradient=True), named=blocks is not None)
+    names = {id(parameter): name for name, parameter in network.named_parameters()}
+    marches: list[ObservedMarch] = []
+    shape: tuple[int, ...] | None = None
+    for call in calls:
+        if call.transition and (entry := shortcut_of(call.places[1], call.places[0])) is not None:
+            shortcut, branch = entry
+            evaluation = Evaluation(call.name, None, [branch.made], branch.total)
+            marches.append(ObservedMarch([evaluation], [shortcut]))
+        else:
+            for evaluation in _evaluations(call, names):
+                _append(marches, evaluation, same_shape=shape == tuple(call.after.shape))
+                shape = tuple(call.after.shape)
+        shape = tuple(call.after.shape)
+    for march in marches:
+        last = march.evaluations[-1].total
+        march.ends = [] if last is None else [last]
+    return marches
+
+
+def _append(marches: list[ObservedMarch], evaluation: Evaluation, same_shape: bool) -> None:
+    """Add an evaluation to the stage under way, or begin another where nothing or nothing linear arrives from it."""
+    read = cast(GraphPlace, evaluation.read)
+    note = "" if not marches or same_shape else "at another shape"
+    if marches and same_shape:
+        march, before = marches[-1], before_activation(read)
+        settled = [[place] for place in march.settled if before_activation(place) is not None]
+        columns = [[start] for start in march.starts] + [e.made for e in march.evaluations] + settled
+        row = weights_at(before or read, columns)
+        linear = all(weight is not None for weight in row)
+        alike = len(march.evaluations) == 1 or bool(settled) == (before is not None)
+        if linear and alike and any(weight is not None and weight.any() for weight in row):
+            march.evaluations.append(evaluation)
+            return
+        note = (
+            "nothing arrives from the blocks before it"
+            if linear and alike
+            else "not linear behind the blocks before it"
+        )
+    marches.append(ObservedMarch([evaluation], [origin_of(read)], note=note))
+
+
+def _evaluations(call: Call, names: dict[int, str]) -> list[Evaluation]:
+    """What a call of a block adds: each of its branches, those that read one place together; or all its output."""
+    before, after = call.places
+    if not call.holds_input:
+        return [Evaluation(call.name, before, [after])]
+    found: dict[GraphPlace, Evaluation] = {}
+    for branch in branches(after, before):
+        read = branch.read or before
+        own = found.setdefault(read, Evaluation(_name(call, branch.made, before, names), read, []))
+        own.made.append(branch.made)
+        own.total = branch.total
+    if len(found) == 1:
+        next(iter(found.values())).name = call.name
+    return list(found.values())
+
+
+def _name(call: Call, made: GraphPlace, before: GraphPlace, names: dict[int, str]) -> str:
+    """The block's name and that of its part to which the nearest parameter belongs."""
+    for parameter in parameters_of(made, {before}):
+        inner = names.get(id(parameter), "").removeprefix(f"{call.name}.")
+        if inner and inner != names.get(id(parameter)):
+            return f"{call.name}.{inner.partition('.')[0]}"
+    return call.name
