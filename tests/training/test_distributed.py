@@ -62,6 +62,9 @@ def assert_equals_one_process(two, folder, mode):
     largest = max(float(mine[name].abs().max()) for name in names)
     worst = max(float((mine[name] - theirs[name]).abs().max()) for name in names)
     assert worst <= 1e-13 * largest
+    mine, theirs = (read_all(Run(each / "text").last) for each in (folder, two))
+    for name in mine:
+        torch.testing.assert_close(mine[name], theirs[name], rtol=1e-9, atol=1e-12, msg=name)
 
 
 @pytest.mark.slow
