@@ -10,6 +10,7 @@ from stepnet.nets import (  # noqa: F401  (each registers its family)
     revnet,
     shakeshake,
     very_deep_polynet,
+    vit,
 )
 from stepnet.nets.draws import compile_blocks as compile_blocks
 from stepnet.nets.model_registry import create_model as create_model

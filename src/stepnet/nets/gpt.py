@@ -28,12 +28,12 @@ INITIAL_DEVIATION = 0.02  # of every matrix, as in GPT-2
 ROTARY_BASE = 10_000.0
 
 
-class CausalAttention(nn.Module):
-    """`A(u)`: every position attends to itself and to those before it."""
+class SelfAttention(nn.Module):
+    """`A(u)`: every position attends to all, or if `causal` to itself and to those before it."""
 
-    def __init__(self, width: int, heads: int, rotary: bool) -> None:
+    def __init__(self, width: int, heads: int, rotary: bool = True, causal: bool = True) -> None:
         super().__init__()
-        self.heads, self.rotary = heads, rotary
+        self.heads, self.rotary, self.causal = heads, rotary, causal
         self.norm = nn.LayerNorm(width, bias=False)
         self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.project = nn.Linear(width, width, bias=False)
@@ -44,7 +44,7 @@ class CausalAttention(nn.Module):
         q, k, v = heads.permute(2, 0, 3, 1, 4)
         if self.rotary:
             q, k = rotate(q), rotate(k)
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         return cast(Tensor, self.project(attended.transpose(1, 2).reshape(batch, time, width)))
 
 
@@ -72,17 +72,56 @@ def rotate(x: Tensor) -> Tensor:
     return torch.cat([first * cos - second * sin, first * sin + second * cos], dim=-1)
 
 
-class GPT(Network):
+class Transformer(Network):
+    """What GPT and ViT share: one stage of layers, each a step of attention and a step of a feed-forward network."""
+
+    initial_exponent = 0.5
+    steps_per_block = 2
+
+    def __init__(self, num_classes: int, in_channels: int | None, scheme: str | Scheme) -> None:
+        super().__init__(num_classes, in_channels)
+        self.scheme = get_scheme(scheme)
+        check_makes_network(self.scheme)
+
+    def make_layers(
+        self,
+        layers: int,
+        width: int,
+        heads: int | None,
+        dt: StepSizes,
+        k: float | None,
+        k_bound: BoundOption,
+        depths: Depths | None,
+        rotary: bool,
+        causal: bool,
+    ) -> None:
+        """The stage and the last norm, initialised. By default a head is 16 wide, or 64 from a width of 512 on."""
+        heads = heads or max(1, width // (64 if width >= 512 else 16))
+        if width % (2 * heads):
+            raise UserError(f"width {width} with {heads} heads: expected a multiple of {2 * heads}")
+        if depths is not None:
+            if len(depths) != 1:
+                raise UserError(f"depths = {tuple(depths)}: expected one number, of the layers")
+            (layers,) = depths
+        (dts,) = sizes_by_stage(dt, 1)
+        blocks = [f for _ in range(layers) for f in (SelfAttention(width, heads, rotary, causal), FeedForward(width))]
+        self.layers, self.num_features = layers, width
+        self.stages = nn.ModuleList([Stage(self.scheme, blocks, dt=dts, initial_k=k, k_bound=k_bound)])
+        self.feature_info = [{"num_chs": width, "reduction": self.reduction, "module": "stages.0"}]
+        self.norm = nn.LayerNorm(width, bias=False)
+        self.apply(_initialise)
+        for f in blocks:  # each of the 2 L steps adds its share to the variance of the last state
+            nn.init.normal_(f.project.weight, std=INITIAL_DEVIATION / (2 * layers) ** 0.5)
+
+
+class GPT(Transformer):
     """Tokens [batch, time] to logits [batch, time, tokens]; the embedding is also the classifier.
 
-    `num_classes` is the number of tokens, `context` the longest sequence that it takes. By default a head is 16 wide,
-    or 64 in networks of width 512 and more. `depths=(24,)` are other layers than the name says; `dt` is the step size,
-    or a list with one list, of those of all steps.
+    `num_classes` is the number of tokens, `context` the longest sequence that it takes. `depths=(24,)` are other layers
+    than the name says; `dt` is the step size, or a list with one list, of those of all steps.
     """
 
     tied_embedding = True
-    initial_exponent = 0.5
-    steps_per_block = 2  # a layer is attention and a feed-forward network
 
     @checked
     def __init__(
@@ -99,28 +138,11 @@ class GPT(Network):
         k_bound: BoundOption = None,
         depths: Depths | None = None,
     ) -> None:
-        super().__init__(num_classes, None)
+        super().__init__(num_classes, None, scheme)
         check_known("positions", positions, ("rotary", "learned"))
-        heads = heads or max(1, width // (64 if width >= 512 else 16))
-        if width % (2 * heads):
-            raise UserError(f"width {width} with {heads} heads: expected a multiple of {2 * heads}")
-        self.scheme = get_scheme(scheme)
-        check_makes_network(self.scheme)
-        if depths is not None:
-            if len(depths) != 1:
-                raise UserError(f"depths = {tuple(depths)}: expected one number, of the layers")
-            (layers,) = depths
-        (dts,) = sizes_by_stage(dt, 1)
-        self.layers, self.context, self.num_features = layers, context, width
+        self.context = context
         self.position = nn.Embedding(context, width) if positions == "learned" else None
-        rotary = positions == "rotary"
-        blocks = [f for _ in range(layers) for f in (CausalAttention(width, heads, rotary), FeedForward(width))]
-        self.stages = nn.ModuleList([Stage(self.scheme, blocks, dt=dts, initial_k=k, k_bound=k_bound)])
-        self.feature_info = [{"num_chs": width, "reduction": 1, "module": "stages.0"}]
-        self.norm = nn.LayerNorm(width, bias=False)
-        self.apply(_initialise)
-        for f in blocks:  # each of the 2 L steps adds its share to the variance of the last state
-            nn.init.normal_(f.project.weight, std=INITIAL_DEVIATION / (2 * layers) ** 0.5)
+        self.make_layers(layers, width, heads, dt, k, k_bound, depths, rotary=positions == "rotary", causal=True)
         self.reset_classifier(num_classes)
 
     def forward_features(self, x: Tensor) -> Tensor:

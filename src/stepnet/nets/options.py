@@ -70,6 +70,7 @@ class ModelOptions(SteppedOptions, total=False):
     heads: Count | None
     context: Count
     positions: Literal["rotary", "learned"]
+    patch: Count  # ViT
     # Very Deep PolyNet: units of each stage
     a: Units
     b: Units
