@@ -9,6 +9,12 @@ import pytest
 from stepnet.cli import main
 
 
+def test_a_member_of_a_family_is_counted(capsys):
+    assert main(["models", "gpt2x16", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["family"], found["steps"], found["num_features"]) == ("gpt", 4, 16)
+
+
 def test_lists_what_matches_with_its_costs(capsys) -> None:
     assert main(["models", "lm_resnet2*"]) == 0
     heading, row = capsys.readouterr().out.splitlines()

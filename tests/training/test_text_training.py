@@ -58,6 +58,9 @@ def test_figures_are_those_of_every_character_of_the_validation_part(run, play):
     assert last["test_perplexity"] == pytest.approx(math.exp(loss), rel=1e-6)
     found = evaluate(run)
     assert (found.loss, found.items) == (pytest.approx(loss, rel=1e-6), len(data.test))
+    cost = run.config.network
+    layers = 2 * (8 * (3 * 8 * 8 + 8 * 8 + 2 * 4 * 8 * 8) + 2 * 8 * 8 * 8)  # matrices, and queries with keys and values
+    assert cost.multiply_adds == layers + 8 * 8 * data.num_classes and (cost.steps, cost.own_steps) == (4, 3)
     assert run.task.metric.name == "loss" and "sequences_per_second" in last
 
 

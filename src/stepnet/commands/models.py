@@ -11,7 +11,7 @@ from tyro.conf import Positional, arg
 
 from stepnet.commands.columns import RIGHT, print_table
 from stepnet.commands.own_modules import OwnModules
-from stepnet.errors import UserError, unknown
+from stepnet.errors import UserError
 from stepnet.escaping import echo
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ class Models(OwnModules):
         self.import_modules()
         known, own = kept(), registered()
         names = [name for name in (*known, *own) if fnmatch(name, self.pattern)]
+        if not names and not set("*?[") & set(self.pattern):
+            names = [self.pattern]  # perhaps of a family of any size, such as gpt12x48
         if not names:
-            if not set("*?[") & set(self.pattern):
-                raise unknown("model", self.pattern, (*known, *own))
             raise UserError(f"no model matches {self.pattern!r}: try 'stepnet models' or a pattern such as 'lm_*'")
         listings = [known[name] if name in known else counted(name) for name in names]
         if self.json:

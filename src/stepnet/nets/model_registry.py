@@ -69,7 +69,8 @@ def register_family(
     """
 
     def register(builder: Builder) -> Builder:
-        FAMILIES[example] = re.compile(pattern), ModelEntry(example, family, "euler", 32, num_classes, builder, takes)
+        size = 32 if takes == "images" else 64  # pixels, or tokens
+        FAMILIES[example] = re.compile(pattern), ModelEntry(example, family, "euler", size, num_classes, builder, takes)
         return builder
 
     return register

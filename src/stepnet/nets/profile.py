@@ -89,11 +89,13 @@ def saved_bytes(model: nn.Module, *inputs: object) -> int:
 
 
 def profile(model: nn.Module, in_channels: int = 3, image_size: int = 32) -> Profile:
-    """The cost of a network that stands on the meta device."""
-    images = torch.empty(BATCH, in_channels, image_size, image_size, device="meta")
+    """The cost of a network that stands on the meta device; of a language model, for `image_size` tokens."""
+    inputs = torch.empty(BATCH, in_channels, image_size, image_size, device="meta")
+    if hasattr(model, "context"):
+        inputs = torch.empty(BATCH, image_size, dtype=torch.long, device="meta")
     parameters = sum(p.numel() for p in model.parameters())
     with Flops() as counter:
-        kept = saved_bytes(model.train(), images)
+        kept = saved_bytes(model.train(), inputs)
     return Profile(parameters, counter.total // 2 // BATCH, kept // BATCH, *_steps(model))
 
 

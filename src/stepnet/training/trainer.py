@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from stepnet.data import Data, evaluation_batches, training_batches
 from stepnet.data.datasets import Request
 from stepnet.data.fingerprint import fingerprint as data_fingerprint
+from stepnet.data.text import Text
 from stepnet.errors import UserError, first_line
 from stepnet.exchange.model_files import resumed_weights
 from stepnet.nets.draws import drawn_options
@@ -234,7 +235,9 @@ class Trainer:
         parameters = sum(parameter.numel() for parameter in self.network.parameters())
         record = NetworkRecord(parameters, scheme=self.scheme.name if self.scheme else None)
         with suppress(Exception):  # networks of others may not run without numbers, or cannot be copied
-            found = profile(copy.deepcopy(self.network).to("meta"), self.data.in_channels, self.data.image_size)
+            data = self.data
+            size = (1, data.train.context) if isinstance(data.train, Text) else (data.in_channels, data.image_size)
+            found = profile(copy.deepcopy(self.network).to("meta"), *size)
             record = replace(record, multiply_adds=found.multiply_adds, steps=found.steps, own_steps=found.own_steps)
         return record
 
