@@ -98,14 +98,15 @@ def select(calls: Sequence[Call], scheme: Scheme, named: bool = False) -> Select
     able, reasons = blocks_among(calls, named)
     chains = []
     for chain in _rows(able, reasons):
-        if scheme.steps == 1 and chain.transition:
+        if scheme.steps == 1 and chain.transition and not scheme.trained:
             first = chain.calls.pop(0)
             reasons[first.name] = f"changes the shape: {scheme.name} reads no past, and leaves it as it is"
-        if len(chain.calls) >= scheme.steps:
+        needed = max(scheme.steps, 2 if chain.calls and chain.transition else 1)
+        if len(chain.calls) >= needed:
             chains.append(chain)
         else:
             for call in chain.calls:
-                reasons[call.name] = f"alone at its shape: {scheme.name} needs {scheme.steps} blocks in a row"
+                reasons[call.name] = f"alone at its shape: {scheme.name} needs {needed} blocks in a row"
     steps = {name for chain in chains for name in chain.names}
     residual = {call.name for call in calls if call.residual}
     stays = _worth_telling({name: reason for name, reason in reasons.items() if reason}, residual, steps)

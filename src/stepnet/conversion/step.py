@@ -25,16 +25,18 @@ from stepnet.conversion.places import FIRST, Argument, Path, state_in, with_stat
 from stepnet.conversion.split import Split
 from stepnet.conversion.statistics import Statistics, at_evaluation, bring_together, keep_apart
 from stepnet.errors import UserError
-from stepnet.nets.bounds import Bound
+from stepnet.nets.bounds import Bound, Layout
 from stepnet.nets.march import RecordedStep, States
 from stepnet.nets.memory_modes import Memory
 from stepnet.nets.replay import only_reverse_mode, recomputed
 from stepnet.nets.reversible import ReversibleMarch
 from stepnet.nets.trajectories import KineticCost
+from stepnet.nets.weights import STEP_MIXING
 from stepnet.schemes import Difference, Point, Scheme
-from stepnet.schemes.arithmetic import Coefficient, State, is_number, is_traced
+from stepnet.schemes.arithmetic import Coefficient, State, is_number, is_traced, parts_of
 from stepnet.schemes.plan import StepMethod
 
+STEP = "step"
 K, K_FREE = "step_k", "step_k_free"  # the parameter's name in the block, without and with a bound: no library uses it
 PAST = "_stepnet_past"  # the attribute by which a state carries the states before it
 
@@ -50,6 +52,7 @@ class CarriedPast:
     place: int = 0  # and how many of its steps made the state
     march: ReversibleMarch | None = None  # that is taken back,
     exact: Tensor | None = None  # and the state as it has it
+    streams: State = None  # of which the state was read out
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (set, ())  # empty, and loadable with weights_only=True: the state may be an output that a caller saves
@@ -116,6 +119,7 @@ class ConvertedStep(InstanceMixin):
     step_pass: ForwardPass | None = None
 
     step_roles: tuple[Role, ...]  # one for each call of the block in its chain
+    step_layout: Layout | None = None  # of the coefficients that have names
 
     @property
     def step_role(self) -> Role:
@@ -158,11 +162,16 @@ class ConvertedStep(InstanceMixin):
         step = self._transition if role.split is not None and role.transition else self._step
         new, carried = step(role, u, slope, gate, cost)
         slope.done = True
+        streams = None
+        if role.scheme.streams:
+            streams = self._activated(role, new)
+            new = role.scheme.read_out(streams)
         if is_number(gate, 0):
             slope.outputs += self._dropped(role, u, args, kwargs)
         output, new = self._output(role, u, new, slope.outputs, gate)
         if not role.last or role.repeats:  # one call more than there were on the example is an error
-            setattr(new, PAST, replace(carried, version=_version(new), row=role.row, place=role.place + 1))
+            kept = replace(carried, version=_version(new), row=role.row, place=role.place + 1)
+            setattr(new, PAST, kept if streams is None else replace(kept, streams=_apart_from(new, streams)))
         slope.outputs.clear()  # a repetition holds on to it
         return output
 
@@ -187,11 +196,11 @@ class ConvertedStep(InstanceMixin):
         if role.repeats and role.place == 0 and not torch.compiler.is_compiling():
             setattr(u, PAST, CarriedPast(version=_version(u), row=role.row))  # known again in a backward pass
         past = _past(role, u)
-        k = self.k_of(role) if role.scheme.trainable else role.scheme.k
+        k = self._coefficients_of(role)
         march, exact = self._march(role, u)
         if march is None:
             f = slope if cost is None else cost.watch(slope, role.dt)
-            new, own = self._take(role, f, (u, *past.us), past.fs, k, gate)
+            new, own = self._take(role, f, (u if past.streams is None else past.streams, *past.us), past.fs, k, gate)
             return new, _carried(role, u, own, past)
         side = _Side(self._evaluated(*slope.args, *slope.kwargs.values()), slope)
         new_exact = march.advance(role.scheme, (Point(exact, side), *map(Point, past.us)), role.dt, k, gate)
@@ -203,7 +212,11 @@ class ConvertedStep(InstanceMixin):
     ) -> tuple[Tensor, State]:
         """`u_{n+1}`, and `f_n` where the scheme reads older slopes."""
         gated = role.mean_gate is not None or (self.step_pass is not None and self.step_pass.gates is not None)
-        taken = role.step.interpret(f, us, fs, k, gate) if gated or is_traced(us[0]) else role.step.take(f, us, fs, k)
+        taken = (
+            role.step.interpret(f, us, fs, k, gate)
+            if gated or is_traced(parts_of(us[0])[0])
+            else role.step.take(f, us, fs, k)
+        )
         return taken if role.step.keeps_f else (taken, None)
 
     def _output(self, role: Role, u: Tensor, new: Tensor, outputs: list[Any], gate: Coefficient) -> tuple[Any, Tensor]:
@@ -211,11 +224,15 @@ class ConvertedStep(InstanceMixin):
         if role.split is not None:
             # a state that others hold may be carried
             new = new.clone() if is_number(gate, 0) else _laid_out_like(outputs[0], new)
-            new = role.split.activation(self, new)
+            new = new if role.scheme.streams else role.split.activation(self, new)
             return new, new
         new = _laid_out_like(state_in(outputs[0], role.result) if outputs else u, new)
         new = new.view_as(new) if new is u else new  # a block that returned its input, the caller's tensor
         return with_state(outputs[0], new, role.result) if outputs else new, new
+
+    def _activated(self, role: Role, y: State) -> State:
+        """The new streams behind the block's activation."""
+        return y if role.split is None else role.scheme.activate(partial(role.split.activation, self), y)
 
     def _gate(self, role: Role, u: Tensor) -> Coefficient:
         """What multiplies the increment: given for this pass, or the mean of stochastic depth in evaluation, or 1."""
@@ -312,6 +329,17 @@ class ConvertedStep(InstanceMixin):
         free = getattr(self, K_FREE, None)
         return getattr(self, K, None) if bound is None or free is None else bound.k(free)
 
+    def _coefficients_of(self, role: Role) -> Coefficient:
+        """What a step takes as its k: a tensor, several by their names, or the scheme's own."""
+        layout = self.step_layout
+        if layout is not None and role.own_k is not None:
+            return layout.by_step(self._stored)[role.own_k]
+        return self.k_of(role) if role.scheme.trainable else role.scheme.k
+
+    def _stored(self, name: str) -> Tensor:
+        value: Tensor = getattr(self, STEP_MIXING + name)
+        return value
+
     def k_of(self, role: Role) -> Tensor | None:
         """The coefficient of a step, if it owns one."""
         ks = self._ks
@@ -319,6 +347,10 @@ class ConvertedStep(InstanceMixin):
 
     def named_coefficients(self) -> Iterator[tuple[str, Tensor]]:
         """The `k` of each step that owns one; numbered, where the block is called several times."""
+        if self.step_layout is not None:
+            for n, name, value in self.step_layout.named(self._stored):
+                own = self.step_layout.owners.index(n)
+                yield f"{STEP if len(self.step_roles) == 1 else f'{STEP}.{own}'}:{name}", value
         for role in self.step_roles:
             if (k := self.k_of(role)) is not None:
                 yield K if len(self.step_roles) == 1 else f"{K}.{role.own_k}", k
@@ -343,9 +375,10 @@ class ConvertedStep(InstanceMixin):
     ) -> None:  # fmt: skip
         """As the block's; a checkpoint of the original network has no `k` and leaves ours as it is."""
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
-        for name in (prefix + K, prefix + K_FREE):
-            if name in missing:
-                missing.remove(name)
+        ours = [name for name in missing if name in (prefix + K, prefix + K_FREE)]
+        ours += [name for name in missing if name.startswith(prefix + STEP_MIXING)]
+        for name in ours:
+            missing.remove(name)
 
     @classmethod
     def members(cls, original: type[nn.Module]) -> dict[str, Any]:
@@ -414,6 +447,13 @@ def become_step(block: nn.Module, roles: Sequence[Role], k: Tensor | None) -> No
         block.register_parameter(K_FREE, nn.Parameter(bound.free(k)))
 
 
+def hold_named(block: nn.Module, layout: Layout, starts: dict[str, Tensor]) -> None:
+    """Give a step its coefficients that have names."""
+    block.step_layout = layout  # type: ignore[assignment]
+    for name, start in starts.items():
+        block.register_parameter(STEP_MIXING + name, nn.Parameter(start))
+
+
 def converted_rows(model: nn.Module) -> list[list[tuple[str, ConvertedStep, Role]]]:
     """The chains of a converted network: the path, the block and the role of each step, in order."""
     rows: list[dict[int, tuple[str, ConvertedStep, Role]]] = []
@@ -432,7 +472,9 @@ def become_block(step: ConvertedStep) -> None:
     remove_mixin(step)
     bring_together(step)
     del step.step_roles
-    for name in (K, K_FREE):
+    vars(step).pop("step_layout", None)
+    named = [name for name in step._parameters if name.startswith(STEP_MIXING)]
+    for name in (K, K_FREE, *named):
         step._parameters.pop(name, None)
 
 
@@ -447,10 +489,13 @@ def _check_recordable(step: ConvertedStep) -> None:
 
 def _past(role: Role, u: Tensor) -> CarriedPast:
     """What `u_n` carries of the states before it."""
-    needed = min(role.place, role.scheme.steps - 1)
-    if not needed:
+    needed = role.place if role.scheme.whole_past else min(role.place, role.scheme.steps - 1)
+    streams = bool(role.scheme.streams) and role.place > 0
+    if not needed and not streams:
         return CarriedPast()
     past = getattr(u, PAST, None)
+    if isinstance(past, CarriedPast) and streams:
+        past = replace(past, us=()) if past.streams is not None else None
     if not isinstance(past, CarriedPast) or len(past.us) != needed or _rewritten(u, past.version):
         raise UserError(
             f"step {role.name!r} of scheme {role.scheme.name!r} got a state that its run did not make, and so has no "
@@ -485,7 +530,14 @@ def _carried(role: Role, u: Tensor, f: State, past: CarriedPast) -> CarriedPast:
         return CarriedPast()
     older = role.scheme.steps - 1
     fs = (f, *past.fs)[:older] if role.keeps_f else ()
+    if role.scheme.whole_past or (role.transition and role.scheme.streams):
+        older = len(past.us) + 1
     return CarriedPast((_remembered(u), *past.us)[:older], fs)
+
+
+def _apart_from(new: Tensor, streams: State) -> State:
+    """The streams, none of them the state itself, which carries them."""
+    return tuple(y.view_as(y) if y is new else y for y in streams) if type(streams) is tuple else streams
 
 
 def _remembered(u: Tensor) -> Tensor:

@@ -16,11 +16,11 @@ from stepnet.conversion.chains import Blocks, Chain, Selection, candidates, link
 from stepnet.conversion.converted_network import ConvertedNetwork, become_converted, become_plain
 from stepnet.conversion.inline import Residual
 from stepnet.conversion.record import forget_conversion, record_of, remember_conversion
-from stepnet.conversion.step import ConvertedStep, Role, become_block, become_step
+from stepnet.conversion.step import ConvertedStep, Role, become_block, become_step, hold_named
 from stepnet.conversion.summary import Conversion
 from stepnet.conversion.trace import copied, trace
 from stepnet.errors import UserError
-from stepnet.nets.bounds import Bound, BoundOption, initial_k
+from stepnet.nets.bounds import Bound, BoundOption, Layout, initial_k
 from stepnet.nets.march import March
 from stepnet.nets.memory_modes import Memory, choose_memory
 from stepnet.nets.residual import Network
@@ -119,9 +119,13 @@ def _converted(
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
     for name, own in roles.items():
         block = model.get_submodule(name)
-        owned = sum(role.own_k is not None for role in own)
+        owned = 0 if method.trained else sum(role.own_k is not None for role in own)
         near = next((p for p in block.parameters() if p.is_floating_point()), like)
         become_step(block, own, _initial_k(method, init, near, bound, owned) if owned else None)
+        owners = [role.place for role in own if role.own_k is not None]
+        if method.trained and owners:
+            layout = Layout(method, owners)
+            hold_named(block, layout, _named_starts(method, init, layout, near))
     setattr(model, REPORT, conversion)
     remember_conversion(model, record_of(conversion, dt, bound, blocks, stochastic))
     if not hasattr(model, TRAJECTORY):
@@ -266,6 +270,12 @@ def _initial_k(scheme: Scheme, init: str | float, like: Tensor, bound: Bound | N
     return initial_k(scheme, (size,), given, bound, like.dtype).to(like)
 
 
+def _named_starts(scheme: Scheme, init: str | float, layout: Layout, like: Tensor) -> dict[str, Tensor]:
+    """The coefficients that have names: as they are declared, or those of Euler's step."""
+    starts = layout.at_euler() if init == "identity" else layout.starts(scheme.trained)
+    return {name: start.to(like) for name, start in starts.items()}
+
+
 def _check(model: nn.Module, scheme: Scheme, init: str | float) -> None:
     if any(isinstance(module, ConvertedStep) for module in model.modules()):
         raise UserError(f"{type(model).__name__} is already converted: call stepnet.revert first")
@@ -276,7 +286,7 @@ def _check(model: nn.Module, scheme: Scheme, init: str | float) -> None:
             instead = "build it with create_model(name, scheme=…)" if another else "it takes no scheme but its own"
         raise UserError(f"{type(model).__name__} is made of stepnet's own stages: {instead}")
     check_makes_network(scheme)
-    if scheme.trained:
-        raise UserError(f"scheme {scheme.name!r}: convert takes schemes of one k so far; create_model takes this one")
+    if scheme.trained and not isinstance(init, str):
+        raise UserError(f"init={init!r}: the coefficients of {scheme.name!r} have names; give them to get_scheme")
     if init != "paper" and not scheme.trainable:
         raise UserError(f"init={init!r}: scheme {scheme.name!r} has no trainable k to set")

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -153,58 +154,74 @@ class ZeroStable:
 AnyBound: TypeAlias = Bound | Convex | DoublyStochastic | ZeroStable
 
 
-class Coefficients(nn.Module):
-    """The named coefficients of a scheme, for those steps of a stage that own them.
+class Layout:
+    """Where the named coefficients of a scheme stand, for those steps that own them.
 
-    Each name is one parameter, stacked over the steps; where its shape differs from step to step, joined end to end.
-    Under a bound the parameter is that of free values, and its name ends in `_free`.
+    Each name is one tensor, stacked over the steps; where its shape differs from step to step, joined end to end.
+    Under a bound it holds free values, and its name ends in `_free`.
     """
 
     def __init__(self, scheme: Scheme, owners: Sequence[int]) -> None:
-        super().__init__()
         self.scheme, self.owners = scheme, tuple(owners)
         self.bounds = {one.name: bound_of(one) for one in scheme.trained}
         self.shapes = {one.name: [one.shape(n) for n in owners] for one in scheme.trained}
-        for one in scheme.trained:
-            name, value = self.started(one)
-            self.register_parameter(name, nn.Parameter(value))
 
-    def started(self, one: Trained) -> tuple[str, Tensor]:
-        """The name and the value of a parameter whose coefficients begin as they are declared."""
-        tensors = [torch.tensor(np.array(one.at(n), dtype=float).tolist()) for n in self.owners]
-        start = torch.stack(tensors) if len({t.shape for t in tensors}) == 1 else torch.cat(tensors)
-        start = start + torch.empty_like(start).uniform_(*one.spread) if any(one.spread) else start
-        bound = self.bounds[one.name]
-        return (one.name, start) if bound is None else (one.name + FREE, bound.free(start))
+    def starts(self, trained: Sequence[Trained]) -> dict[str, Tensor]:
+        """The tensors with which a network begins, as its coefficients are declared."""
+        found = {}
+        for one in trained:
+            tensors = [torch.tensor(np.array(one.at(n), dtype=float).tolist()) for n in self.owners]
+            start = torch.stack(tensors) if len({t.shape for t in tensors}) == 1 else torch.cat(tensors)
+            start = start + torch.empty_like(start).uniform_(*one.spread) if any(one.spread) else start
+            bound = self.bounds[one.name]
+            found[one.name if bound is None else one.name + FREE] = start if bound is None else bound.free(start)
+        return found
 
     def at_euler(self) -> dict[str, Tensor]:
-        """The parameters at which every step is Euler's."""
-        return dict(map(self.started, self.scheme.euler))
+        """The tensors at which every step is Euler's."""
+        return self.starts(self.scheme.euler)
 
-    def values(self, name: str) -> list[Tensor]:
+    def values(self, stored: Callable[[str], Tensor], name: str) -> list[Tensor]:
         """What each step owns under a name."""
-        bound = self.bounds[name]
-        stored = getattr(self, name) if bound is None else bound.k(getattr(self, name + FREE))
-        shapes = self.shapes[name]
-        parts = stored.unbind() if len(set(shapes)) == 1 else stored.split_with_sizes([shape[0] for shape in shapes])
+        bound, shapes = self.bounds[name], self.shapes[name]
+        whole = stored(name) if bound is None else bound.k(stored(name + FREE))
+        parts = whole.unbind() if len(set(shapes)) == 1 else whole.split_with_sizes([shape[0] for shape in shapes])
         return [parts[n] for n in range(len(shapes))]  # by their numbers, since torch.fx cannot count them
 
-    def by_step(self) -> list[dict[str, Coefficient]]:
+    def by_step(self, stored: Callable[[str], Tensor]) -> list[dict[str, Coefficient]]:
         """The coefficients of each step, as its scheme takes them: rows of numbers, or matrices of stacked streams."""
-        columns: dict[str, list[Coefficient]] = {name: [*self.values(name)] for name in self.shapes}
+        columns: dict[str, list[Coefficient]] = {name: [*self.values(stored, name)] for name in self.shapes}
         if not self.scheme.stacked:
             columns = {name: list(map(_rows, values, self.shapes[name])) for name, values in columns.items()}
         return [{name: values[n] for name, values in columns.items()} for n in range(len(self.owners))]
 
-    def named(self) -> Iterator[tuple[int, str, Tensor]]:
+    def named(self, stored: Callable[[str], Tensor]) -> Iterator[tuple[int, str, Tensor]]:
         """Every step that owns coefficients, with their names and values."""
-        columns = {name: self.values(name) for name in self.shapes}
+        columns = {name: self.values(stored, name) for name in self.shapes}
         for place, n in enumerate(self.owners):
             yield from ((n, name, values[place]) for name, values in columns.items())
 
+
+class Coefficients(nn.Module):
+    """The named coefficients of a stage, as its parameters."""
+
+    def __init__(self, scheme: Scheme, owners: Sequence[int]) -> None:
+        super().__init__()
+        self.layout = Layout(scheme, owners)
+        for name, start in self.layout.starts(scheme.trained).items():
+            self.register_parameter(name, nn.Parameter(start))
+
+    def by_step(self) -> list[dict[str, Coefficient]]:
+        """The coefficients of each step that owns some, as its scheme takes them."""
+        return self.layout.by_step(partial(getattr, self))
+
+    def named(self) -> Iterator[tuple[int, str, Tensor]]:
+        """Every step that owns coefficients, with their names and values."""
+        return self.layout.named(partial(getattr, self))
+
     def extra_repr(self) -> str:
-        bounds = {name: "" if bound is None else f" ({bound})" for name, bound in self.bounds.items()}
-        return ", ".join(f"{name}{bound} of {len(self.owners)} steps" for name, bound in bounds.items())
+        bounds = {name: "" if bound is None else f" ({bound})" for name, bound in self.layout.bounds.items()}
+        return ", ".join(f"{name}{bound} of {len(self.layout.owners)} steps" for name, bound in bounds.items())
 
 
 def _rows(value: Tensor, shape: tuple[int, ...]) -> Coefficient:

@@ -75,6 +75,8 @@ class RecordedStep:
     def interpret(self, f: Slopes, us: States, fs: States, k: Coefficient, gate: Coefficient = 1) -> Any:
         past = self.past(f, us, fs)
         new = advance(self.method, past, self.dt, self.k if k is None else k, gate)
+        if type(new) is tuple:
+            new = tuple(map(_subtracted, new))  # the first velocity of a block that is known as `B(u)` only
         return (new, _subtracted(past[0].f)) if self.keeps_f else new
 
     def past(self, f: Slopes, us: States, fs: States) -> Past:

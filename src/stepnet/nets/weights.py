@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from stepnet.arguments import checked
 from stepnet.errors import UserError
-from stepnet.nets.bounds import FREE, Bound, Coefficients
+from stepnet.nets.bounds import FREE, Bound, Coefficients, Layout
 from stepnet.tensors import first_difference
 
 T = TypeVar("T")
-MIXING = ("mixing", "step_mixing")  # the modules that hold coefficients by their names
+STEP_MIXING = "step_mixing_"  # begins the name of a coefficient in a block that `convert` made a step
 
 
 @checked
@@ -55,10 +55,12 @@ def _other_heads(network: nn.Module, own: Mapping[str, Tensor], weights: Mapping
 def is_coefficient(name: str) -> bool:
     """Whether a parameter is a scheme's coefficient.
 
-    That is `stages.0.k` or `stages.0.mixing.V` in our networks, `layer1.0.step_k` in converted ones.
+    That is `stages.0.k` or `stages.0.mixing.V` in our networks, `layer1.0.step_k` or `layer1.0.step_mixing_V` in
+    converted ones.
     """
     module, _, own = name.rpartition(".")
-    return module.rpartition(".")[2] in MIXING or own.removesuffix(FREE) in ("k", "step_k")
+    named = own.startswith(STEP_MIXING) or module.rpartition(".")[2] == "mixing"
+    return named or own.removesuffix(FREE) in ("k", "step_k")
 
 
 def _free(network: nn.Module, name: str, weights: Mapping[str, Tensor], like: Tensor) -> Tensor:
@@ -67,7 +69,10 @@ def _free(network: nn.Module, name: str, weights: Mapping[str, Tensor], like: Te
         raise UserError(f"{name} is kept in an interval there, and is free here: build the network with that k_bound")
     module = network.get_submodule(name.rpartition(".")[0])
     if isinstance(module, Coefficients):
-        return module.at_euler()[name.rpartition(".")[2]].to(like)
+        return module.layout.at_euler()[name.rpartition(".")[2]].to(like)
+    layout = getattr(module, "step_layout", None)
+    if isinstance(layout, Layout):
+        return layout.at_euler()[name.rpartition(".")[2].removeprefix(STEP_MIXING)].to(like)
     k = weights.get(name.removesuffix(FREE), torch.zeros_like(like))
     bound = getattr(module, "bound", None) or getattr(getattr(module, "step_role", None), "bound", None)
     if not isinstance(bound, Bound):

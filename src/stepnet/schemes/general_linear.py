@@ -27,6 +27,7 @@ from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.schemes.arithmetic import (
     Coefficient,
+    Difference,
     State,
     as_tensor,
     combine,
@@ -226,8 +227,10 @@ class Hyper(GeneralLinear):
         if not is_tensor(y):
             return super().increment(past, dt, k)
         k = self.k if k is None else k
-        f = past[0].rhs(self.transformed(k["U"], y), 0, 0)
-        return outer(combine((dt, as_tensor(k["B"], y))), f)
+        f, weights = past[0].rhs(self.transformed(k["U"], y), 0, 0), combine((dt, as_tensor(k["B"], y)))
+        if isinstance(f, Difference):  # exactly the block's own result where a weight is 1
+            return Difference(f.end + outer(weights - 1, f.value), f.start)
+        return outer(weights, f)
 
     def transformed(self, matrix: Coefficient, y: State) -> State:
         """`M y` of stacked streams."""

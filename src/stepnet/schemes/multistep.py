@@ -19,7 +19,17 @@ from annotated_types import Ge, Le
 
 from stepnet.arguments import Count, checked, shown
 from stepnet.errors import UserError
-from stepnet.schemes.arithmetic import Coefficient, State, combine, is_finite, is_number, is_tensor, mix, scale
+from stepnet.schemes.arithmetic import (
+    Coefficient,
+    Difference,
+    State,
+    combine,
+    is_finite,
+    is_number,
+    is_tensor,
+    mix,
+    scale,
+)
 from stepnet.schemes.core import Equation, Past, Point, RightHandSides, Scheme, Trained, name_coefficients
 from stepnet.schemes.runge_kutta import RK4, Euler, Heun
 from stepnet.schemes.scheme_registry import get_scheme, register_family, register_scheme
@@ -241,6 +251,14 @@ class TrainedMultistep(LinearMultistep):
 
     def coefficients(self, k: Coefficient) -> tuple[Coefficients, Coefficients]:
         return (1, sum(k["a"]) - 1, *(-weight for weight in k["a"])), (0, *k["b"])
+
+    def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
+        f, b = past[0].f, k["b"][0]
+        if not isinstance(f, Difference) or is_number(b, 1):
+            return super().increment(past, dt, k)
+        # Exactly the block's own result where b is (1, 0, …).
+        older = [(scale(weight, dt), point.f) for weight, point in zip(k["b"][1:], past[1:], strict=True)]
+        return Difference(combine((1, f.end), (scale(b, dt) - 1, f.value), *older), f.start)
 
 
 register_family("multistep", lambda steps: TrainedMultistep(steps))
