@@ -205,6 +205,7 @@ RIGHT: dict[str, tuple[Callable[..., object], Callable[[], dict[str, Any]]]] = {
     "Equation": (schemes.Equation, lambda: {"derivative": 1, "mass": 1, "linear": False, "partitioned": False}),
     "Fractal": (schemes.Fractal, lambda: {"columns": 2}),
     "BackwardEuler": (schemes.BackwardEuler, lambda: {"tolerance": 1e-12}),
+    "Strang": (schemes.Strang, lambda: {"base": "euler"}),
     "LM": (schemes.LM, lambda: {"k": -0.1}),
     "Leapfrog": (schemes.Leapfrog, lambda: {"velocity": 0}),
     "LinearMultistep": (
@@ -391,7 +392,7 @@ NOT_CALLED = {
     "Backbone", "Callback", "Difference", "KineticCost", "Network", "Point", "Residual", "ResidualNetwork", "Scheme",
     "Stage", "Task", "Transition", "advance", "combine", "fixed_point", "march", "mix",
     # without arguments
-    "AB2", "AB3", "Coupled", "TwoStepMidpoint", "list_data", "list_noises", "list_pretrained",
+    "AB2", "AB3", "Coupled", "LieTrotter", "Parallel", "TwoStepMidpoint", "list_data", "list_noises", "list_pretrained",
     # Runge–Kutta methods, each built as `RungeKutta` is
     "Euler", "Heun", "Midpoint", "RK4", "ThreeEighths",
 }  # fmt: skip

@@ -22,7 +22,7 @@ STEPS = (64, 128, 256, 512)  # over the unit of time
 
 def order_of_consistency(method: Scheme, equation: Equation) -> int:
     """The largest p with a local error of `O(dt^(p+m))` on `mass u^(m) = f(t, u)`, for every smooth system."""
-    if equation.partitioned != method.equation.partitioned:
+    if (equation.partitioned, equation.split) != (method.equation.partitioned, method.equation.split):
         raise UserError(f"{method.name} solves {method.equation}: its order against {equation} is not defined")
     if vanishes(exact(equation.mass)):  # lm at k = -1: consistent with no equation of first order
         return 0
@@ -87,8 +87,8 @@ def _problem(equation: Equation) -> tuple[tuple[Field, ...], tuple[Array, ...]]:
     def g(t: float, x: Array) -> Array:
         return np.asarray(np.cos(x[::-1]) * x - np.sin(3 * t))
 
-    if equation.partitioned:
-        return (f, g), (u0, u0[::-1].copy())
+    if equation.partitioned or equation.split:
+        return (f, g), (u0, u0[::-1].copy())[: 1 + equation.partitioned]
     return (linear if equation.linear else f,), (u0,)
 
 
@@ -106,7 +106,7 @@ def _reference(method: Scheme, fs: tuple[Field, ...], start: tuple[Array, ...]) 
         y0 = np.concatenate([start[0], *([velocity] * (equation.derivative - 1))])
 
         def system(t: float, y: Array) -> Array:
-            return np.concatenate([y[size:], fs[0](t, y[:size]) / mass])
+            return np.concatenate([y[size:], sum(f(t, y[:size]) for f in fs) / mass])
 
     found: Array = solve_ivp(system, (0.0, 1.0), y0, method="DOP853", rtol=1e-13, atol=1e-14).y[:, -1]
     return found if equation.partitioned else found[:size]

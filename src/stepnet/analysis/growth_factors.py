@@ -28,6 +28,8 @@ def companion_matrix(method: Scheme) -> sympy.Matrix:
     def rhs(u: sympy.Expr, c: Coefficient, i: int) -> sympy.Expr:
         return z * u
 
+    if method.equation.split:
+        raise UserError(f"{method.name} splits u' = f + g: its stability depends on both parts, not on one number z")
     points = tuple(Point(joined(u), joined([rhs] * (2 if method.equation.partitioned else 1))) for u in past)
     new = advance(method, points, 1, method.k)
     rows = [sympy.nsimplify(sympy.expand(part), rational=True) for part in parts_of(new)]

@@ -73,14 +73,14 @@ class Series:
 
 @dataclass(frozen=True)
 class System:
-    """`mass u^(m) = f(t, u)` for a general smooth f (or a linear one, or a partitioned pair), up to a grade."""
+    """`mass u^(m) = f(t, u)` up to a grade, for a smooth f, a linear one, a partitioned pair or a sum of two."""
 
     equation: Equation
     limit: int
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return ("f", "g") if self.equation.partitioned else ("f",)
+        return ("f", "g") if self.equation.partitioned or self.equation.split else ("f",)
 
     def past(self, steps: int) -> tuple[Point, ...]:
         """The exact solution at `t_0, t_0 - dt, …`, newest first: what a multistep method is given."""
@@ -135,10 +135,13 @@ def _exact_solution(system: System) -> tuple[Series, ...]:
     """Picard iteration: a term of the right-hand side that grows as s^(q-m) integrates m times to s^q (q-m)!/q!."""
     m, mass = system.equation.derivative, exact(system.equation.mass)
     start = Series({(f"v{j}",): 1 for j in range(1, m)}, 1)
-    parts = tuple(start for _ in system.labels)
+    split = system.equation.split
+    parts = (start,) if split else tuple(start for _ in system.labels)
     for _ in range(system.limit // m + 1):
-        arguments = reversed(parts) if system.equation.partitioned else parts  # X' = f(Y), Y' = g(X)
+        # X' = f(Y), Y' = g(X); or u' = f(u) + g(u)
+        arguments = reversed(parts) if system.equation.partitioned else parts * 2 if split else parts
         slopes = [system.evaluate(label, u, 1) for label, u in zip(system.labels, arguments, strict=True)]
+        slopes = [slopes[0] + slopes[1]] if split else slopes
         parts = tuple(start + _integrate(f, m) * (Fraction(1) / mass) for f in slopes)
     return parts
 

@@ -349,6 +349,8 @@ def scheme_of_family(scheme: str | Scheme | None, own: str, family: str) -> Sche
 
 def check_makes_network(scheme: Scheme, pair: bool = False) -> None:
     """Refuse a scheme that cannot march the blocks of a residual stage, or couplings, and say what can."""
+    if scheme.splits:
+        raise UserError(f"scheme {scheme.name!r} splits u' = f + g: a gpt under 'euler' is Lie–Trotter splitting")
     if not scheme.makes_network:
         raise UserError(f"scheme {scheme.name!r} makes no network: an implicit step would have to invert the block")
     if pair and not scheme.partitioned:

@@ -35,3 +35,6 @@ from stepnet.schemes.scheme_registry import get_scheme as get_scheme
 from stepnet.schemes.scheme_registry import list_schemes as list_schemes
 from stepnet.schemes.scheme_registry import register_family as register_family
 from stepnet.schemes.scheme_registry import register_scheme as register_scheme
+from stepnet.schemes.splitting import LieTrotter as LieTrotter
+from stepnet.schemes.splitting import Parallel as Parallel
+from stepnet.schemes.splitting import Strang as Strang

@@ -37,7 +37,7 @@ class RightHandSide(Protocol):
         ...
 
 
-RightHandSides: TypeAlias = "RightHandSide | tuple[RightHandSide, ...]"  # of a partitioned system: (f, g)
+RightHandSides: TypeAlias = "RightHandSide | tuple[RightHandSide, ...]"  # of two: (f, g)
 Past: TypeAlias = "tuple[Point, ...]"  # newest first: past[0] is u_n, past[1] is u_{n-1}
 
 
@@ -56,7 +56,7 @@ class Point:
 
     @property
     def pair(self) -> tuple[RightHandSide, ...]:
-        """`(f, g)` of a partitioned system."""
+        """`(f, g)` of a partitioned system, or of a sum that is split."""
         return cast("tuple[RightHandSide, ...]", self.rhs)
 
     @property
@@ -84,12 +84,13 @@ class Equation:
     mass: Coefficient = 1
     linear: bool = False  # holds for linear f only
     partitioned: bool = False  # X' = f(Y), Y' = g(X)
+    split: bool = False  # u' = f(u) + g(u)
 
     def __str__(self) -> str:
         mass, primes = "" if is_number(self.mass, 1) else f"({self.mass}) ", "'" * self.derivative
         if self.partitioned:
             return f"{mass}X' = f(Y), {mass}Y' = g(X)"
-        return f"{mass}u{primes} = f" + (", f linear" if self.linear else "")
+        return f"{mass}u{primes} = f" + (" + g" if self.split else "") + (", f linear" if self.linear else "")
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,7 @@ class Scheme(ABC):
     initial_k: tuple[float, float] = (0.0, 0.0)  # k ~ U[low, high] in a new network
     stable_k: tuple[float, float] | None = None  # zero-stable for `low < k <= high` (analysis checks it)
     makes_network: bool = True
+    splits: ClassVar[bool] = False  # its right-hand side is a pair, the parts of a sum
     identity_path: ClassVar[bool] = True  # the step is u_n plus something; a carry may take the place of u_n
 
     def __init_subclass__(cls) -> None:

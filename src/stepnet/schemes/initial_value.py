@@ -37,8 +37,9 @@ def solve(
     """March `scheme` from `u0` over `t_span` in `steps` equal steps.
 
     `f` is `f(u)`, or `f(t, u)` when it has two parameters without a default; for a partitioned system it is a pair
-    `(f, g)` and `u0` a pair `(X, Y)`. States may be numpy arrays or torch tensors of any shape, real or complex; with
-    tensors the result is differentiable. The equation that is solved is the one that the scheme states:
+    `(f, g)` and `u0` a pair `(X, Y)`, for a splitting of `u' = f + g` the pair of its parts. States may be numpy arrays
+    or torch tensors of any shape, real or complex; with tensors the result is differentiable. The equation that is
+    solved is the one that the scheme states:
     `get_scheme("lm", k=-0.5).equation`.
     """
     method = get_scheme(scheme, **parameters)
@@ -94,8 +95,10 @@ def _takes_time(f: Field) -> bool:
 
 def _check_equation(scheme: Scheme, f: Field | tuple[Field, ...], u0: State) -> None:
     equation = scheme.equation
-    if {len(parts_of(f)), len(parts_of(u0))} != {2 if equation.partitioned else 1}:
+    sides, states = 1 + (equation.partitioned or equation.split), 1 + equation.partitioned
+    if (len(parts_of(f)), len(parts_of(u0))) != (sides, states):
         wanted = "a pair (f, g) and a pair (X, Y)" if equation.partitioned else "one f and one array"
+        wanted = "a pair (f, g) and one array" if equation.split else wanted
         raise UserError(f"scheme {scheme.name!r} solves {equation}: expected {wanted}")
     mass = equation.mass
     if scheme.trained:  # residual connections of networks, which may solve no equation, are marched all the same

@@ -226,7 +226,7 @@ class _Recorder:
 
     def __init__(self, scheme: Scheme, length: int, transition: Scheme | None = None) -> None:
         self.transition = transition
-        self.parts, self.functions = scheme.parts, "fg" if scheme.partitioned else "f"
+        self.parts, self.functions = scheme.parts, "fg" if scheme.partitioned or scheme.splits else "f"
         self.length = length
         self.steps: list[PlannedStep] = []
         self.begin()
