@@ -41,10 +41,9 @@ class SelfAttention(nn.Module):
     def forward(self, u: Tensor, evaluation: int = 0) -> Tensor:
         batch, time, width = u.shape
         heads = self.qkv(self.norm(u)).view(batch, time, 3, self.heads, width // self.heads)
-        q, k, v = heads.permute(2, 0, 3, 1, 4)
-        if self.rotary:
-            q, k = rotate(q), rotate(k)
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        heads = heads.permute(2, 0, 3, 1, 4)
+        q, k = rotate(heads[:2]) if self.rotary else heads[:2]
+        attended = F.scaled_dot_product_attention(q, k, heads[2], is_causal=self.causal)
         return cast(Tensor, self.project(attended.transpose(1, 2).reshape(batch, time, width)))
 
 
