@@ -72,11 +72,11 @@ COMMANDS = {
     "export": Command(
         "export:Export", "Write a trained network as ONNX or for torch.export", ("export runs/mine --onnx model.onnx",)
     ),
-    "report": Command("report:Report", "Write runs as one HTML page", ("report runs/compare/* -o report.html",)),
+    "report": Command("report:Report", "Write runs as one HTML page", ("report runs/compare/*/* -o report.html",)),
     "figure": Command(
         "figure:DrawFigure",
         "Draw a figure of the paper, from your runs if you like",
-        ("figure networks -o networks.svg", "figure k runs/compare/* --columns 2"),
+        ("figure networks -o networks.svg", "figure k runs/compare/*/* --columns 2"),
     ),
     "scheme": Command(
         "scheme:ShowScheme",

@@ -121,3 +121,17 @@ def test_a_mistake_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, ar
     assert main(arguments) == 2
     shown = capsys.readouterr()
     assert said in shown.err and shown.err.count("\n") == 1
+
+
+def test_each_comparison_has_a_folder_of_its_own_and_can_be_replaced(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    common = ["--recipe", "digits", "--epochs", "1", "--batch-size", "512"]
+    assert main(["compare", "tiniest", "tiniest:euler", *common]) == 0
+    assert main(["compare", "tiniest", "tiniest:heun", *common]) == 0
+    folders = sorted(path.name for path in (tmp_path / "runs" / "compare").iterdir())
+    assert len(folders) == 2 and "tiniest-euler" in folders[0] and "tiniest-heun" in folders[1]
+    capsys.readouterr()
+    assert main(["compare", "tiniest", "tiniest:euler", *common, "--out", "mine"]) == 0
+    assert main(["compare", "tiniest", "tiniest:euler", *common, "--out", "mine", "--lr", "0.01"]) == 2
+    assert "replace it with --overwrite" in capsys.readouterr().err
+    assert main(["compare", "tiniest", "tiniest:euler", *common, "--out", "mine", "--lr", "0.01", "--overwrite"]) == 0

@@ -1,5 +1,7 @@
 """`stepnet inspect`."""
 
+import json
+
 import pytest
 import torch
 
@@ -98,3 +100,18 @@ def test_a_run_is_told_step_by_step_and_drawn(capsys, tmp_path) -> None:
     assert "k = -1.500 of stages.2.blocks.0 is outside the stable interval (-1, 1]" in printed
     assert printed.count("wrote ") == 4
     assert main(["inspect", "lm_resnet20", "--figures", str(tmp_path / "figures")]) == 2
+
+
+def test_facts_as_numbers(capsys, tmp_path) -> None:
+    assert main(["inspect", "lm_resnet20,k=-0.5", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [stage["k"] for stage in facts["stages"]] == [[None, -0.5, -0.5]] * 3
+    assert [(stage["scheme"], stage["steps"]) for stage in facts["stages"]] == [("lm", 3)] * 3
+    run = trained_on_digits(tmp_path / "run")
+    assert main(["inspect", str(run), "--json"]) == 0
+    for step in json.loads(capsys.readouterr().out)["steps"]:
+        if step["k"] is not None:  # the roots of z^2 = (1 - k) z + k are 1 and -k
+            assert sorted(root[0] for root in step["roots"]) == pytest.approx(sorted([1, -step["k"]]), abs=1e-6)
+            assert step["zero_stable"] is (-1 < step["k"] <= 1)
+        assert step["relative_update"] > 0
+    assert main(["inspect", "lm_resnet20", "--json", "--out", "a.svg"]) == 2

@@ -64,3 +64,9 @@ def test_a_table_for_a_paper(name, capsys) -> None:
     assert lines[1].startswith(r"\begin{tabular}") and lines[-1] == r"\end{tabular}"
     columns = len(lines[1].split("{")[2]) - 1
     assert {line.replace(r"\&", "").count("&") for line in lines if line.endswith(r"\\")} == {columns - 1}
+
+
+def test_measured_results_are_shown_wherever_it_is_called(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = json.loads("".join(lines(capsys, "cifar", "--json")))
+    assert any(row["measured"] for row in rows)

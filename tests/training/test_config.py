@@ -1,12 +1,13 @@
 """What a run is made of, as a value and as a file."""
 
 import dataclasses
+import re
 
 import pytest
 
 from stepnet import UserError
 from stepnet.training.config import TrainConfig, default_folder, read_kwargs, read_label, write_label
-from stepnet.training.recipes import RECIPES
+from stepnet.training.recipes import RECIPES, get_recipe
 
 
 def test_a_config_is_read_as_it_was_written(tmp_path):
@@ -78,3 +79,32 @@ def test_default_folders_tell_apart_what_was_changed():
     assert name(data="/photos/my cats") == "runs/my-cats/lm_resnet20-160ep-seed0"
     long = name(model_kwargs={f"option_{n}": "x" * 90 for n in range(5)})
     assert len(long) < 200 and long != name(model_kwargs={f"option_{n}": "y" * 90 for n in range(5)})
+
+
+@pytest.mark.parametrize(
+    ("text", "recipe"),
+    [
+        ("model: lm_resnet20\nrecipe: fast\n", get_recipe("fast")),
+        ("model: lm_resnet20\nrecipe: cifar10\nepochs: 16\n", get_recipe("cifar10").override({"epochs": 16})),
+        ("model: lm_resnet20\nepochs: 3\nlr: 0.02\n", get_recipe("digits").override({"epochs": 3, "lr": 0.02})),
+        ("model: lm_resnet20\ndata: cifar100\n", get_recipe("cifar100")),
+        ("model: lm_resnet20\nrecipe: {batch_size: 9}\n", get_recipe("digits").override({"batch_size": 9})),
+    ],
+)
+def test_a_config_by_hand_names_a_recipe_and_changes_it_at_the_top(tmp_path, text, recipe):
+    (tmp_path / "mine.yaml").write_text(text)
+    assert TrainConfig.read(tmp_path / "mine.yaml").recipe == recipe
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("model: a\nrecipe: fats\n", "unknown recipe 'fats': did you mean 'fast'"),
+        ("model: a\nepochs: many\n", "recipe.epochs = 'many': expected a whole number"),
+        ("model: a\nepochz: 3\n", "unknown field 'epochz'"),
+    ],
+)
+def test_a_mistake_in_a_config_by_hand_is_named(tmp_path, text, said):
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(UserError, match=re.escape(said)):
+        TrainConfig.read(tmp_path / "mine.yaml")

@@ -1,6 +1,7 @@
 """Begin with trained weights: a file, a run, a name, or another library's; the head is new, k begins at 0."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from stepnet import UserError
 from stepnet.cli import main
 from stepnet.data import Data, get_data
 from stepnet.exchange.model_files import read_model
-from stepnet.training import Recipe, TrainConfig
+from stepnet.training import Recipe, TrainConfig, train
 from stepnet.training.build import build_network, build_optimizer
 from training.tiny import tiny_config
 
@@ -116,3 +117,20 @@ def test_a_librarys_weights_that_cannot_be_had_are_one_line(monkeypatch):
     monkeypatch.setattr(timm, "create_model", offline)
     with pytest.raises(UserError, match=r"timm/resnet18: its pretrained weights cannot be loaded \(no connection\)"):
         stepnet.conversion.load_foreign("timm/resnet18", pretrained=True)
+
+
+def test_other_weights_in_the_same_file_are_another_run(tmp_path):
+    """A run knows the weights that it began with by their content; their path may hold others by now."""
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        stepnet.save(stepnet.create_model("tiniest", in_channels=1), tmp_path / f"{seed}.safetensors")
+    begun = tmp_path / "begun.safetensors"
+    config = tiny_config(tmp_path / "a", model="tiniest", weights=str(begun), recipe={"epochs": 1})
+    shutil.copy(tmp_path / "0.safetensors", begun)
+    train(config)
+    train(config)  # the same: nothing is said
+    shutil.copy(tmp_path / "1.safetensors", begun)
+    with pytest.raises(UserError, match="another run: weights_fingerprint = "):
+        train(config)
+    begun.unlink()
+    train(config)  # a checkpoint does without

@@ -13,6 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 
+from stepnet import UserError
 from stepnet.nets import register_model
 from stepnet.randomness import Stream, uniforms_by_place
 from stepnet.training import Callback, Recipe, Run, train
@@ -151,3 +152,24 @@ def test_a_run_made_before_there_were_tasks_resumes_to_the_same_bits(tmp_path, e
         train(stopped, callbacks=[StopAt(epoch, step)])
     as_made_before(Run(tmp_path / "stopped"))
     assert_same_run(train(stopped), train(whole))
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [{"milestones": (1,)}, {"schedule": "constant", "warmup": 0.0, "milestones": ()}],
+    ids=["steps", "constant"],
+)
+def test_a_finished_run_is_extended_where_its_learning_rates_stay(tmp_path, schedule):
+    short, long = ({**schedule, "epochs": epochs} for epochs in (2, 3))
+    whole = train(tiny_config(tmp_path / "whole", model="tiniest", recipe=long))
+    train(tiny_config(tmp_path / "a", model="tiniest", recipe=short))
+    assert_same_run(train(tiny_config(tmp_path / "a", model="tiniest", recipe=long)), whole)
+
+
+def test_a_schedule_of_the_whole_run_cannot_be_extended(tmp_path):
+    cosine = {"schedule": "cosine", "milestones": ()}
+    train(tiny_config(tmp_path / "a", model="tiniest", recipe={**cosine, "epochs": 1}))
+    with pytest.raises(
+        UserError, match=r"recipe.epochs = 1 there, 2 here; a schedule 'cosine' of more epochs has other"
+    ):
+        train(tiny_config(tmp_path / "a", model="tiniest", recipe={**cosine, "epochs": 2}))

@@ -8,6 +8,7 @@ import math
 import re
 import statistics
 import sys
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +23,7 @@ from stepnet.commands.train import TrainingFlags, print_coefficients, shown
 from stepnet.errors import UserError
 from stepnet.escaping import echo, for_csv
 from stepnet.files import atomic_file
-from stepnet.training.config import read_label, write_label
+from stepnet.training.config import TrainConfig, default_folder, file_name, read_label, write_label
 
 if TYPE_CHECKING:
     from stepnet.training import NetworkRuns, RunHistory
@@ -61,8 +62,10 @@ class Compare(TrainingFlags):
     """Compare one model under these schemes, as in euler,lm,x0; OPTION=VALUE after one sets an option: euler,lm,k=0."""
     seeds: int = 1
     """Runs of each model, with seeds from --seed up; the table shows mean and standard deviation."""
-    out: Path = Path("runs/compare")
-    """Folder for all the runs."""
+    out: Path | None = None
+    """Folder for all the runs; by default runs/compare/DATA-MODEL-MODEL-…, which the same command finds again."""
+    overwrite: bool = False
+    """Replace the runs in this folder, if there are any."""
     report: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Also write the page of `stepnet report` to this file."""
     json: bool = False
@@ -83,9 +86,10 @@ class Compare(TrainingFlags):
         if self.seeds < 1:
             raise UserError(f"seeds = {self.seeds}: expected 1 or more")
         base = self.run_config(read_label(self.models[0]).model, self.out)
+        out = self.out or _default_folder(self.models, base)
         display = Display("", sys.stderr if self.json or self.latex else None)
         with shown(display):
-            rows = compare(self.models, base, self.seeds, self.out, display.titled)
+            rows = compare(self.models, base, self.seeds, out, display.titled, overwrite=self.overwrite)
         if display.quiet:
             return
         if self.csv is not None:
@@ -109,6 +113,15 @@ class Compare(TrainingFlags):
         for path in (self.csv, self.report):
             if path is not None:
                 echo(f"wrote {path}")
+
+
+def _default_folder(models: Sequence[str], base: TrainConfig) -> Path:
+    """A folder of its own for a comparison: models, data, and what else names the folder of a run."""
+    single = default_folder(base)
+    names = "-".join(map(file_name, models[1:] if models[0] == base.model else models))
+    if len(names) > 100:
+        names = f"{names[:80]}-{zlib.crc32(names.encode()):08x}"
+    return Path("runs") / "compare" / "-".join(filter(None, (single.parent.name, names, single.name)))
 
 
 def under_schemes(models: Sequence[str], schemes: str) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +16,8 @@ from stepnet.escaping import echo
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from stepnet.report.sketch import NetworkSketch
 
 IMAGES = 100  # on which a trained network is looked at
 
@@ -36,6 +40,8 @@ class Inspect(OwnModules):
     """Folder of all data sets; by default $STEPNET_DATA or ~/.cache/stepnet."""
     scheme: str | None = None
     """Step the blocks with this scheme instead of the network's own; for other libraries lm by default."""
+    json: bool = False
+    """Print the facts as JSON instead."""
 
     def __call__(self) -> None:
         from stepnet.report.inspection import unstable_steps
@@ -43,6 +49,11 @@ class Inspect(OwnModules):
 
         title, model = self._open()
         network = sketch(model, title)
+        if self.json:
+            if self.out is not None or self.figures is not None:
+                raise UserError("--json prints facts: leave --out and --figures to a command of their own")
+            self._print_json(network)
+            return
         echo(network)
         for line in unstable_steps(model):
             echo(line)
@@ -57,6 +68,19 @@ class Inspect(OwnModules):
             self._tell_dynamics()
         elif self.figures is not None:
             raise UserError(f"--figures: {self.model} was never trained; name a run, or draw the network with --out")
+
+    def _print_json(self, network: NetworkSketch) -> None:
+        from stepnet.report.dynamics import spectra
+        from stepnet.report.inspection import network_facts, step_facts
+        from stepnet.report.opened_networks import is_trained, open_with_images
+
+        facts = network_facts(network)
+        if is_trained(self.model):
+            with suppress(UserError):  # without test images there are none of their states
+                shown = open_with_images(self.model, IMAGES, self.data_root)
+                facts["steps"] = step_facts(shown, spectra(shown.network, shown.images[:1]))
+                facts["images"] = len(shown.images)
+        echo(json.dumps(facts, indent=2))
 
     def _tell_dynamics(self) -> None:
         from stepnet.commands.columns import RIGHT, print_table
@@ -87,6 +111,6 @@ class Inspect(OwnModules):
         self.import_modules([self.model])  # for a model's name too: they may register it, or its scheme
         trained = is_trained(self.model)
         title, network = open_network(self.model, self.scheme)
-        if is_foreign(self.model) and not trained:
+        if is_foreign(self.model) and not trained and not self.json:
             echo(f"{describe(network)}\n")
         return f"{title} ({self.model})" if trained else title, network

@@ -28,7 +28,7 @@ class Report(OwnModules):
         from stepnet.report.page import write_report
 
         if not self.runs:
-            raise UserError("no runs: name their folders, as in stepnet report runs/compare/*")
+            raise UserError("no runs: name their folders, as in stepnet report runs/compare/*/*")
         self.import_modules(map(str, self.runs), needed=False)
         write_report(self.runs, self.out, self.labels or None)
         echo(f"wrote {self.out} ({self.out.stat().st_size / 1e6:.1f} MB)")

@@ -31,8 +31,8 @@ class Table:
 
     name: Positional[Literal["schemes", "cifar", "imagenet", "stochastic"]]
     """Which of the paper's four tables."""
-    results: Path = Path("results")
-    """Folder of the measured errors; stepnet evaluate --record writes them."""
+    results: Path | None = None
+    """Folder of measured errors, as stepnet evaluate --record writes them; by default those that come with stepnet."""
     json: bool = False
     """Print the rows as JSON instead."""
     latex: bool = False
@@ -72,9 +72,10 @@ def print_schemes(as_json: bool, as_latex: bool = False) -> None:
 def print_errors(rows: tuple[PaperRow, ...], table: Table) -> None:
     """Tables 2 to 4: the paper's parameters and error, ours counted and measured."""
     from stepnet.report.counts import count
-    from stepnet.report.results import measured, read_measurements
+    from stepnet.report.results import measured, measured_here, read_measurements
 
-    measurements = read_measurements(table.results)
+    folder = table.results or measured_here()
+    measurements = read_measurements(folder)
     counts = [count(row) for row in rows]
     if table.json:
         ours = [
@@ -103,7 +104,7 @@ def print_errors(rows: tuple[PaperRow, ...], table: Table) -> None:
     # The name of our network tells the paper's network and its layers, and the recipe its training.
     spare = ("source", "layers", "network", "training")
     print_table(list(columns), zip(*columns.values(), strict=True), TITLES[table.name], spare)
-    for note in _notes(rows, counts, measurements, table.results):
+    for note in _notes(rows, counts, measurements, folder):
         echo(note)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
 from stepnet.nets.bounds import outermost
 from stepnet.report.dynamics import NetworkStep, StepSpectrum, effective_steps, network_steps, roots, verdict
 from stepnet.report.opened_networks import OpenedNetwork
+from stepnet.report.sketch import NetworkSketch
 
 HEADINGS = ("step", "k", "roots", "", "|du|/|u|", "largest dt λ", "growth")
 
@@ -32,6 +34,47 @@ def unstable_steps(network: nn.Module) -> list[str]:
         if not step.scheme.zero_stable_at(k := outermost(step.ks, step.scheme)):
             lines.append(f"k = {k:.3f} of {step.name} is {verdict(step.scheme, k)}")
     return lines
+
+
+def network_facts(network: NetworkSketch) -> dict[str, Any]:
+    """What is printed of a network, as plain values."""
+    stages = [
+        {
+            "scheme": stage.scheme,
+            "equation": stage.equation,
+            "shape": stage.shape,
+            "steps": len(stage.steps),
+            "dt": list(stage.dts),
+            "k": [step.k for step in stage.steps],
+        }
+        for stage in network.stages
+    ]
+    return {"network": network.title, "stages": stages}
+
+
+def step_facts(shown: OpenedNetwork, found: Sequence[StepSpectrum]) -> list[dict[str, Any]]:
+    """What the rows of `step_rows` say, as numbers; a complex one is [real, imaginary]."""
+    spectrum = {one.step.name: one for one in found}
+    steps = [step for stage in network_steps(shown.network) for step in stage]
+    moved = [value for stage in effective_steps(shown.network, shown.images) for value in stage]
+    facts = []
+    for step, ratio in zip(steps, moved, strict=True):
+        own = spectrum.get(step.name)
+        largest = None if own is None else complex(own.z[0])
+        facts.append(
+            {
+                "step": step.name,
+                "k": step.k,
+                "roots": None
+                if step.k is None
+                else [[r.real, r.imag] for r in map(complex, roots(step.scheme, step.k))],
+                "zero_stable": None if step.k is None else bool(step.scheme.zero_stable_at(step.k)),
+                "relative_update": float(ratio),
+                "eigenvalue": None if largest is None else [largest.real, largest.imag],
+                "growth": None if own is None or own.growth is None else float(own.growth),
+            }
+        )
+    return facts
 
 
 def write_pictures(shown: OpenedNetwork, found: Sequence[StepSpectrum], folder: Path) -> list[Path]:

@@ -51,6 +51,12 @@ class Measurement:
         return ", ".join([self.recipe, *epochs, *(f"{name}={value}" for name, value in self.settings.items())])
 
 
+def measured_here() -> Path:
+    """The results that come with the package; in a checkout, its folder results/."""
+    packaged = Path(__file__).with_name("measured")
+    return packaged if packaged.is_dir() else Path(__file__).parents[3] / "results"
+
+
 def read_measurements(folder: Path) -> list[Measurement]:
     """All runs in the files of a folder; none if there is no such folder."""
     found: list[Measurement] = []

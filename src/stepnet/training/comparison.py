@@ -25,6 +25,8 @@ def compare(
     seeds: Count,
     out: str | os.PathLike[str],
     callback: Callable[[str], Callback] = lambda title: Callback(),
+    *,
+    overwrite: bool = False,
 ) -> list[NetworkRuns]:
     """Train each model, a label `NAME[:SCHEME][,OPTION=VALUE…]`, with each seed.
 
@@ -45,7 +47,7 @@ def compare(
                 start_like=first,
                 out=str(Path(out) / f"{file_name(model)}-seed{seed}"),
             )
-            runs[model].append(train_config(config, callbacks=[callback(f"{model} seed {seed}")]))
+            runs[model].append(train_config(config, callbacks=[callback(f"{model} seed {seed}")], overwrite=overwrite))
     return [NetworkRuns(model, tuple(RunHistory.read(run.folder) for run in runs[model])) for model in models]
 
 

@@ -35,7 +35,8 @@ TOLD_APART = (
     "weights",
     "memory",
 )
-FINGERPRINTS = ("data_fingerprint", "network_fingerprint")
+REQUIRED = {"epochs", "batch_size", "optimizer", "lr", "schedule", "momentum"}  # of a recipe that is written in full
+FINGERPRINTS = ("data_fingerprint", "network_fingerprint", "weights_fingerprint")
 # Fields that do not change what is computed: a run may be resumed with others.
 INCIDENTAL = {"out", "data_root", "device", "checkpoint_steps", "checkpoint_minutes", "log", "imports"}
 
@@ -133,6 +134,7 @@ class TrainConfig:
     network: NetworkRecord | None = None
     data_fingerprint: str | None = None
     network_fingerprint: str | None = None
+    weights_fingerprint: str | None = None  # of `weights`, a file or run whose path another one may have now
 
     def __post_init__(self) -> None:
         for name in ("data", "out", "data_root", "weights"):  # a run writes them down
@@ -169,14 +171,16 @@ class TrainConfig:
 
     @classmethod
     def read(cls, path: Path) -> TrainConfig:
-        """From `config.yaml`; raise a one-line error for any other file."""
+        """From `config.yaml`, or from a file by hand: `recipe: fast`, and fields of the recipe at the top."""
         what = f"{path}: not the config of a stepnet run"
-        return read_as(cls, read_yaml(path, what), what, extra="forbid")
+        return read_as(cls, _with_whole_recipe(read_yaml(path, what)), what, extra="forbid")
 
     def differences(self, other: TrainConfig) -> list[str]:
         """The fields, with both values, in which another config asks for another computation."""
         mine, theirs = map(_fields, (self, other))
         unknown = {"network"} | {name for name in FINGERPRINTS if None in (mine[name], theirs[name])}
+        if self.recipe.extends_to(other.recipe):
+            unknown |= {"recipe.epochs", "recipe.min_steps"}
         return [
             f"{name} = {mine[name]!r} there, {theirs[name]!r} here"
             for name in mine
@@ -189,6 +193,24 @@ def _fields(config: TrainConfig) -> dict[str, Any]:
     own = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     own["task"] = (config.task or TaskRecord()).name
     return own | {f"recipe.{field.name}": getattr(config.recipe, field.name) for field in dataclasses.fields(Recipe)}
+
+
+def _with_whole_recipe(values: object) -> object:
+    """A config by hand with its recipe in full: that of its name, or of its model and data, and what it changes."""
+    if not isinstance(values, dict):
+        return values
+    fields = {field.name for field in dataclasses.fields(Recipe)}
+    top = {name: values[name] for name in values if name in fields}
+    given = values.get("recipe")
+    if isinstance(given, dict) and given.keys() >= REQUIRED and not top:  # as a run writes it
+        return values
+    model, data = str(values.get("model", "")), str(values.get("data", "digits"))
+    base = get_recipe(given if isinstance(given, str) else default_recipe(model, data))
+    changes = (given if isinstance(given, dict) else {}) | top
+    epochs = changes.get("epochs")
+    base = base.override({"epochs": epochs}) if isinstance(epochs, int) and epochs >= 1 else base
+    recipe = dataclasses.asdict(base) | changes
+    return {name: value for name, value in values.items() if name not in top} | {"recipe": recipe}
 
 
 def read_label(label: str) -> Label:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import importlib
 import math
 import sys
 import time
@@ -35,7 +36,8 @@ class NotebookBar:
     """A line of HTML that is replaced as the run goes on."""
 
     def __init__(self) -> None:
-        self.handle: Any = sys.modules["IPython"].display.display({"text/plain": ""}, raw=True, display_id=True)
+        display = importlib.import_module("IPython.display").display  # which is there: this is its kernel
+        self.handle: Any = display({"text/plain": ""}, raw=True, display_id=True)
         self.updated_at = -math.inf
 
     def update(self, text: str, done: int | None = None, total: int | None = None) -> None:

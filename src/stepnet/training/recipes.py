@@ -125,6 +125,13 @@ class Recipe:
         epochs = max(self.epochs, math.ceil(self.min_steps / an_epoch))
         return self.override({"epochs": epochs, "min_steps": self.min_steps})
 
+    def extends_to(self, other: Recipe) -> bool:
+        """Whether a run of this recipe is the beginning of one of more epochs: its learning rates are the same."""
+        if self.epochs >= other.epochs or self.levels or other.levels:
+            return False
+        times = [epoch + part for epoch in range(self.epochs) for part in (0.0, 0.5, 0.99)]
+        return all(self.learning_rate(t) == other.learning_rate(t) for t in times)
+
     def learning_rate(self, epoch: float) -> float:
         """The learning rate at a time t measured in epochs: a function, so that a resumed run needs no state.
 
@@ -161,7 +168,7 @@ for _name, _recipe in {
         epochs=15, lr=0.2, schedule="one_cycle", milestones=(), nesterov=True, weight_decay=5e-4, decay_vectors=False
     ),
     # A folder of some hundreds or thousands of photos. No randaugment, mixup or cutmix: in 600 steps on 244 images they
-    # did not pay.
+    # did not pay; the page on your images has the figures.
     "photos": Recipe(
         epochs=30,
         min_steps=600,

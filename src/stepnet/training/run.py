@@ -132,8 +132,11 @@ class Run:
         if (differences or not resume) and not self.metrics():
             return True
         if differences:
+            more = config.recipe.epochs > self.config.recipe.epochs
+            why = f"; a schedule {config.recipe.schedule!r} of more epochs has other learning rates" if more else ""
             raise UserError(
-                f"{self.folder} holds another run: {differences[0]}; name another --out, or replace it with --overwrite"
+                f"{self.folder} holds another run: {differences[0]}{why}; name another --out, or replace it with "
+                "--overwrite"
             )
         if not resume:
             raise UserError(f"{self.folder} already holds a run: name another --out, or replace it with --overwrite")

@@ -20,7 +20,7 @@ from stepnet.data.datasets import Request
 from stepnet.data.fingerprint import fingerprint as data_fingerprint
 from stepnet.data.text import Text
 from stepnet.errors import UserError, first_line
-from stepnet.exchange.model_files import resumed_weights
+from stepnet.exchange.model_files import read_model, resumed_weights
 from stepnet.nets.draws import drawn_options
 from stepnet.nets.profile import profile
 from stepnet.nets.trajectories import KineticCost, takes_cost
@@ -224,6 +224,7 @@ class Trainer:
             self.config,
             data_fingerprint=data_fingerprint(self.data),
             network_fingerprint=self._network_fingerprint() if self.is_given else None,
+            weights_fingerprint=weights_fingerprint(self.config.weights),
             network=self._network_record(),
         )
         self.held = self.run.open(identified, resume, overwrite)
@@ -389,6 +390,15 @@ class Trainer:
             tracker.finish()
         if self.processes.is_main:
             self.held.close()
+
+
+def weights_fingerprint(place: str | None) -> str | None:
+    """Of the weights in a file or run, if it is there; a checkpoint does without."""
+    if place is None or not Path(place).exists():
+        return None
+    with suppress(UserError):
+        return network_fingerprint(read_model(place).weights)
+    return None
 
 
 def network_fingerprint(weights: Tensors) -> str:
