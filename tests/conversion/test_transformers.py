@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from tests.conversion.agreement import check_agreement
+from tests.conversion.reference import lm_reference
 from torch import nn
 
 import stepnet
@@ -109,3 +110,34 @@ def test_a_scheme_of_several_evaluations_refuses_a_cache() -> None:
     assert converted(input_ids=IDS, use_cache=False).logits.isfinite().all()
     with pytest.raises(stepnet.UserError, match="use_cache=False"):
         converted(input_ids=IDS, use_cache=True)
+
+
+def t5() -> tuple[nn.Module, dict[str, Any]]:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 50, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 3, "num_heads": 2}
+    return hf.T5Model(hf.T5Config(**sizes)).eval(), {"input_ids": IDS, "decoder_input_ids": IDS}
+
+
+def test_a_step_is_a_layer_or_a_sublayer() -> None:
+    """T5 has modules for both, GPT-2 for layers; by default the smallest."""
+    model, example = t5()
+    counts = {}
+    for step in (None, "sublayer", "layer"):
+        converted = stepnet.convert(model, "lm", example, step=step, init="identity")
+        assert torch.equal(converted(**example)[0], model(**example)[0])
+        counts[step] = [len(stage.blocks) for stage in converted.step_conversion.stages]
+    assert counts == {None: [6, 9], "sublayer": [6, 9], "layer": [3, 3]}
+    gpt2 = build("gpt2")[0]
+    layers = stepnet.convert(gpt2, "lm", {"input_ids": IDS}, step="layer").step_conversion
+    assert [len(stage.blocks) for stage in layers.stages] == [3]
+    with pytest.raises(stepnet.UserError, match=r"'transformer\.h\.0' adds 2 branches in one forward; write its sums"):
+        stepnet.convert(gpt2, "lm", {"input_ids": IDS}, step="sublayer")
+
+
+def test_layers_of_t5_by_the_reference() -> None:
+    """`u_{n+1} = B(u_n) + k (u_{n-1} - u_n)` of whole blocks, by hooks."""
+    model, example = t5()
+    converted = stepnet.convert(model, "lm", example, step="layer", init=-0.3)
+    reference = lm_reference(model, converted, -0.3)
+    torch.testing.assert_close(converted(**example)[0], reference(**example)[0])
+    assert not torch.allclose(converted(**example)[0], model(**example)[0])

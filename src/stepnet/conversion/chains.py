@@ -93,9 +93,9 @@ class Selection:
     stays: dict[str, str]  # other blocks
 
 
-def select(calls: Sequence[Call], scheme: Scheme, named: bool = False) -> Selection:
+def select(calls: Sequence[Call], scheme: Scheme, named: bool = False, layers: bool = False) -> Selection:
     """The chains that `scheme` can march among `calls`. Blocks that the caller `named` need not look residual."""
-    able, reasons = blocks_among(calls, named)
+    able, reasons = blocks_among(calls, named, layers)
     chains = []
     for chain in _rows(able, reasons):
         if scheme.steps == 1 and chain.transition and not scheme.trained:
@@ -114,12 +114,12 @@ def select(calls: Sequence[Call], scheme: Scheme, named: bool = False) -> Select
     return Selection(chains, left, {name: reason for name, reason in stays.items() if name not in residual})
 
 
-def blocks_among(calls: Sequence[Call], named: bool = False) -> tuple[list[Call], dict[str, str]]:
-    """The calls of residual blocks that hold no others, and why each of the other blocks is none."""
+def blocks_among(calls: Sequence[Call], named: bool = False, layers: bool = False) -> tuple[list[Call], dict[str, str]]:
+    """The calls of residual blocks that hold no others, or of whole `layers`; and why other blocks are none."""
     reasons: dict[str, str] = {}
     for call in calls:
         reasons[call.name] = reasons.get(call.name) or why_not(call, named)
-    return _innermost([call for call in calls if not reasons[call.name]]), reasons
+    return _innermost([call for call in calls if not reasons[call.name]], layers), reasons
 
 
 def _rows(calls: Sequence[Call], reasons: dict[str, str]) -> list[Chain]:
@@ -162,14 +162,20 @@ def link(calls: Iterable[Call]) -> list[Chain]:
     return chains
 
 
-def _innermost(able: Sequence[Call]) -> list[Call]:
-    """Where one able block holds others: the inner ones if they are a chain of their own or all that it does."""
+def _innermost(able: Sequence[Call], layers: bool = False) -> list[Call]:
+    """Where one able block holds others: the inner ones if they are a chain of their own or all that it does.
+
+    Whole `layers` are wanted instead: blocks with a forward of their own that follow one of their class.
+    """
     names = {call.name for call in able}
     chosen: list[Call] = []
-    for call in able:
-        if any(_inside(call.name, other) for other in names):
+    outer = [call for call in able if not any(_inside(call.name, other) for other in names)]
+    rows = [{type(call.block) for call in chain.calls} for chain in link(outer) if len(chain.calls) > 1]
+    for call in outer:
+        if layers and {type(call.block)} in rows and not isinstance(call.block, nn.Sequential):
+            chosen.append(call)
             continue
-        inner = _innermost([other for other in able if _inside(other.name, call.name)])
+        inner = _innermost([other for other in able if _inside(other.name, call.name)], layers)
         if any(len(chain.calls) > 1 or chain.covers(call) for chain in link(inner)):
             chosen += inner
         else:

@@ -17,6 +17,7 @@ from stepnet.conversion.converted_network import ConvertedNetwork, become_conver
 from stepnet.conversion.inline import Residual
 from stepnet.conversion.record import forget_conversion, record_of, remember_conversion
 from stepnet.conversion.step import ConvertedStep, Role, become_block, become_step, hold_named
+from stepnet.conversion.stream import branches
 from stepnet.conversion.summary import Conversion
 from stepnet.conversion.trace import copied, trace
 from stepnet.errors import UserError
@@ -48,6 +49,7 @@ def convert(
     blocks: Blocks | None = None,
     memory: Memory = "stored",
     stochastic_depth: float | Mapping[str, Any] | None = None,
+    step: Literal["layer", "sublayer"] | None = None,
     verbose: bool = False,
 ) -> Model:
     """Put a scheme into the residual stages of a network: `B(u_n)` becomes `B(u_n) + k_n (u_{n-1} - u_n)` for `lm`.
@@ -65,11 +67,13 @@ def convert(
     activation after their sum), "auto" the best of these for the first `k`.
     `stochastic_depth` is the survival probability of the last step, or options, as in networks of ours; gates of a
     caller go in as `network(x, noise=gates)`, and a running cost as `network(x, cost=cost)`.
+    `step` says what a step is in a transformer: a whole "layer", or each "sublayer" (attention, feed-forward network),
+    which has to be a module of its own. By default it is the smallest block that is a module.
     `verbose` prints what became a step, what stayed, and why.
     """
     method = get_scheme(scheme)
     _check(model, method, init)
-    selection = _select(model, method, example, blocks)
+    selection = _select(model, method, example, blocks, step=step)
     model = model if inplace else copied(model)
     return _converted(model, method, selection, init, dt, k_bound, blocks, memory, stochastic_depth, verbose)
 
@@ -164,7 +168,12 @@ def describe(model: nn.Module, scheme: str | Scheme = "lm", example: Any = None)
 
 
 def _select(
-    model: nn.Module, scheme: Scheme, example: Any, blocks: Blocks | None, split: Sequence[str] | None = None
+    model: nn.Module,
+    scheme: Scheme,
+    example: Any,
+    blocks: Blocks | None,
+    split: Sequence[str] | None = None,
+    step: Literal["layer", "sublayer"] | None = None,
 ) -> Selection:
     """The chains among the model's blocks. With a list of blocks to `split`, no others are."""
     model = copied(model)  # running it with autograd on may fill caches in its modules
@@ -172,7 +181,9 @@ def _select(
     calls = trace(model, example, watched)
     for call in calls:
         call.split = call.split if split is None or call.name in split else None
-    selection = select(calls, scheme, named=blocks is not None)
+    selection = select(calls, scheme, named=blocks is not None, layers=step == "layer")
+    if step == "sublayer":
+        _check_sublayers(selection)
     for chain in [chain for chain in selection.chains if chain.repeats and not _linked(model, example, chain)]:
         selection.chains.remove(chain)
         selection.left |= dict.fromkeys(chain.names, "called several times, and its state is altered in training")
@@ -191,6 +202,17 @@ def _select(
             f"shape, {found}{advice}"
         )
     return selection
+
+
+def _check_sublayers(selection: Selection) -> None:
+    """Refuse steps that add several branches, one after the other: a forward cannot be divided from outside."""
+    for call in (call for chain in selection.chains for call in chain.calls if call.holds_input):
+        added = {term.read for term in branches(call.places[1], call.places[0])}
+        if len(added) > 1:
+            raise UserError(
+                f"step='sublayer': {call.name!r} adds {len(added)} branches in one forward; write its sums with "
+                "stepnet.Residual, or take step='layer'"
+            )
 
 
 def _linked(model: nn.Module, example: Any, chain: Chain) -> bool:
