@@ -10,13 +10,14 @@ from torch import nn
 
 from stepnet.conversion.summary import Conversion
 from stepnet.nets.bounds import Bound
+from stepnet.nets.options import StepSizes
 from stepnet.nets.stochastic import StochasticDepth
 
 RECORD = "stepnet_conversion"  # the attribute of the network, and the key in transformers' config.json
 
 
 def record_of(
-    done: Conversion, dt: float, bound: Bound | None, blocks: object, stochastic: StochasticDepth | None = None
+    done: Conversion, dt: StepSizes, bound: Bound | None, blocks: object, stochastic: StochasticDepth | None = None
 ) -> dict[str, Any]:
     """The conversion as JSON holds it."""
     several = blocks if isinstance(blocks, Sequence) and not isinstance(blocks, str) else [blocks]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from stepnet.arguments import Positive, checked
+from stepnet.arguments import checked
 from stepnet.conversion.chains import Blocks, Chain, Selection, candidates, link, named_blocks, select
 from stepnet.conversion.converted_network import ConvertedNetwork, become_converted, become_plain
 from stepnet.conversion.inline import Residual
@@ -24,8 +24,9 @@ from stepnet.errors import UserError
 from stepnet.nets.bounds import Bound, BoundOption, Layout, initial_k
 from stepnet.nets.march import March
 from stepnet.nets.memory_modes import Memory, choose_memory
-from stepnet.nets.residual import Network
-from stepnet.nets.stage import Stage, check_makes_network
+from stepnet.nets.options import StepSizes
+from stepnet.nets.residual import Network, sizes_by_stage
+from stepnet.nets.stage import Stage, check_makes_network, step_sizes
 from stepnet.nets.stochastic import StochasticDepth
 from stepnet.nets.trajectories import trajectory
 from stepnet.schemes import Scheme, get_scheme
@@ -44,7 +45,7 @@ def convert(
     *,
     inplace: bool = False,
     init: Literal["paper", "identity"] | float = "paper",
-    dt: Positive = 1,
+    dt: StepSizes = 1,
     k_bound: BoundOption = None,
     blocks: Blocks | None = None,
     memory: Memory = "stored",
@@ -59,8 +60,9 @@ def convert(
 
     `init` is how trainable coefficients start: "paper" draws them from the scheme's own law (`lm`: U[-0.1, 0], or the
     `k` that it was made with), "identity" sets them to 0, which leaves the network's outputs as they were, a number
-    sets them all to it. `dt` multiplies every f: with `init=-0.9, dt=0.1` the network is a momentum network. `k_bound`
-    keeps k in an interval while it is trained: "stable" for the one where the scheme is zero-stable, or two numbers.
+    sets them all to it. `dt` multiplies every f: with `init=-0.9, dt=0.1` the network is a momentum network; a list of
+    lists has one for each step of each row. `k_bound` keeps k in an interval while it is trained: "stable" for the one
+    where the scheme is zero-stable, or two numbers.
     `blocks` names the blocks instead of finding them: a class, a pattern for module or class names, or several.
     `memory` says what a gradient keeps: "stored" all that autograd saves, "recompute" the states (the blocks, not the
     scheme's own terms, are evaluated again), "reversible" the last states of each stage (for blocks without an
@@ -80,7 +82,7 @@ def convert(
 
 def convert_again(
     model: nn.Module, scheme: str, stages: Sequence[Sequence[str]], split: Sequence[str], example: Any = None, *,
-    dt: float = 1, k_bound: BoundOption = None, blocks: Blocks | None = None,
+    dt: StepSizes = 1, k_bound: BoundOption = None, blocks: Blocks | None = None,
     stochastic_depth: Mapping[str, Any] | None = None,
 ) -> None:  # fmt: skip
     """Convert, in place, the blocks of a recorded conversion: those `stages`, and only the blocks in `split` split.
@@ -99,7 +101,7 @@ def _converted(
     method: Scheme,
     selection: Selection,
     init: str | float = "paper",
-    dt: float = 1,
+    dt: StepSizes = 1,
     k_bound: BoundOption = None,
     blocks: Blocks | None = None,
     memory: Memory = "stored",
@@ -112,11 +114,12 @@ def _converted(
     conversion = Conversion.of(method, selection)
     stochastic = None
     if stochastic_depth is not None:
-        stochastic = StochasticDepth.of(stochastic_depth, conversion.steps, dt)
+        stochastic = StochasticDepth.of(stochastic_depth, conversion.steps, dt if isinstance(dt, int | float) else 1)
     numbers, roles = count(), dict[str, list[Role]]()
-    for chain in selection.chains:
+    for chain, size in zip(selection.chains, sizes_by_stage(dt, len(selection.chains)), strict=True):
         mode = _memory(chain, method, init, memory)
-        roles |= _roles(chain, method, dt, mode, bound, numbers, stochastic)
+        dts = step_sizes(size, len(chain.calls))
+        roles |= _roles(chain, method, dts, mode, bound, numbers, stochastic)
     for name, own in roles.items():
         _check_statistics(model, name, own)
     become_converted(model, conversion.steps, stochastic)
@@ -239,7 +242,7 @@ def _memory(chain: Chain, scheme: Scheme, init: str | float, memory: Memory) -> 
 def _roles(
     chain: Chain,
     scheme: Scheme,
-    dt: float,
+    dts: Sequence[float],
     memory: Memory,
     bound: Bound | None,
     numbers: Iterator[int],
@@ -247,7 +250,7 @@ def _roles(
 ) -> dict[str, list[Role]]:
     """The roles of each block, one for each of its calls."""
     plan = chain.plan(scheme)
-    steps = March(scheme, plan, [dt] * len(chain.calls), whole=[call.split is None for call in chain.calls]).steps
+    steps = March(scheme, plan, dts, whole=[call.split is None for call in chain.calls]).steps
     roles: dict[str, list[Role]] = {name: [] for name in chain.names}
     for place, call in enumerate(chain.calls):
         own, number = roles[call.name], next(numbers)

@@ -11,9 +11,8 @@ from stepnet.arguments import Count, OpenShare, Positive, checked
 from stepnet.errors import UserError
 from stepnet.exchange.model_description import ModelDescription, describe_network
 from stepnet.exchange.model_files import attach
-from stepnet.nets.coarsening import coarsen_own
-from stepnet.nets.refinement import Interpolation, refine_own
-from stepnet.nets.residual import Network
+from stepnet.nets.coarsening import coarsen_network
+from stepnet.nets.refinement import Interpolation, refine_network
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -35,7 +34,7 @@ def refine(
     is the step size of the result, and the last layer of each block is scaled instead: `refine(resnet20,
     depths=(6, 6, 6), dt=1)` is a plain resnet38.
     """
-    return described_like(refine_own(_own(network), factor, depths, interpolation, dt), network)
+    return described_like(refine_network(network, factor, depths, interpolation, dt), network)
 
 
 @checked
@@ -57,15 +56,7 @@ def coarsen(
     """
     if (keep is None) == (depths is None):
         raise UserError(f"keep = {keep!r} and depths = {depths!r}: give one of them")
-    return described_like(coarsen_own(_own(network), keep, example, depths, refit), network)
-
-
-def _own(network: nn.Module) -> Network:
-    if isinstance(network, Network):
-        return network
-    raise UserError(
-        f"{type(network).__name__} has no stages that a scheme steps through: take a network of create_model"
-    )
+    return described_like(coarsen_network(network, keep, example, depths, refit), network)
 
 
 def described_like(new: nn.Module, old: nn.Module) -> Model:  # type: ignore[type-var]

@@ -47,7 +47,8 @@ class ConversionRecord(Record):
     split: tuple[str, ...] | None = None  # those of which branch, shortcut and activation were known
     blocks: tuple[str, ...] | None = None  # the patterns that named them, if any did
     k_bound: tuple[float, float] | None = None
-    dt: float = 1  # the weight of f
+    dt: float | tuple[tuple[float, ...], ...] = 1  # the weight of f, or for each row those of its steps
+    layout: dict[str, tuple[int, ...]] = field(default_factory=dict)  # which entries lists hold on another grid
     stochastic_depth: dict[str, int | float | str] | None = None  # the options of `StochasticDepth`
 
 

@@ -12,7 +12,8 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from stepnet.conversion import convert, load_foreign
 from stepnet.conversion.foreign import check_file_options, is_foreign
-from stepnet.conversion.record import RECORD
+from stepnet.conversion.grid import lay_out
+from stepnet.conversion.record import RECORD, remember_conversion
 from stepnet.conversion.transform import convert_again
 from stepnet.errors import UserError, first_line
 from stepnet.exchange.model_description import ConversionRecord, ModelDescription, read_record
@@ -32,6 +33,7 @@ def rebuild(description: ModelDescription, weights: Tensors, where: object) -> n
     with torch.random.fork_rng(devices=[]):
         network = _try_build(description.changed(conversion=None), weights, where)
         if description.conversion is not None:  # which modules are blocks is found by running the network
+            lay_out(network, description.conversion.layout, len(weights))
             given = {name: weights[name] for name in network.state_dict() if name in weights}
             _check_same(network, description, given, where)
             network = _try_build(description, weights, where, "cpu")
@@ -122,6 +124,7 @@ def _build(description: ModelDescription) -> nn.Module:
 
 def restore_conversion(network: nn.Module, done: ConversionRecord, example: Any = None) -> None:
     """Convert a network as the record says that another of its kind was converted."""
+    lay_out(network, done.layout)
     blocks = None if done.blocks is None else list(done.blocks)
     options: dict[str, Any] = {"blocks": blocks, "dt": done.dt, "k_bound": done.k_bound}
     options["stochastic_depth"] = done.stochastic_depth
@@ -130,6 +133,8 @@ def restore_conversion(network: nn.Module, done: ConversionRecord, example: Any 
     else:
         convert(network, done.scheme, example, inplace=True, **options)
     now = read_record(getattr(network, RECORD))
+    if done.layout:
+        remember_conversion(network, {**getattr(network, RECORD), "layout": {k: [*v] for k, v in done.layout.items()}})
     if done.stages and (now.stages, now.split) != (done.stages, done.split if done.split is not None else now.split):
         raise UserError(f"its blocks became other steps than when it was saved: {now} where {done} was")
 

@@ -9,21 +9,18 @@ whole network on the examples. No label is needed, and no weight and no running 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stepnet.errors import UserError
-from stepnet.nets.refinement import GridStep, check_depths, depths_of, own_stages, regrid
-from stepnet.nets.residual import Network
-from stepnet.nets.stage import Stage
+from stepnet.nets.refinement import GridStep, StageOnGrid, check_depths, on_grid
+from stepnet.nets.weights import is_coefficient
 
 BATCH = 250
 ITERATIONS = 30  # of L-BFGS, on a few dozen numbers
-Own = TypeVar("Own", bound=Network)
 
 
 class Block(NamedTuple):
@@ -36,8 +33,9 @@ class Block(NamedTuple):
 class Choice:
     """Which blocks of a network stay. One at least stays in every stage, which a transition counts for."""
 
-    def __init__(self, network: Network) -> None:
-        self.network, self.stages, self.unit = network, own_stages(network), network.steps_per_block
+    def __init__(self, network: nn.Module) -> None:
+        self.network, self.subject = network, on_grid(network)
+        self.stages, self.unit = self.subject.stages, self.subject.unit
         self.kept = [list(range(len(stage.blocks) // self.unit)) for stage in self.stages]
 
     def candidates(self, wanted: Sequence[int] | None = None) -> list[Block]:
@@ -60,7 +58,7 @@ class Choice:
             grid.append(self._steps(stage, kept, passed_on))
         return grid
 
-    def _steps(self, stage: Stage, kept: list[int], passed_on: bool) -> list[GridStep]:
+    def _steps(self, stage: StageOnGrid, kept: list[int], passed_on: bool) -> list[GridStep]:
         first = int(stage.transition is not None)
         dts = {n: stage.dts[n] for n in range(first)} | {
             first + number * self.unit + part: stage.dts[first + number * self.unit + part]
@@ -77,20 +75,18 @@ class Choice:
         return [GridStep({n: 1.0}, dts[n]) for n in sorted(dts)]
 
 
-def coarsen_own(
-    network: Own, keep: float | None, inputs: Tensor | None, depths: Sequence[int] | None, refit: bool
-) -> Own:
-    """`stepnet.coarsen` for networks of `create_model`."""
-    choice = choose(network, count_to_drop(depths_of(network), keep, depths), inputs, depths)
-    if inputs is None:
-        return regrid(network, choice.grid())
-    return refitted(network, choice, inputs) if refit else regrid(network, choice.grid())
+def coarsen_network(
+    network: nn.Module, keep: float | None, inputs: Any, depths: Sequence[int] | None, refit: bool
+) -> nn.Module:
+    """`stepnet.coarsen`."""
+    choice = choose(network, count_to_drop(on_grid(network).depths, keep, depths), inputs, depths)
+    return choice.subject.on(choice.grid()) if inputs is None or not refit else refitted(network, choice, inputs)
 
 
-def refitted(network: Own, choice: Choice, inputs: Tensor) -> Own:
+def refitted(network: nn.Module, choice: Choice, inputs: Tensor) -> nn.Module:
     """What stays of the network, its steps fitted from where they are, or with the time that was passed on."""
     wanted = outputs(network, inputs)
-    starts = (regrid(network, choice.grid(passed_on=each)) for each in (False, True))
+    starts = (choice.subject.on(choice.grid(passed_on=each)) for each in (False, True))
     return fit(min(starts, key=lambda each: distance(outputs(each, inputs), wanted)), inputs, wanted)
 
 
@@ -115,7 +111,7 @@ def count_to_drop(now: tuple[int, ...], keep: float | None, depths: Sequence[int
 
 
 def choose(
-    network: Network,
+    network: nn.Module,
     count: int,
     inputs: Tensor | None,
     depths: Sequence[int] | None = None,
@@ -147,7 +143,7 @@ def removals(
             costs = {
                 block: weight_distance(choice, block)
                 if inputs is None or wanted is None
-                else distance(outputs(regrid(network, choice.grid(block, passed_on=False)), inputs), wanted)
+                else distance(outputs(choice.subject.on(choice.grid(block, passed_on=False)), inputs), wanted)
                 for block in candidates
             }
             block = min(costs, key=lambda each: (costs[each], -each.number))  # of equal ones the later
@@ -161,7 +157,8 @@ def weight_distance(choice: Choice, block: Block) -> float:
 
     def vector(number: int) -> Tensor:
         parts = stage.blocks[number * unit : (number + 1) * unit]
-        return torch.cat([p.detach().double().flatten() for part in parts for p in part.parameters()])
+        weights = [p for part in parts for name, p in part.named_parameters() if not is_coefficient(name)]
+        return torch.cat([p.detach().double().flatten() for p in weights])
 
     place = kept.index(block.number)
     own = vector(block.number)
@@ -179,7 +176,7 @@ def outputs(network: nn.Module, inputs: Tensor) -> Tensor:
     training = network.training
     network.eval()
     with torch.no_grad():
-        found = torch.cat([network(part) for part in torch.split(inputs, BATCH)])
+        found = torch.cat([_tensor(network(part)) for part in torch.split(inputs, BATCH)])
     network.train(training)
     return found
 
@@ -190,16 +187,14 @@ def distance(found: Tensor, wanted: Tensor) -> float:
     return value if value == value else float("inf")
 
 
-def fit(network: Own, inputs: Tensor, wanted: Tensor) -> Own:
+def fit(network: nn.Module, inputs: Tensor, wanted: Tensor) -> nn.Module:
     """The network with step sizes and coefficients such that its outputs are nearest to those `wanted`.
 
     Least squares in `log dt` and k by L-BFGS from where they are; what does not come nearer is not taken.
     """
-    stages = own_stages(network)
-    logs = [torch.tensor(stage.dts, dtype=torch.float64).log().requires_grad_() for stage in stages]
-    ks = [
-        k for stage in stages if (k := stage.k if stage.bound is None else getattr(stage, "k_free", None)) is not None
-    ]
+    subject = on_grid(network)
+    logs = [torch.tensor(stage.dts, dtype=torch.float64).log().requires_grad_() for stage in subject.stages]
+    ks = subject.coefficients()
     before = distance(outputs(network, inputs), wanted)
     if not 0 < before < float("inf"):
         return network
@@ -216,8 +211,8 @@ def fit(network: Own, inputs: Tensor, wanted: Tensor) -> Own:
         optimizer.zero_grad()
         total = torch.zeros((), dtype=torch.float64)
         for x, y in parts:
-            with stepping(stages, [log.exp() for log in logs]):
-                error = F.mse_loss(network(x), y) * (len(x) / len(inputs) / before)
+            with subject.stepping([log.exp() for log in logs]):
+                error = F.mse_loss(_tensor(network(x)), y) * (len(x) / len(inputs) / before)
             error.backward()  # type: ignore[no-untyped-call]
             total += error.detach()
         return total
@@ -229,9 +224,8 @@ def fit(network: Own, inputs: Tensor, wanted: Tensor) -> Own:
     network.train(training)
     sizes = [log.detach().exp().tolist() for log in logs]
     if all(size > 0 and size < float("inf") for own in sizes for size in own):
-        steps = [[GridStep({n: 1.0}, dt) for n, dt in enumerate(own)] for own in sizes]
-        with torch.no_grad():
-            fitted = regrid_with(network, steps)
+        fitted = subject.on([[GridStep({n: 1.0}, dt) for n, dt in enumerate(own)] for own in sizes])
+        fitted.load_state_dict(network.state_dict())  # with the fitted k
         if distance(outputs(fitted, inputs), wanted) < before:
             return fitted
     with torch.no_grad():
@@ -240,22 +234,9 @@ def fit(network: Own, inputs: Tensor, wanted: Tensor) -> Own:
     return network
 
 
-def regrid_with(network: Own, steps: list[list[GridStep]]) -> Own:
-    """The same blocks and coefficients with other step sizes."""
-    new = regrid(network, steps)
-    new.load_state_dict(network.state_dict())
-    return new
-
-
-@contextmanager
-def stepping(stages: Sequence[Stage], dts: Sequence[Tensor]) -> Iterator[None]:
-    """Within, the stages take steps of these lengths, through which a gradient flows."""
-    marches = [stage.march for stage in stages]
-    for stage, own in zip(stages, dts, strict=True):
-        like = next(stage.parameters())
-        stage.march = stage.march.with_step_sizes(own.to(like).unbind())
-    try:
-        yield
-    finally:
-        for stage, march in zip(stages, marches, strict=True):
-            stage.march = march
+def _tensor(found: Any) -> Tensor:
+    """The logits, where a network of transformers gives them by name; otherwise what it gives."""
+    value = getattr(found, "logits", found)
+    if not isinstance(value, Tensor):
+        raise UserError(f"outputs are a {type(found).__name__}: expected a tensor, or logits, to compare networks by")
+    return value

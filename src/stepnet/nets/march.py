@@ -68,8 +68,8 @@ class RecordedStep:
 
     def with_dt(self, dt: Coefficient) -> RecordedStep:
         """A step of another length, to be interpreted: its code is not recorded again."""
-        step = copy.copy(self)
-        step.dt = dt
+        step = object.__new__(RecordedStep)
+        vars(step).update(vars(self), dt=dt, take=step.interpret)
         return step
 
     def interpret(self, f: Slopes, us: States, fs: States, k: Coefficient, gate: Coefficient = 1) -> Any:

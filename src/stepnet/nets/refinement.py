@@ -13,19 +13,25 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Literal, TypeVar, cast
+from functools import singledispatch
+from itertools import pairwise
+from typing import Literal, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from stepnet.errors import UserError
 from stepnet.nets.blocks import OwnWeights, PostActivation, PreActivation, Sum
+from stepnet.nets.bounds import Bound
 from stepnet.nets.model_registry import Origin, create_model, origin_of
 from stepnet.nets.residual import Network
 from stepnet.nets.stage import Coupling, Stage, written
 from stepnet.schemes import Point, Scheme, advance
+from stepnet.schemes.plan import Plan
 
 Interpolation = Literal["copied", "linear"]
 Own = TypeVar("Own", bound=Network)
@@ -42,18 +48,71 @@ class GridStep:
 Grid = list[list[GridStep]]  # for each stage its steps, a transition among them
 
 
-def refine_own(
-    network: Own, factor: int | None, depths: Sequence[int] | None, interpolation: Interpolation, dt: float | None
-) -> Own:
-    """`stepnet.refine` for networks of `create_model`."""
-    return regrid(network, refined_grid(network, factor, depths, interpolation), dt)
+class StageOnGrid(Protocol):
+    """What a stage of steps says of itself, ours or one that `convert` made."""
+
+    scheme: Scheme
+    plan: Plan
+    dts: tuple[float, ...]
+
+    @property
+    def transition(self) -> object | None:
+        """What changes the shape, if anything does."""
+        ...
+
+    @property
+    def blocks(self) -> Sequence[nn.Module] | nn.ModuleList:
+        """The blocks after it."""
+        ...
+
+
+class NetworkOnGrid(ABC):
+    """A network as its grid of steps, and how it is put on another one."""
+
+    network: nn.Module
+    stages: Sequence[StageOnGrid]
+    unit: int  # steps of a block: two of a GPT's layer
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """The blocks of each stage, one that changes the shape counted."""
+        return tuple(int(s.transition is not None) + len(s.blocks) // self.unit for s in self.stages)
+
+    @abstractmethod
+    def on(self, grid: Grid, dt: float | None = None) -> nn.Module:
+        """The network on another grid; with a `dt`, all steps have that, and the blocks' last layers are scaled."""
+
+    @abstractmethod
+    def coefficients(self) -> list[nn.Parameter]:
+        """The parameters of all k."""
+
+    @abstractmethod
+    def stepping(self, dts: Sequence[Tensor]) -> AbstractContextManager[None]:
+        """Within, the stages take steps of these lengths, through which a gradient flows."""
+
+
+@singledispatch
+def on_grid(network: nn.Module) -> NetworkOnGrid:
+    """The grid of a network; one that has none is refused."""
+    raise UserError(
+        f"{type(network).__name__} has no stages that a scheme steps through: take a network of create_model, or "
+        "convert it"
+    )
+
+
+def refine_network(
+    network: nn.Module, factor: int | None, depths: Sequence[int] | None, interpolation: Interpolation, dt: float | None
+) -> nn.Module:
+    """`stepnet.refine`."""
+    subject = on_grid(network)
+    return subject.on(refined_grid(subject, factor, depths, interpolation), dt)
 
 
 def refined_grid(
-    network: Network, factor: int | None, depths: Sequence[int] | None, interpolation: Interpolation = "copied"
+    subject: NetworkOnGrid, factor: int | None, depths: Sequence[int] | None, interpolation: Interpolation = "copied"
 ) -> Grid:
     """The grid with `factor` times the blocks, or with so many blocks in each stage."""
-    stages, unit, now = own_stages(network), network.steps_per_block, depths_of(network)
+    stages, unit, now = subject.stages, subject.unit, subject.depths
     if depths is None:
         counts = [len(stage.blocks) // unit * (factor or 2) for stage in stages]
     else:
@@ -64,7 +123,7 @@ def refined_grid(
     return [refined(*each, unit, interpolation) for each in zip(stages, counts, strict=True)]
 
 
-def refined(stage: Stage, count: int, unit: int, interpolation: Interpolation) -> list[GridStep]:
+def refined(stage: StageOnGrid, count: int, unit: int, interpolation: Interpolation) -> list[GridStep]:
     """The steps of a stage with so many blocks of `unit` steps each, the added ones spread evenly."""
     first, blocks = int(stage.transition is not None), len(stage.blocks) // unit
     if count < blocks or (count and not blocks):
@@ -118,6 +177,38 @@ def regrid(network: Own, grid: Grid, dt: float | None = None) -> Own:
     for old, other in zip(stages, own_stages(new), strict=True):
         other.set_memory(old.memory)
     return cast(Own, new.train(network.training))
+
+
+class OwnGrid(NetworkOnGrid):
+    """The grid of a network of `create_model`."""
+
+    def __init__(self, network: Network) -> None:
+        self.network: Network = network
+        self.own = own_stages(network)
+        self.stages, self.unit = self.own, network.steps_per_block
+
+    def on(self, grid: Grid, dt: float | None = None) -> nn.Module:
+        return regrid(self.network, grid, dt)
+
+    def coefficients(self) -> list[nn.Parameter]:
+        found = (stage.k if stage.bound is None else getattr(stage, "k_free", None) for stage in self.own)
+        return [k for k in found if k is not None]
+
+    @contextmanager
+    def stepping(self, dts: Sequence[Tensor]) -> Iterator[None]:
+        marches = [stage.march for stage in self.own]
+        for stage, own in zip(self.own, dts, strict=True):
+            stage.march = stage.march.with_step_sizes(own.to(next(stage.parameters())).unbind())
+        try:
+            yield
+        finally:
+            for stage, march in zip(self.own, marches, strict=True):
+                stage.march = march
+
+
+@on_grid.register
+def _(network: Network) -> NetworkOnGrid:
+    return OwnGrid(network)
 
 
 def carried_over(
@@ -224,7 +315,7 @@ def check_depths(depths: Sequence[int], now: tuple[int, ...]) -> None:
         raise UserError(f"depths = {tuple(depths)}: the network has {len(now)} stages, of {now} blocks")
 
 
-def check_step_sizes(stage: Stage, dts: Sequence[float], scaled: bool = False) -> None:
+def check_step_sizes(stage: StageOnGrid, dts: Sequence[float], scaled: bool = False) -> None:
     """Refuse lengths with which a scheme would solve another equation: one that reads past states may need equal ones.
 
     An LM that learns its k can take any. Blocks that are `scaled` in place of dt hand their scale to later steps, too.
@@ -273,26 +364,37 @@ def _mean(
     return found
 
 
+def carried_k(
+    before: Sequence[float], owned: Mapping[int, Tensor], steps: Sequence[GridStep], owners: Iterable[int], zero: Tensor
+) -> list[Tensor]:
+    """The coefficients of the new `owners`: `k_n h_{n-1} / h_n` is the same function of time as it was."""
+    ratios = [1.0, *(after / earlier for earlier, after in pairwise(before))]
+    rates = dict.fromkeys(range(len(before)), zero) | {n: k / ratios[n] for n, k in owned.items()}
+    ks = []
+    for n in owners:
+        ratio = steps[n].dt / steps[n - 1].dt if n else 1.0
+        ks.append(sum((share * rates[source] for source, share in steps[n].blocks.items()), zero) * ratio)
+    return ks
+
+
+def free_k(bound: Bound | None, k: Tensor) -> Tensor:
+    """The parameter of a coefficient, which a bound must allow."""
+    if bound is None:
+        return k
+    if not bool(((bound.low < k) & (k < bound.high)).all()):
+        raise UserError(f"k = {k.flatten().tolist()} on the new grid does not lie in k_bound, {bound}")
+    return bound.free(k)
+
+
 def _coefficients(old: Stage, new: Stage, steps: Sequence[GridStep]) -> dict[str, Tensor]:
-    """The parameter of the new stage's k: `k_n h_{n-1} / h_n` is the same function of time as it was."""
+    """The parameter of the new stage's k."""
     made = new.coefficients
     if made is None:
         return {}
     own = () if old.coefficients is None else old.coefficients.detach().unbind()
-    ratios = [1.0, *(after / before for before, after in zip(old.dts, old.dts[1:], strict=False))]
-    zero = torch.zeros_like(made[0])
-    rates = dict.fromkeys(range(old.depth), zero)
-    rates |= {n: k / ratios[n] for n, k in zip(old.plan.owners, own, strict=True)}
-    ks = []
-    for n in new.plan.owners:
-        ratio = steps[n].dt / steps[n - 1].dt if n else 1.0
-        ks.append(sum((share * rates[source] for source, share in steps[n].blocks.items()), zero) * ratio)
-    k = torch.stack(ks)
-    if new.bound is None:
-        return {"k": k}
-    if not bool(((new.bound.low < k) & (k < new.bound.high)).all()):
-        raise UserError(f"k = {k.flatten().tolist()} on the new grid does not lie in k_bound, {new.bound}")
-    return {"k_free": new.bound.free(k)}
+    owned = dict(zip(old.plan.owners, own, strict=True))
+    k = torch.stack(carried_k(old.dts, owned, steps, new.plan.owners, torch.zeros_like(made[0])))
+    return {"k" if new.bound is None else "k_free": free_k(new.bound, k)}
 
 
 @torch.no_grad()

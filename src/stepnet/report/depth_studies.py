@@ -17,8 +17,7 @@ from stepnet.errors import UserError
 from stepnet.exchange.depth import described_like
 from stepnet.exchange.model_description import description_of
 from stepnet.nets.coarsening import Choice, count_to_drop, refitted, removals
-from stepnet.nets.refinement import depths_of, regrid
-from stepnet.nets.residual import Network
+from stepnet.nets.refinement import on_grid
 from stepnet.report.figures import Picture, legend_above, panels, rc_styles
 from stepnet.training.evaluation import data_of, evaluate
 from stepnet.training.tasks import Metric
@@ -57,11 +56,7 @@ def coarsening_study(
 
     Which blocks go and how the steps are refitted is found on so many training items, without their labels.
     """
-    if not isinstance(network, Network):
-        raise UserError(
-            f"{type(network).__name__} has no stages that a scheme steps through: take a network of stepnet's"
-        )
-    now = depths_of(network)
+    now = on_grid(network).depths
     count, total = count_to_drop(now, keep, None), sum(now)
     tests = data or data_of(description_of(network))
     inputs = some_inputs(network, tests, items)
@@ -79,7 +74,7 @@ def coarsening_study(
         for gone, block in enumerate(removals(choice, count, inputs, at_random=seed), 1):
             note(f"{way}: block {block.number + 1} of stage {block.stage + 1} goes, {total - gone} of {total} stay")
             if gone in wanted:
-                found[way][total - gone] = score(regrid(network, choice.grid(passed_on=False)))
+                found[way][total - gone] = score(choice.subject.on(choice.grid(passed_on=False)))
                 if seed is None:
                     last = refitted(network, choice, inputs)
                     found["refitted"][total - gone] = score(last)

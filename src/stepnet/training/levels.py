@@ -30,6 +30,7 @@ from stepnet.nets.refinement import (
     depths_at,
     depths_of,
     last_layers,
+    on_grid,
     own_stages,
     refined_grid,
     regrid,
@@ -87,7 +88,7 @@ def levels_of(config: TrainConfig) -> list[Level]:
         with torch.device("meta"):
             coarse = cast(Network, create_model(config.model, **{**options, "depths": shallow.depths}))
         try:
-            refined_grid(coarse, None, deep.depths)
+            refined_grid(on_grid(coarse), None, deep.depths)
         except UserError as error:
             raise UserError(f"levels {shallow.depth} and {deep.depth} of {config.model}: {error}") from None
     return found
@@ -115,7 +116,7 @@ def level_of(path: Path, levels: list[Level]) -> int:
 def refine_checkpoint(trainer: Trainer, level: Level) -> None:
     """Write the run's checkpoint anew for the network of the next level."""
     old = cast(Network, trainer.network)
-    grid = refined_grid(old, None, level.depths)
+    grid = refined_grid(on_grid(old), None, level.depths)
     config = level.config(trainer.config)
     new = cast(Network, build_network(replace(config, pretrained=False, weights=None, start_like=None), trainer.data))
     new = cast(Network, trainer.placed(new))

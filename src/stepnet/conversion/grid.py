@@ -1,0 +1,285 @@
+"""A converted network on another grid of steps: its lists of blocks get other entries, and its steps other lengths.
+
+The blocks of a row stand in a `Sequential` or a `ModuleList`, where copies of them take their places. What is not a
+step stays where it is. The record of the conversion says which entries a list holds, so that a file can be loaded; of
+transformers, the configuration counts the layers, and every layer knows its number.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from stepnet.conversion.converted_network import ConvertedNetwork, Gates
+from stepnet.conversion.record import RECORD, remember_conversion
+from stepnet.conversion.step import K_FREE, ConvertedStep, K, Role, converted_rows
+from stepnet.conversion.summary import Conversion
+from stepnet.errors import UserError
+from stepnet.nets.march import March
+from stepnet.nets.refinement import (
+    Grid,
+    GridStep,
+    NetworkOnGrid,
+    StageOnGrid,
+    carried_k,
+    check_step_sizes,
+    free_k,
+    on_grid,
+)
+from stepnet.schemes import Scheme
+from stepnet.schemes.plan import Plan, plan
+
+LAYERS = "num_hidden_layers"  # in a configuration of transformers, whatever name it has there
+NUMBER = "layer_idx"  # of a layer of transformers, by which it finds its keys and values in a cache
+Layout = Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of converted steps in one list."""
+
+    container: str
+    steps: tuple[tuple[ConvertedStep, Role], ...]
+    scheme: Scheme
+    plan: Plan
+    dts: tuple[float, ...]
+
+    @property
+    def transition(self) -> ConvertedStep | None:
+        """The step that changes the shape, if the first does."""
+        step, role = self.steps[0]
+        return step if role.transition else None
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        """The others."""
+        return [step for step, role in self.steps if not role.transition]
+
+
+class ConvertedGrid(NetworkOnGrid):
+    """The grid of a converted network."""
+
+    unit = 1
+
+    def __init__(self, network: nn.Module) -> None:
+        self.network = network
+        self.rows = [_row(network, row) for row in converted_rows(network)]
+        self.stages: Sequence[StageOnGrid] = self.rows
+        if not hasattr(network, RECORD):
+            raise UserError(f"a part of {type(network).__name__} was converted by itself: refine or coarsen that part")
+
+    def on(self, grid: Grid, dt: float | None = None) -> nn.Module:
+        if dt is not None:
+            raise UserError(f"dt = {dt}: the last layers of another library's blocks are not known; leave it out")
+        for row, steps in zip(self.rows, grid, strict=True):
+            check_step_sizes(row, [step.dt for step in steps])
+        new = copy.deepcopy(self.network)
+        layout = {row.container: list(range(len(_container(new, row.container)))) for row in self.rows}
+        made = [[_block(row, step) for step in steps] for row, steps in zip(self.rows, grid, strict=True)]
+        entries = [_entries(self.network, row) for row in self.rows]
+        order = sorted(range(len(grid)), key=lambda n: -entries[n][0])  # from the end: the places before it stay
+        for n in order:
+            name, own = self.rows[n].container, entries[n]
+            _place(_container(new, name), own, made[n])
+            layout[name][own[0] : own[-1] + 1] = [own[_main(step)] for step in grid[n]]
+        gates, first = _gates(new, sum(map(len, grid))), 0
+        for row, steps, blocks in zip(self.rows, grid, made, strict=True):
+            _assign_roles(row, steps, blocks, _container(new, row.container), first, gates)
+            first += len(steps)
+        for name in layout:
+            _number(new, _container(new, name))
+        _remember(new, self.rows, grid, layout)
+        return new
+
+    def coefficients(self) -> list[nn.Parameter]:
+        steps = [step for row in self.rows for step, _ in row.steps]
+        found = (getattr(step, K_FREE if step.step_role.bound is not None else K, None) for step in steps)
+        return [k for k in found if k is not None]
+
+    @contextmanager
+    def stepping(self, dts: Sequence[Tensor]) -> Iterator[None]:
+        before = {step: step.step_roles for row in self.rows for step, _ in row.steps}
+        for row, own in zip(self.rows, dts, strict=True):
+            for (step, role), dt in zip(row.steps, own.unbind(), strict=True):
+                like = next(step.parameters())
+                step.step_roles = (replace(role, step=role.step.with_dt(dt.to(like))),)
+        try:
+            yield
+        finally:
+            for step, roles in before.items():
+                step.step_roles = roles
+
+
+@on_grid.register
+def _(network: ConvertedNetwork) -> NetworkOnGrid:
+    return ConvertedGrid(network)
+
+
+def lay_out(network: nn.Module, layout: Layout, most: int | None = None) -> None:
+    """Give the lists of a plain network the entries of another grid, copies of their own; at most so many in all."""
+    for name, entries in layout.items():
+        container = _container(network, name)
+        if len(container) == len(entries):  # built with so many, as transformers does
+            continue
+        if not entries or max(entries) >= len(container) or min(entries) < 0 or (most and len(entries) > most):
+            raise UserError(f"{name!r} cannot hold the {len(entries)} entries of the description")
+        old = list(container)
+        used: set[int] = set()
+        new = [old[n] if n not in used and not used.add(n) else copy.deepcopy(old[n]) for n in entries]  # type: ignore[func-returns-value]
+        _place(container, range(len(old)), new)
+        _number(network, container)
+
+
+def _row(network: nn.Module, row: list[tuple[str, ConvertedStep, Role]]) -> Row:
+    containers = {path.rpartition(".")[0] for path, _, _ in row}
+    role = row[0][2]
+    if role.repeats or len(containers) != 1:
+        raise UserError(f"{role.name!r}: blocks that are called several times, or stand in several lists, stay as many")
+    (name,) = containers
+    _container(network, name)
+    planned = plan(role.scheme, len(row), "projected" if role.transition else "given")
+    steps = tuple((step, own) for _, step, own in row)
+    return Row(name, steps, role.scheme, planned, tuple(own.dt for _, own in steps))
+
+
+def _container(network: nn.Module, name: str) -> nn.Sequential | nn.ModuleList:
+    try:
+        found = network.get_submodule(name)
+    except AttributeError:
+        found = nn.Identity()
+    if not isinstance(found, nn.Sequential | nn.ModuleList):
+        raise UserError(f"{name!r} is not a Sequential or a ModuleList: its blocks cannot become more or fewer")
+    return found
+
+
+def _entries(network: nn.Module, row: Row) -> list[int]:
+    """The places of a row in its list, without a gap."""
+    children = list(_container(network, row.container))
+    places = [next(n for n, child in enumerate(children) if child is step) for step, _ in row.steps]
+    if places != list(range(places[0], places[0] + len(places))):
+        raise UserError(f"{row.container!r} holds other modules between the steps of a row: it stays as it is")
+    return places
+
+
+def _main(step: GridStep) -> int:
+    return max(step.blocks, key=lambda n: step.blocks[n])
+
+
+@torch.no_grad()
+def _block(row: Row, step: GridStep) -> ConvertedStep:
+    """A copy of the block of a new step, or the mean of several."""
+    new = copy.deepcopy(row.steps[_main(step)][0])
+    if len(step.blocks) > 1:
+        others = [(dict(row.steps[n][0].state_dict()), share) for n, share in step.blocks.items()]
+        state = new.state_dict()
+        for name, value in state.items():
+            if value.is_floating_point() and not name.endswith((K, K_FREE)):
+                state[name] = sum((share * own[name] for own, share in others), torch.zeros_like(value))
+        new.load_state_dict(state)
+    return new
+
+
+def _place(container: nn.Sequential | nn.ModuleList, entries: Sequence[int], blocks: Sequence[nn.Module]) -> None:
+    children = list(container)
+    children[entries[0] : entries[-1] + 1] = blocks
+    container._modules.clear()
+    for n, child in enumerate(children):
+        container._modules[str(n)] = child
+
+
+def _assign_roles(
+    row: Row, steps: Sequence[GridStep], blocks: Sequence[ConvertedStep], container: nn.Module, first: int, gates: Any
+) -> None:
+    """Who takes each step, with which coefficient: as `convert` does it, from the plan of the new row."""
+    role = row.steps[0][1]
+    planned = plan(row.scheme, len(steps), row.plan.entry)
+    places = {id(child): n for n, child in enumerate(container.children())}
+    prefix = f"{row.container}." if row.container else ""
+    names = tuple(f"{prefix}{places[id(block)]}" for block in blocks)
+    owned = {n: k.detach()[0] for n, (step, own) in enumerate(row.steps) if (k := step.k_of(own)) is not None}
+    like = next(iter(owned.values()), torch.zeros(()))
+    carried = carried_k(row.dts, owned, steps, planned.owners, torch.zeros_like(like))
+    ks = dict(zip(planned.owners, carried, strict=True))
+    whole = [row.steps[_main(step)][1].split is None for step in steps]
+    recorded = March(row.scheme, planned, [step.dt for step in steps], whole=whole).steps
+    for n, (block, step) in enumerate(zip(blocks, steps, strict=True)):
+        source = row.steps[_main(step)][1]
+        if planned.evaluations[n] != source.evaluations:
+            raise UserError(
+                f"scheme {row.scheme.name!r} starts with other evaluations than it goes on with, whose statistics "
+                f"{source.name!r} does not have: take euler, lm or a Runge–Kutta scheme"
+            )
+        block.step_roles = (
+            replace(
+                source,
+                name=names[n],
+                place=n,
+                method=planned.steps[n].method,
+                step=recorded[n],
+                last=n == len(steps) - 1,
+                row=names,
+                own_k=0 if n in ks else None,
+                number=first + n,
+                mean_gate=None if gates is None else gates.stochastic.means[first + n],
+                keeps_f=planned.keeps_f(n),
+            ),
+        )
+        for name in (K, K_FREE):
+            block._parameters.pop(name, None)
+        if n in ks:
+            near = next((p for p in block.parameters() if p.is_floating_point()), like)
+            value = free_k(role.bound, ks[n].reshape(1)).to(near)
+            block.register_parameter(K if role.bound is None else K_FREE, nn.Parameter(value))
+
+
+def _gates(network: nn.Module, steps: int) -> Gates | None:
+    """The draws of stochastic depth for so many steps."""
+    converted = cast(ConvertedNetwork, network)
+    converted.step_count = steps
+    if converted.step_gates is not None:
+        converted.step_gates = Gates(replace(converted.step_gates.stochastic, depth=steps))
+        converted.draw = converted.step_gates.draw  # type: ignore[assignment]
+    return converted.step_gates
+
+
+def _number(network: nn.Module, container: nn.Module) -> None:
+    """What the layers of transformers know of their number, and the configuration of theirs."""
+    layers = list(container.children())
+    numbered = [(n, part) for n, layer in enumerate(layers) for part in layer.modules() if hasattr(part, NUMBER)]
+    for n, part in numbered:
+        setattr(part, NUMBER, n)
+    config = getattr(network, "config", None)
+    if numbered and hasattr(config, LAYERS):
+        setattr(config, LAYERS, len(layers))
+
+
+def _remember(network: nn.Module, rows: Sequence[Row], grid: Grid, layout: dict[str, list[int]]) -> None:
+    """What `describe` says of the network, and what a file needs to build it again."""
+    record = dict(getattr(network, RECORD))
+    before: Layout = record.get("layout") or {}
+    steps = {id(s): s for s in network.modules() if isinstance(s, ConvertedStep)}
+    names = list(dict.fromkeys(s.step_role.row for s in steps.values()))
+    split = [s.step_role.name for s in steps.values() if s.step_role.split is not None]
+    record |= {
+        "stages": [list(row) for row in names],
+        "split": [name for row in names for name in row if name in split],
+        "dt": [[step.dt for step in own] for own in grid],
+        "layout": {k: [before[k][n] if k in before else n for n in v] for k, v in layout.items()},
+    }
+    done: Conversion = network.step_conversion  # type: ignore[assignment]
+    stages = tuple(
+        replace(stage, blocks=row, split=tuple(n for n in row if n in split), coefficients=_owners(old, len(row)))
+        for stage, row, old in zip(done.stages, names, rows, strict=True)
+    )
+    network.step_conversion = replace(done, stages=stages)  # type: ignore[assignment]
+    remember_conversion(network, record)
+
+
+def _owners(row: Row, length: int) -> int:
+    return len(plan(row.scheme, length, row.plan.entry).owners)
