@@ -11,7 +11,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +41,7 @@ Layout = Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True)
-class Row:
+class StepRow:
     """A row of converted steps in one list."""
 
     container: str
@@ -136,7 +136,7 @@ def lay_out(network: nn.Module, layout: Layout, most: int | None = None) -> None
         _number(network, container)
 
 
-def _row(network: nn.Module, row: list[tuple[str, ConvertedStep, Role]]) -> Row:
+def _row(network: nn.Module, row: list[tuple[str, ConvertedStep, Role]]) -> StepRow:
     containers = {path.rpartition(".")[0] for path, _, _ in row}
     role = row[0][2]
     if role.repeats or len(containers) != 1:
@@ -145,7 +145,7 @@ def _row(network: nn.Module, row: list[tuple[str, ConvertedStep, Role]]) -> Row:
     _container(network, name)
     planned = plan(role.scheme, len(row), "projected" if role.transition else "given")
     steps = tuple((step, own) for _, step, own in row)
-    return Row(name, steps, role.scheme, planned, tuple(own.dt for _, own in steps))
+    return StepRow(name, steps, role.scheme, planned, tuple(own.dt for _, own in steps))
 
 
 def _container(network: nn.Module, name: str) -> nn.Sequential | nn.ModuleList:
@@ -158,7 +158,7 @@ def _container(network: nn.Module, name: str) -> nn.Sequential | nn.ModuleList:
     return found
 
 
-def _entries(network: nn.Module, row: Row) -> list[int]:
+def _entries(network: nn.Module, row: StepRow) -> list[int]:
     """The places of a row in its list, without a gap."""
     children = list(_container(network, row.container))
     places = [next(n for n, child in enumerate(children) if child is step) for step, _ in row.steps]
@@ -172,7 +172,7 @@ def _main(step: GridStep) -> int:
 
 
 @torch.no_grad()
-def _block(row: Row, step: GridStep) -> ConvertedStep:
+def _block(row: StepRow, step: GridStep) -> ConvertedStep:
     """A copy of the block of a new step, or the mean of several."""
     new = copy.deepcopy(row.steps[_main(step)][0])
     if len(step.blocks) > 1:
@@ -194,7 +194,12 @@ def _place(container: nn.Sequential | nn.ModuleList, entries: Sequence[int], blo
 
 
 def _assign_roles(
-    row: Row, steps: Sequence[GridStep], blocks: Sequence[ConvertedStep], container: nn.Module, first: int, gates: Any
+    row: StepRow,
+    steps: Sequence[GridStep],
+    blocks: Sequence[ConvertedStep],
+    container: nn.Module,
+    first: int,
+    gates: Gates | None,
 ) -> None:
     """Who takes each step, with which coefficient: as `convert` does it, from the plan of the new row."""
     role = row.steps[0][1]
@@ -259,7 +264,7 @@ def _number(network: nn.Module, container: nn.Module) -> None:
         setattr(config, LAYERS, len(layers))
 
 
-def _remember(network: nn.Module, rows: Sequence[Row], grid: Grid, layout: dict[str, list[int]]) -> None:
+def _remember(network: nn.Module, rows: Sequence[StepRow], grid: Grid, layout: dict[str, list[int]]) -> None:
     """What `describe` says of the network, and what a file needs to build it again."""
     record = dict(getattr(network, RECORD))
     before: Layout = record.get("layout") or {}
@@ -281,5 +286,5 @@ def _remember(network: nn.Module, rows: Sequence[Row], grid: Grid, layout: dict[
     remember_conversion(network, record)
 
 
-def _owners(row: Row, length: int) -> int:
+def _owners(row: StepRow, length: int) -> int:
     return len(plan(row.scheme, length, row.plan.entry).owners)

@@ -26,7 +26,7 @@ def record_of(
     options.pop("depth", None)  # that is the number of steps
     return {
         "scheme": done.scheme,
-        "dt": dt,
+        "dt": dt if isinstance(dt, int | float) else [[*own] for own in dt],
         "stages": [list(stage.blocks) for stage in done.stages],
         "split": [name for stage in done.stages for name in stage.split],
         "blocks": None if blocks is None else names,
