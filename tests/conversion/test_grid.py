@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import stepnet
 from stepnet.conversion import load_foreign
 from stepnet.errors import UserError
+from stepnet.exchange import Preprocessing
 from stepnet.nets.refinement import on_grid
 
 
@@ -79,11 +80,11 @@ def test_a_network_of_torchvision_is_saved_and_loaded(tmp_path: Path) -> None:
     images = IMAGES.float().repeat(1, 1, 4, 4)
     torch.manual_seed(0)
     model = stepnet.convert(load_foreign("torchvision/resnet18", num_classes=10).eval(), "lm", images)
-    how = stepnet.exchange.Preprocessing(
+    how = Preprocessing(
         channels=3, image_size=32, resize=32, mean=(0.0,) * 3, std=(1.0,) * 3
     )  # fmt: skip
     fine = stepnet.refine(model, depths=(3, 2, 3, 2))
-    for other in (fine, stepnet.coarsen(fine, depths=(1, 2, 2, 1))):
+    for other in (fine, stepnet.coarsen(fine, depths=(2, 2, 2, 2))):
         stepnet.save(other, tmp_path / "other.safetensors", preprocessing=how)
         loaded = stepnet.load(tmp_path / "other.safetensors")
         with torch.no_grad():
@@ -126,5 +127,7 @@ def test_what_cannot_be() -> None:
     model = stepnet.convert(network(), "euler", IMAGES)
     with pytest.raises(UserError, match="last layers of another library's blocks are not known"):
         stepnet.refine(model, dt=1)
+    with pytest.raises(UserError, match=r"depths = \(1,\): expected \(2,\) blocks or more"):
+        stepnet.coarsen(stepnet.convert(network(), "lm", IMAGES), depths=(1,))
     with pytest.raises(UserError, match=r"keep = 0.1 of 3 blocks leaves a stage empty"):
         stepnet.coarsen(model, 0.1)

@@ -40,7 +40,7 @@ NUMBER = "layer_idx"  # of a layer of transformers, by which it finds its keys a
 Layout = Mapping[str, Sequence[int]]
 
 
-@dataclass(frozen=True)
+@dataclass
 class StepRow:
     """A row of converted steps in one list."""
 
@@ -73,6 +73,11 @@ class ConvertedGrid(NetworkOnGrid):
         self.stages: Sequence[StageOnGrid] = self.rows
         if not hasattr(network, RECORD):
             raise UserError(f"a part of {type(network).__name__} was converted by itself: refine or coarsen that part")
+
+    @property
+    def least(self) -> tuple[int, ...]:
+        """A row that is shorter than its scheme's past would not be converted again."""
+        return tuple(row.scheme.steps for row in self.rows)
 
     def on(self, grid: Grid, dt: float | None = None) -> nn.Module:
         if dt is not None:

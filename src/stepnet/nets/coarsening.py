@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stepnet.errors import UserError
-from stepnet.nets.refinement import GridStep, StageOnGrid, check_depths, on_grid
+from stepnet.nets.refinement import GridStep, NetworkOnGrid, StageOnGrid, check_depths, on_grid
 from stepnet.nets.weights import is_coefficient
 
 BATCH = 250
@@ -43,7 +43,8 @@ class Choice:
         found = []
         for n, (stage, kept) in enumerate(zip(self.stages, self.kept, strict=True)):
             first = int(stage.transition is not None)
-            if first + len(kept) > (1 if wanted is None else max(1, wanted[n])):
+            least = self.subject.least[n]
+            if first + len(kept) > (least if wanted is None else max(least, wanted[n])):
                 found += [Block(n, number) for number in kept]
         return found
 
@@ -79,7 +80,7 @@ def coarsen_network(
     network: nn.Module, keep: float | None, inputs: Any, depths: Sequence[int] | None, refit: bool
 ) -> nn.Module:
     """`stepnet.coarsen`."""
-    choice = choose(network, count_to_drop(on_grid(network).depths, keep, depths), inputs, depths)
+    choice = choose(network, count_to_drop(on_grid(network), keep, depths), inputs, depths)
     return choice.subject.on(choice.grid()) if inputs is None or not refit else refitted(network, choice, inputs)
 
 
@@ -90,20 +91,23 @@ def refitted(network: nn.Module, choice: Choice, inputs: Tensor) -> nn.Module:
     return fit(min(starts, key=lambda each: distance(outputs(each, inputs), wanted)), inputs, wanted)
 
 
-def count_to_drop(now: tuple[int, ...], keep: float | None, depths: Sequence[int] | None) -> int:
+def count_to_drop(subject: NetworkOnGrid, keep: float | None, depths: Sequence[int] | None) -> int:
     """How many blocks go where `keep` is the share that stays; an error where none would, or all of a stage."""
+    now, least = subject.depths, subject.least
     if depths is not None:
         check_depths(depths, now)
         if any(wanted > depth for wanted, depth in zip(depths, now, strict=True)) or tuple(depths) == now:
             raise UserError(f"depths = {tuple(depths)}: expected fewer blocks than {now}")
+        if any(wanted < fewest for wanted, fewest in zip(depths, least, strict=True)):
+            raise UserError(f"depths = {tuple(depths)}: expected {least} blocks or more")
         return sum(now) - sum(depths)
     assert keep is not None
     total = sum(now)
     stay = round(keep * total)
-    if stay < len(now):
+    if stay < sum(least):
         raise UserError(
-            f"keep = {keep:g} of {total} blocks leaves a stage empty: keep {len(now) / total:.2g} or more, a block in "
-            f"each of {len(now)} stages"
+            f"keep = {keep:g} of {total} blocks leaves a stage empty: keep {sum(least) / total:.2g} or more, "
+            f"{sum(least)} blocks in {len(now)} stages"
         )
     if stay == total:
         raise UserError(f"keep = {keep:g} of {total} blocks drops none: keep less than {1 - 0.5 / total:.2g}")

@@ -78,6 +78,11 @@ class NetworkOnGrid(ABC):
         """The blocks of each stage, one that changes the shape counted."""
         return tuple(int(s.transition is not None) + len(s.blocks) // self.unit for s in self.stages)
 
+    @property
+    def least(self) -> tuple[int, ...]:
+        """The fewest blocks that a stage can have."""
+        return (1,) * len(self.stages)
+
     @abstractmethod
     def on(self, grid: Grid, dt: float | None = None) -> nn.Module:
         """The network on another grid; with a `dt`, all steps have that, and the blocks' last layers are scaled."""

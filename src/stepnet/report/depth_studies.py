@@ -56,8 +56,8 @@ def coarsening_study(
 
     Which blocks go and how the steps are refitted is found on so many training items, without their labels.
     """
-    now = on_grid(network).depths
-    count, total = count_to_drop(now, keep, None), sum(now)
+    subject = on_grid(network)
+    count, total = count_to_drop(subject, keep, None), sum(subject.depths)
     tests = data or data_of(description_of(network))
     inputs = some_inputs(network, tests, items)
 
