@@ -11,7 +11,7 @@ coarsen     The "full" networks. A quarter of their blocks goes, chosen on 300 t
             Arms: "plain" removal; "passed on", where the block before takes over the time; "refitted" step sizes;
             "random" blocks (one draw), plain and refitted. Measured: test error and test loss minus those of the whole
             network. Claim: "refitted" costs at most half of what "plain" costs, in test loss.
-transfer    The narrow ResNet at depths 14, 26 and 50 (6, 12, 24 blocks), 4 epochs of the `digits` recipe, learning rates
+transfer    The narrow ResNet at depths 14, 26 and 50 (6, 12, 24 blocks), 4 epochs of the `digits` recipe, rates of
             0.025 to 0.8 in steps of 2, seed 0. Arms: "plain"; "1/L" and "1/sqrt(L)" from a base depth of 14. Measured:
             training loss of the last epoch. Claim: with a rule the best rate stays within a factor of 2 of that of
             depth 14.
@@ -43,7 +43,7 @@ from stepnet.data import get_data
 from stepnet.data.batches import Batches
 from stepnet.nets.blocks import basic
 from stepnet.nets.coarsening import choose, count_to_drop, outputs, refitted
-from stepnet.nets.refinement import depths_of, regrid
+from stepnet.nets.refinement import depths_of, on_grid, regrid
 from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.training import Recipe
 
@@ -83,7 +83,7 @@ def coarsening(out: Path) -> Iterator[dict[str, Any]]:
         if known(key) or not (folder / "model.safetensors").exists():
             continue
         whole = stepnet.load(folder)
-        count = count_to_drop(depths_of(whole), 0.75, None)
+        count = count_to_drop(on_grid(whole), 0.75, None)
         found = {"whole": figures(whole, images, labels)}
         for name, drawn in (("", None), ("random ", seed)):
             choice = choose(whole, count, some, at_random=drawn)
@@ -107,9 +107,7 @@ def figures(network: nn.Module, images: Tensor, labels: Tensor) -> dict[str, flo
 def transfer(out: Path) -> Iterator[dict[str, Any]]:
     for depth in DEPTHS:
         for rule in ("plain", "1/L", "1/sqrt(L)"):
-            for rate in (
-                RATES if depth > DEPTHS[0] or rule == "plain" else ()
-            ):  # at the base depth a rule changes nothing
+            for rate in RATES if depth > DEPTHS[0] or rule == "plain" else ():  # a rule changes nothing there
                 key = {"experiment": "transfer", "rule": rule, "depth": depth, "lr": rate, "seed": 0}
                 if known(key):
                     continue

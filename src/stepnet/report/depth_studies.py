@@ -112,7 +112,10 @@ def plot_transfer(found: Losses) -> Picture:
                 best = min(finite, key=lambda lr: finite[lr])
                 colour = style.get("color")
                 own.plot(best, finite[best], marker="o", markersize=9, markerfacecolor="none", color=colour)
+        rates = sorted({lr for losses in depths.values() for lr in losses})
         own.set(xlabel="learning rate", xscale="log", title="without a rule" if rule == RULELESS else f"dt = {rule}")
+        own.set_xticks(rates, [f"{lr:g}" for lr in rates])
+        own.minorticks_off()
     least, most = min(own.get_ylim()[0] for own in axes), max(own.get_ylim()[1] for own in axes)
     for own in axes:
         own.set_ylim(least, most)
