@@ -245,6 +245,20 @@ def test_a_converted_network_is_what_it_declares(name: str, scheme: str) -> None
         assert stage.deviation < 1e-6
 
 
+@pytest.mark.parametrize("scheme", ["x0", "momentum", "hyper", "mhc", "dense"])
+def test_converted_streams_are_what_they_declare(scheme: str) -> None:
+    model, example, _ = transformer("gpt2")
+    converted = stepnet.convert(model, scheme, example)
+    for name, parameter in converted.named_parameters():
+        if "step_" in name:
+            parameter.data.add_(0.2)
+    (stage,) = read(converted, example).stages
+    assert stage.declared == scheme
+    assert stage.deviation is not None
+    assert stage.deviation < 1e-6
+    assert not np.allclose(stage.matrix, lower(3), atol=0.01) or scheme in ("hyper", "mhc")
+
+
 def test_a_converted_resnet_before_its_activations() -> None:
     pytest.importorskip("timm")
     from stepnet.conversion import load_foreign

@@ -198,7 +198,7 @@ def _declared_by(stage: Stage, gates: Any, given: Any) -> Declared:
 
 def _declared_by_row(row: Sequence[tuple[str, ConvertedStep, Role]]) -> Declared:
     roles = [role for _, _, role in row]
-    ks = [None if (k := step.k_of(role)) is None else as_channels(k) for _, step, role in row]
+    ks = [None if role.own_k is None else as_channels(step.coefficients_of(role)) for _, step, role in row]
     gates = [1.0 if role.mean_gate is None else role.mean_gate for role in roles]
     activated = any(role.split is not None and role.split.after for role in roles)
     layout = Layout(len(row), "projected" if roles[0].transition else "given", activated)

@@ -196,7 +196,7 @@ class ConvertedStep(InstanceMixin):
         if role.repeats and role.place == 0 and not torch.compiler.is_compiling():
             setattr(u, PAST, CarriedPast(version=_version(u), row=role.row))  # known again in a backward pass
         past = _past(role, u)
-        k = self._coefficients_of(role)
+        k = self.coefficients_of(role)
         march, exact = self._march(role, u)
         if march is None:
             f = slope if cost is None else cost.watch(slope, role.dt)
@@ -329,7 +329,7 @@ class ConvertedStep(InstanceMixin):
         free = getattr(self, K_FREE, None)
         return getattr(self, K, None) if bound is None or free is None else bound.k(free)
 
-    def _coefficients_of(self, role: Role) -> Coefficient:
+    def coefficients_of(self, role: Role) -> Coefficient:
         """What a step takes as its k: a tensor, several by their names, or the scheme's own."""
         layout = self.step_layout
         if layout is not None and role.own_k is not None:
