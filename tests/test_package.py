@@ -71,3 +71,23 @@ def test_the_wheel_has_stubs_and_data(tmp_path: Path) -> None:
     wanted = [file for file in SRC.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
     assert {f"stepnet/{file.relative_to(SRC)}" for file in wanted} <= held
     assert {"stepnet/py.typed", "stepnet/__init__.pyi", "stepnet/report/catalogue.json"} <= held
+    runs = [path.name for path in (ROOT / "results").glob("*_pair.json")]
+    assert runs and {f"stepnet/report/measured/{name}" for name in runs} <= held  # what `stepnet table` shows
+
+
+def test_torch_hub_knows_every_model() -> None:
+    code = (
+        f"import torch, runpy; found = runpy.run_path({str(ROOT / 'hubconf.py')!r})\n"
+        "import stepnet; assert all(callable(found[name]) for name in stepnet.list_models())\n"
+        f"net = torch.hub.load({str(ROOT)!r}, 'lm_resnet20', source='local', num_classes=7)\n"
+        "assert net(torch.zeros(1, 3, 32, 32)).shape == (1, 7)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_release_is_checked_before_it_is_published() -> None:
+    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
+    commands = " ".join(step.get("run", "") for step in jobs["build"]["steps"])
+    assert all(word in commands for word in ("-m build", "twine check --strict", "scripts/first_use.py"))
+    assert jobs["publish"]["needs"] == "build" and jobs["publish"]["permissions"] == {"id-token": "write"}

@@ -198,7 +198,7 @@ def _select(
         if blocks is None and select(calls, scheme, named=True).chains:
             advice = "; name blocks yourself with blocks="
         elif blocks is None:
-            advice = "; a residual that a forward writes inline must be a module whose forward returns u + f(u)"
+            advice = "; write a sum inside a forward as stepnet.Residual()(u, f), or as a module that returns u + f(u)"
         raise UserError(
             f"{type(model).__name__} has no residual stage: looked for {scheme.steps} or more "
             f"{'residual blocks' if blocks is None else 'of the named blocks'} in a row with equal input and output "
