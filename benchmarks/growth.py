@@ -24,7 +24,7 @@ import stepnet
 from stepnet.extras import import_extra
 from stepnet.nets import Backbone, ResidualNetwork
 from stepnet.nets.blocks import basic
-from stepnet.report.sketch import sketch
+from stepnet.report.sketches import sketch
 from stepnet.timing.harness import Row, growth, interleave
 from stepnet.timing.steps import batch, gradient, peak_bytes
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from stepnet import create_model
 from stepnet.extras import import_extra
 from stepnet.nets import ResidualNetwork, Stage
-from stepnet.nets.profile import Flops
+from stepnet.nets.cost import Flops
 from stepnet.timing.harness import Row, Spread, compare
 from stepnet.timing.steps import batch, training_step
 

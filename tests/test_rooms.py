@@ -64,6 +64,20 @@ def test_imports_go_upward_only(file: Path) -> None:
     assert rooms - {room} <= BELOW.get(room, set()), f"{room} imports {sorted(rooms - {room} - BELOW.get(room, set()))}"
 
 
+def side_doors(file: Path) -> list[str]:
+    """The modules of other rooms that a file imports from, past the front of their room."""
+    modules = [node.module or "" for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)]
+    parts = [module.split(".") for module in modules if module.startswith("stepnet.")]
+    return [".".join(part) for part in parts if len(part) > 2 and part[1] != room_of(file)]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SRC)))
+def test_a_room_is_entered_by_its_front(file: Path) -> None:
+    """What others use of a room is what its `__init__` names. The command line loads single commands by their files."""
+    allowed = {"cli": "stepnet.commands."}.get(room_of(file))
+    assert [door for door in side_doors(file) if allowed is None or not door.startswith(allowed)] == []
+
+
 def test_the_guard_sees_imports_of_every_form(tmp_path: Path) -> None:
     file = tmp_path / "all.py"
     file.write_text(

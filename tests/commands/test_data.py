@@ -6,7 +6,7 @@ import tyro
 
 from stepnet.cli import main
 from stepnet.commands.data import DataSets
-from stepnet.data import fetch
+from stepnet.data import fetching as fetch
 
 
 def run(*arguments: str) -> None:

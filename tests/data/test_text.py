@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepnet.data import fetch, get_data, training_batches
+from stepnet.data import fetching as fetch
+from stepnet.data import get_data, training_batches
 from stepnet.data.datasets import Request
 from stepnet.data.download import sha256_of
-from stepnet.data.fingerprint import fingerprint
+from stepnet.data.fingerprints import fingerprint
 from stepnet.data.text import BYTES, Text, encode, read_text
 from stepnet.errors import UserError
 

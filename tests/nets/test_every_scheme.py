@@ -24,7 +24,7 @@ from stepnet.nets.revnet import revnet
 from stepnet.nets.shakeshake import ShakeShake, cifar_shakeshake
 from stepnet.nets.stage import Coupling
 from stepnet.schemes import Difference, get_scheme, list_schemes
-from stepnet.schemes.plan import BEFORE_INPUT, INPUT, Quantity, Terms, dt, k
+from stepnet.schemes.march_plan import BEFORE_INPUT, INPUT, Quantity, Terms, dt, k
 from stepnet.training import Recipe, checkpoint
 from stepnet.training.build import build_optimizer
 from stepnet.training.checkpoint import Progress

@@ -13,8 +13,8 @@ from stepnet.analysis import order
 from stepnet.errors import UserError
 from stepnet.nets import Stage
 from stepnet.nets.blocks import OwnWeights
+from stepnet.nets.cost import on_meta
 from stepnet.nets.fractalnet import ConvolvedState, FractalNet, LayerMinusIdentity, cifar_fractalnet
-from stepnet.nets.profile import on_meta
 from stepnet.schemes import Equation
 
 WIDTHS = (4, 8, 8, 8, 8)

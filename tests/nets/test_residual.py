@@ -11,8 +11,8 @@ from torch import nn
 from stepnet.errors import UserError
 from stepnet.nets import Backbone, create_model
 from stepnet.nets.blocks import basic
+from stepnet.nets.cost import profile
 from stepnet.nets.densenet import DenseNet
-from stepnet.nets.profile import profile
 from stepnet.nets.resnet import cifar_resnet
 from stepnet.schemes import LinearMultistep, get_scheme
 

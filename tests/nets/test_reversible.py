@@ -14,7 +14,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from stepnet.errors import UserError
 from stepnet.nets import reversible
 from stepnet.nets.blocks import PreActivation, Subsample, basic
-from stepnet.nets.profile import saved_bytes
+from stepnet.nets.cost import saved_bytes
 from stepnet.nets.stage import Coupling, Stage, Transition
 from stepnet.schemes import get_scheme
 from stepnet.timing.steps import peak_bytes

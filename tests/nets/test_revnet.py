@@ -7,8 +7,8 @@ import torch
 
 from stepnet import create_model, get_scheme
 from stepnet.errors import UserError
+from stepnet.nets.cost import on_meta, profile, saved_bytes
 from stepnet.nets.march import right_hand_side
-from stepnet.nets.profile import on_meta, profile, saved_bytes
 from stepnet.nets.revnet import revnet
 
 

@@ -15,7 +15,7 @@ from stepnet.nets.memory_modes import Memory
 from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.nets.stage import Stage, Transition, check_makes_network
 from stepnet.schemes import LinearMultistep, Point, Scheme, advance, combine, get_scheme
-from stepnet.schemes.plan import plan
+from stepnet.schemes.march_plan import plan
 
 
 def blocks(scheme: str, count: int) -> list[nn.Module]:

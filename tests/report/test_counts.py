@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from stepnet.nets.blocks import bottleneck
-from stepnet.nets.profile import on_meta
+from stepnet.nets.cost import on_meta
 from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.report.catalogue import kept
 from stepnet.report.counts import ParameterCount, count

@@ -9,7 +9,7 @@ from matplotlib.patches import Circle
 from stepnet import create_model
 from stepnet.errors import UserError
 from stepnet.report.schematic import draw_network, plot_network, plot_networks
-from stepnet.report.sketch import NetworkSketch, sketch, sketch_stage
+from stepnet.report.sketches import NetworkSketch, sketch, sketch_stage
 from stepnet.report.step_drawing import JOIN
 from stepnet.schemes import get_scheme
 

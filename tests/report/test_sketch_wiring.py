@@ -6,9 +6,9 @@ import pytest
 import sympy
 
 from stepnet import create_model
-from stepnet.report.sketch import Anatomy, Wiring, states_and_slopes, wiring
+from stepnet.report.sketches import Anatomy, Wiring, states_and_slopes, wiring
 from stepnet.schemes import get_scheme
-from stepnet.schemes.plan import plan
+from stepnet.schemes.march_plan import plan
 
 U = ("u", 0)
 B = Anatomy(whole=True, own_weights=True)

@@ -8,10 +8,10 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch
 
 from stepnet.report.figures import ACCENT, Picture
-from stepnet.report.sketch import Anatomy, wiring
+from stepnet.report.sketches import Anatomy, wiring
 from stepnet.report.step_drawing import JOIN, RADIUS, Pen, draw_inside, headroom, width_inside
 from stepnet.schemes import Euler, Scheme, combine, get_scheme
-from stepnet.schemes.plan import plan
+from stepnet.schemes.march_plan import plan
 
 
 def drawn(scheme: str, block: Anatomy):

@@ -12,8 +12,7 @@ from stepnet.analysis.symbols import exact, vanishes
 from stepnet.analysis.trees import defect
 from stepnet.arguments import checked
 from stepnet.errors import UserError
-from stepnet.schemes import Equation, Scheme, get_scheme, solve
-from stepnet.schemes.arithmetic import Coefficient, joined, parts_of
+from stepnet.schemes import Coefficient, Equation, Scheme, get_scheme, joined, parts_of, solve
 
 Array = NDArray[np.float64]
 Field = Callable[[float, Array], Array]

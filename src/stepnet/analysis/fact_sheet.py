@@ -14,8 +14,7 @@ import sympy
 from stepnet.analysis.notation import Line, plain, plain_equation
 from stepnet.analysis.symbols import dt, z
 from stepnet.errors import UserError
-from stepnet.schemes import Equation, Scheme, aliases_of
-from stepnet.schemes.arithmetic import Coefficient
+from stepnet.schemes import Coefficient, Equation, Scheme, aliases_of
 
 if TYPE_CHECKING:
     from stepnet.analysis.scheme_analysis import SchemeAnalysis

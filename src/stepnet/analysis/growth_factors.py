@@ -13,8 +13,7 @@ import sympy
 
 from stepnet.analysis.symbols import z, zeta
 from stepnet.errors import UserError
-from stepnet.schemes import Point, Scheme, advance, fixed_point
-from stepnet.schemes.arithmetic import Coefficient, joined, parts_of
+from stepnet.schemes import Coefficient, Point, Scheme, advance, fixed_point, joined, parts_of
 
 NEW = sympy.Symbol("u_{n+1}")  # the unknown of an implicit step
 

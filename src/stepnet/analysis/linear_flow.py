@@ -19,8 +19,7 @@ from stepnet.analysis.scheme_analysis import analyse
 from stepnet.analysis.symbols import dt
 from stepnet.arguments import Count, Positive, checked
 from stepnet.errors import UserError
-from stepnet.schemes import Point, Scheme, get_scheme, march
-from stepnet.schemes.arithmetic import Coefficient
+from stepnet.schemes import Coefficient, Point, Scheme, get_scheme, march
 
 
 class LinearFlow(NamedTuple):

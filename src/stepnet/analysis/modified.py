@@ -20,9 +20,7 @@ from stepnet.analysis.power_series import divide, of_shifts
 from stepnet.analysis.symbols import dt, exact, vanishes, z, zeta
 from stepnet.analysis.trees import Combination, Series, System, Vector, grade
 from stepnet.errors import UserError
-from stepnet.schemes import Equation, Point, Scheme, advance
-from stepnet.schemes.arithmetic import Coefficient, joined, parts_of
-from stepnet.schemes.plan import full_step
+from stepnet.schemes import Coefficient, Equation, Point, Scheme, advance, full_step, joined, parts_of
 
 Form: TypeAlias = Literal["derivatives", "differentials"]
 t = sympy.Symbol("t")

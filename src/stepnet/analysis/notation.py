@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 import sympy
 
 from stepnet.analysis.symbols import dt, z, zeta
-from stepnet.schemes import Equation, Scheme
-from stepnet.schemes.plan import Quantity, Terms, full_step
+from stepnet.schemes import Equation, Quantity, Scheme, Terms, full_step
 
 LineTerms = tuple[tuple[sympy.Expr, sympy.Expr], ...]  # (coefficient, symbol), in reading order
 

@@ -35,8 +35,7 @@ from stepnet.analysis.stability import (
 from stepnet.analysis.symbols import subject, vanishes, z
 from stepnet.arguments import Count, checked
 from stepnet.errors import UserError
-from stepnet.schemes import Equation, GeneralLinear, Scheme
-from stepnet.schemes.arithmetic import Coefficient, parts_of
+from stepnet.schemes import Coefficient, Equation, GeneralLinear, Scheme, parts_of
 
 Extent = tuple[float, float, float, float]
 GridSize = Annotated[int, Ge(2), Le(10_000)]

@@ -20,11 +20,23 @@ import sympy
 from stepnet.analysis.notation import plain
 from stepnet.analysis.symbols import dt, exact
 from stepnet.arguments import checked
-from stepnet.schemes import LM, Euler, Point, Scheme, advance, combine
-from stepnet.schemes.arithmetic import Coefficient, State
-from stepnet.schemes.core import RightHandSide
-from stepnet.schemes.gates import stochastic_gate
-from stepnet.schemes.noises import Noise, Parameter, Time, get_noise, number
+from stepnet.schemes import (
+    LM,
+    Coefficient,
+    Euler,
+    Noise,
+    Parameter,
+    Point,
+    RightHandSide,
+    Scheme,
+    State,
+    Time,
+    advance,
+    combine,
+    get_noise,
+    number,
+    stochastic_gate,
+)
 
 Function = Callable[[State], State]
 xi = sympy.Symbol("xi", real=True)  # (eta - mean) / deviation

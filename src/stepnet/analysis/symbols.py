@@ -7,11 +7,10 @@ import copy
 import sympy
 
 from stepnet.arguments import checked
-from stepnet.schemes import LinearMultistep, Scheme, get_scheme
-from stepnet.schemes.arithmetic import Coefficient
-from stepnet.schemes.arithmetic import exact as exact
-from stepnet.schemes.plan import dt as dt
-from stepnet.schemes.plan import k as k  # the trainable coefficient, when none is given
+from stepnet.schemes import Coefficient, LinearMultistep, Scheme, get_scheme
+from stepnet.schemes import dt as dt
+from stepnet.schemes import exact as exact
+from stepnet.schemes import k as k
 
 zeta = sympy.Symbol("zeta")  # the root variable: u_n = zeta^n
 z = sympy.Symbol("z")  # dt^m lambda, for mass u^(m) = lambda u

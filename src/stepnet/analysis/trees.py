@@ -22,9 +22,18 @@ from typing import Any, TypeAlias
 
 from stepnet.analysis.symbols import exact, vanishes
 from stepnet.errors import UserError
-from stepnet.schemes import Equation, Point, Scheme, advance, fixed_point
-from stepnet.schemes.arithmetic import Coefficient, State, joined, parts_of
-from stepnet.schemes.core import RightHandSides
+from stepnet.schemes import (
+    Coefficient,
+    Equation,
+    Point,
+    RightHandSides,
+    Scheme,
+    State,
+    advance,
+    fixed_point,
+    joined,
+    parts_of,
+)
 
 Vector: TypeAlias = "tuple[Any, ...]"  # (label, child, child, …), children sorted
 Combination: TypeAlias = "dict[Vector, Coefficient]"

@@ -45,19 +45,19 @@ class Bench(OwnModules):
         import torch
         from rich.console import Console
 
-        from stepnet.timing.harness import print_rows, write_rows
+        from stepnet.timing import print_rows, write_rows
 
         torch.set_num_threads(self.threads)
         if self.profile is not None:
-            from stepnet.timing.shares import time_shares
+            from stepnet.timing import time_shares
 
             title, measured = f"a training step of {self.profile}", time_shares(self.profile)
         elif self.models:
-            from stepnet.timing.rows import side_by_side
+            from stepnet.timing import side_by_side
 
             title, measured = f"a training step, against {self.models[0]}", side_by_side(self.models, self.repeats)
         else:
-            from stepnet.timing.rows import quick
+            from stepnet.timing import quick
 
             title, measured = "stepnet bench", quick(self.repeats)
         with Console(stderr=True).status("measuring"):

@@ -35,11 +35,18 @@ class Coarsen(OwnModules):
 
     def __call__(self) -> None:
         from stepnet.commands.columns import RIGHT, print_table
-        from stepnet.exchange import load, save
-        from stepnet.exchange.model_description import description_of
-        from stepnet.report.depth_studies import WAYS, check_out, coarsening_study, plot_coarsening
-        from stepnet.report.figures import Picture, check_suffix, paper_style, write_figure
-        from stepnet.training.evaluation import data_of
+        from stepnet.exchange import description_of, load, save
+        from stepnet.report import (
+            WAYS,
+            Picture,
+            check_out,
+            check_suffix,
+            coarsening_study,
+            paper_style,
+            plot_coarsening,
+            write_figure,
+        )
+        from stepnet.training import data_of
 
         self.import_modules([self.run])
         check_out(self.out)

@@ -23,12 +23,10 @@ from stepnet.commands.train import TrainingFlags, print_coefficients, shown
 from stepnet.errors import UserError
 from stepnet.escaping import echo, for_csv
 from stepnet.files import atomic_file
-from stepnet.training.config import TrainConfig, default_folder, file_name, read_label, write_label
+from stepnet.training import TrainConfig, default_folder, file_name, read_label, write_label
 
 if TYPE_CHECKING:
-    from stepnet.training import NetworkRuns, RunHistory
-    from stepnet.training.histories import PairedDifferences
-    from stepnet.training.tasks import TaskRecord
+    from stepnet.training import NetworkRuns, PairedDifferences, RunHistory, TaskRecord
 
 Figures = dict[str, Callable[["RunHistory"], float]]  # of a run, by their names in files
 
@@ -76,8 +74,7 @@ class Compare(TrainingFlags):
     """Write one row for each run to this file."""
 
     def __call__(self) -> None:
-        from stepnet.training import compare
-        from stepnet.training.display import Display
+        from stepnet.training import Display, compare
 
         if self.schemes is not None:
             self.models = under_schemes(self.models, self.schemes)
@@ -95,7 +92,7 @@ class Compare(TrainingFlags):
         if self.csv is not None:
             _write_csv(rows, self.csv)
         if self.report is not None:
-            from stepnet.report.page import write_report
+            from stepnet.report import write_report
 
             write_report([run.folder for row in rows for run in row.runs], self.report)
         if self.json:
@@ -135,8 +132,8 @@ def under_schemes(models: Sequence[str], schemes: str) -> list[str]:
 
 def _table(rows: Sequence[NetworkRuns]) -> tuple[list[str], list[list[str]]]:
     """Headings and cells: a row for each network."""
-    from stepnet.report.catalogue import short_count
-    from stepnet.training.histories import mean_and_deviation
+    from stepnet.report import short_count
+    from stepnet.training import mean_and_deviation
 
     (metric, *others), figures = rows[0].task.metrics, figures_of(rows[0].task)
     columns = {"last epoch": f"test_{metric.name}", "best epoch": f"best_test_{metric.name}"}
@@ -178,7 +175,7 @@ def _print_rows(rows: Sequence[NetworkRuns], title: str) -> None:
 
 def _differences(rows: Sequence[NetworkRuns]) -> list[tuple[NetworkRuns, PairedDifferences, float]]:
     """Each network with its differences from the first, and their p-value after Holm's correction."""
-    from stepnet.training.histories import holm
+    from stepnet.training import holm
 
     gaps = [row.difference(rows[0]) for row in rows[1:]]
     return list(zip(rows[1:], gaps, holm([each.p_value for each in gaps]), strict=True))

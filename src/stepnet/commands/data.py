@@ -23,8 +23,7 @@ class Fetch:
     """Folder of all data sets; by default $STEPNET_DATA or ~/.cache/stepnet."""
 
     def __call__(self) -> None:
-        from stepnet.data import data_root
-        from stepnet.data.fetch import fetch
+        from stepnet.data import data_root, fetch
 
         fetch(self.name, data_root(self.root))
 

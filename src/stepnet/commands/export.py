@@ -29,8 +29,7 @@ class Export(OwnModules):
     """The network of weights without a description: lm_resnet20, timm/resnet18."""
 
     def __call__(self) -> None:
-        from stepnet.exchange.exporting import export_onnx, export_pt2
-        from stepnet.exchange.model_files import load, save
+        from stepnet.exchange import export_onnx, export_pt2, load, save
 
         if self.onnx is self.pt2 is self.safetensors is None:
             raise UserError("nothing to write: give --onnx FILE, --pt2 FILE or --safetensors FILE")

@@ -36,9 +36,7 @@ class DrawFigure(OwnModules):
     """Names for the networks of the runs, in the order of their first runs; by default what sets them apart."""
 
     def __call__(self) -> None:
-        from stepnet.report.figures import Picture, check_suffix, paper_style, write_figure
-        from stepnet.report.gallery import draw, lesions
-        from stepnet.report.network_plots import plot_lesion
+        from stepnet.report import Picture, check_suffix, draw, lesions, paper_style, plot_lesion, write_figure
 
         out = self.out or Path(f"{self.name}.pdf")
         check_suffix(Picture(), out)

@@ -17,7 +17,7 @@ from stepnet.escaping import echo
 if TYPE_CHECKING:
     from torch import nn
 
-    from stepnet.report.sketch import NetworkSketch
+    from stepnet.report import NetworkSketch
 
 IMAGES = 100  # on which a trained network is looked at
 
@@ -44,8 +44,7 @@ class Inspect(OwnModules):
     """Print the facts as JSON instead."""
 
     def __call__(self) -> None:
-        from stepnet.report.inspection import unstable_steps
-        from stepnet.report.sketch import sketch
+        from stepnet.report import sketch, unstable_steps
 
         title, model = self._open()
         network = sketch(model, title)
@@ -58,11 +57,11 @@ class Inspect(OwnModules):
         for line in unstable_steps(model):
             echo(line)
         if self.out is not None:
-            from stepnet.report.schematic import draw_network
+            from stepnet.report import draw_network
 
             draw_network(network, self.out)
             echo(f"\nwrote {self.out}")
-        from stepnet.report.opened_networks import is_trained
+        from stepnet.report import is_trained
 
         if is_trained(self.model):
             self._tell_dynamics()
@@ -70,9 +69,7 @@ class Inspect(OwnModules):
             raise UserError(f"--figures: {self.model} was never trained; name a run, or draw the network with --out")
 
     def _print_json(self, network: NetworkSketch) -> None:
-        from stepnet.report.dynamics import spectra
-        from stepnet.report.inspection import network_facts, step_facts
-        from stepnet.report.opened_networks import is_trained, open_with_images
+        from stepnet.report import is_trained, network_facts, open_with_images, spectra, step_facts
 
         facts = network_facts(network)
         if is_trained(self.model):
@@ -84,9 +81,7 @@ class Inspect(OwnModules):
 
     def _tell_dynamics(self) -> None:
         from stepnet.commands.columns import RIGHT, print_table
-        from stepnet.report.dynamics import spectra
-        from stepnet.report.inspection import HEADINGS, step_rows, write_pictures
-        from stepnet.report.opened_networks import open_with_images
+        from stepnet.report import HEADINGS, open_with_images, spectra, step_rows, write_pictures
 
         try:
             shown = open_with_images(self.model, IMAGES, self.data_root)
@@ -104,9 +99,8 @@ class Inspect(OwnModules):
                 echo(f"wrote {path}")
 
     def _open(self) -> tuple[str, nn.Module]:
-        from stepnet.conversion import describe
-        from stepnet.conversion.foreign import is_foreign
-        from stepnet.report.opened_networks import is_trained, open_network
+        from stepnet.conversion import describe, is_foreign
+        from stepnet.report import is_trained, open_network
 
         self.import_modules([self.model])  # for a model's name too: they may register it, or its scheme
         trained = is_trained(self.model)

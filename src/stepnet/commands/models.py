@@ -15,7 +15,7 @@ from stepnet.errors import UserError
 from stepnet.escaping import echo
 
 if TYPE_CHECKING:
-    from stepnet.report.catalogue import Listing
+    from stepnet.report import Listing
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Models(OwnModules):
     """Print the exact figures as JSON instead."""
 
     def __call__(self) -> None:
-        from stepnet.report.catalogue import counted, kept, registered, short_bytes, short_count
+        from stepnet.report import counted, kept, registered, short_bytes, short_count
 
         self.import_modules()
         known, own = kept(), registered()

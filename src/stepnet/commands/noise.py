@@ -44,7 +44,7 @@ class ShowNoise:
             return
         found = analyse_noise(self.name, self.samples, self.damping, **self._parameters())
         if self.plot is not None:  # first: where there can be no picture, nothing else is printed
-            from stepnet.report.noise_plots import draw_noises
+            from stepnet.report import draw_noises
 
             draw_noises(found.numbers, self.plot, self.samples)
         echo(json.dumps(found.as_dict(), indent=2) if self.json else found)

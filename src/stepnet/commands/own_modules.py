@@ -26,7 +26,7 @@ class OwnModules:
         runs = [place for place in places if os.path.isdir(place)]  # noqa: PTH112  (no error for a name too long)
         if not self.imports and not runs:
             return  # and do not wait for torch
-        from stepnet.training.imports import import_modules, import_modules_of
+        from stepnet.training import import_modules, import_modules_of
 
         import_modules(self.imports)
         for run in runs:

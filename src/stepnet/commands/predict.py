@@ -29,9 +29,8 @@ class Predict(OwnModules):
     """Print the probabilities as JSON instead."""
 
     def __call__(self) -> None:
-        from stepnet.data.images import UnreadableImage
-        from stepnet.exchange.model_files import load
-        from stepnet.exchange.prediction import predict
+        from stepnet.data import UnreadableImage
+        from stepnet.exchange import load, predict
 
         self.import_modules([self.model])
         if not self.images:
@@ -75,8 +74,7 @@ class Generate(OwnModules):
     """Of the draws."""
 
     def __call__(self) -> None:
-        from stepnet.exchange.generation import generate
-        from stepnet.exchange.model_files import load
+        from stepnet.exchange import generate, load
 
         self.import_modules([self.model])
         pieces = generate(load(self.model), self.prompt, self.length, self.temperature, self.seed)
@@ -88,7 +86,7 @@ class Generate(OwnModules):
 
 def _pictures(named: str) -> list[Path]:
     """The files that a word of the command line stands for."""
-    from stepnet.data.images import SUFFIXES
+    from stepnet.data import SUFFIXES
 
     if named == "-":
         return [Path(line.rstrip("\n")) for line in sys.stdin if line.strip()]

@@ -38,8 +38,7 @@ class Read(OwnModules):
         self.import_modules([self.model])
         reading = read(self._open())
         if self.plot is not None:  # first: where there can be no picture, nothing else is printed
-            from stepnet.report.figures import paper_style, write_figure
-            from stepnet.report.network_plots import plot_reading
+            from stepnet.report import paper_style, plot_reading, write_figure
 
             with paper_style(columns=2):
                 write_figure(plot_reading(reading), self.plot)
@@ -48,9 +47,9 @@ class Read(OwnModules):
             echo(f"\nwrote {self.plot}")
 
     def _open(self) -> nn.Module:
-        from stepnet.conversion.foreign import HF, is_foreign, load_foreign, load_hf
-        from stepnet.report.opened_networks import is_trained, open_network
-        from stepnet.training.config import read_label
+        from stepnet.conversion import HF, is_foreign, load_foreign, load_hf
+        from stepnet.report import is_trained, open_network
+        from stepnet.training import read_label
 
         if self.model.startswith(HF):
             label = read_label(self.model.removeprefix(HF))

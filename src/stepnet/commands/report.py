@@ -25,7 +25,7 @@ class Report(OwnModules):
 
     def __call__(self) -> None:
         from stepnet.errors import UserError
-        from stepnet.report.page import write_report
+        from stepnet.report import write_report
 
         if not self.runs:
             raise UserError("no runs: name their folders, as in stepnet report runs/compare/*/*")

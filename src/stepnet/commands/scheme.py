@@ -50,7 +50,7 @@ class ShowScheme(OwnModules):
         given = {} if self.k is None else {"k": self.k}
         found = analyse(self.name, **given)
         if self.plot is not None:  # first: where there can be no picture, nothing else is printed
-            from stepnet.report.scheme_plots import draw_scheme
+            from stepnet.report import draw_scheme
 
             draw_scheme(get_scheme(self.name) if self.k is None else found.scheme, self.plot)
         echo(found.latex if self.latex else json.dumps(found.as_dict(), indent=2) if self.json else found)

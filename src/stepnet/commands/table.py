@@ -13,9 +13,7 @@ from stepnet.commands.columns import RIGHT, latex_table, print_table
 from stepnet.escaping import echo
 
 if TYPE_CHECKING:
-    from stepnet.report.counts import ParameterCount
-    from stepnet.report.paper import PaperRow
-    from stepnet.report.results import Measurement
+    from stepnet.report import Measurement, PaperRow, ParameterCount
 
 TITLES = {
     "schemes": "Table 1: networks, their equations, their schemes",
@@ -39,7 +37,7 @@ class Table:
     """Print the table for a paper instead, with the rules of booktabs."""
 
     def __call__(self) -> None:
-        from stepnet.report.paper import CIFAR, IMAGENET, STOCHASTIC
+        from stepnet.report import CIFAR, IMAGENET, STOCHASTIC
 
         if self.name == "schemes":
             print_schemes(self.json, self.latex)
@@ -50,7 +48,7 @@ class Table:
 def print_schemes(as_json: bool, as_latex: bool = False) -> None:
     """Table 1 from the registry of schemes: those that are some network's."""
     from stepnet.analysis import analyse
-    from stepnet.report.paper import SCHEMES
+    from stepnet.report import SCHEMES
     from stepnet.schemes import list_schemes
 
     printed = {row.network: row.scheme for row in SCHEMES}
@@ -71,8 +69,7 @@ def print_schemes(as_json: bool, as_latex: bool = False) -> None:
 
 def print_errors(rows: tuple[PaperRow, ...], table: Table) -> None:
     """Tables 2 to 4: the paper's parameters and error, ours counted and measured."""
-    from stepnet.report.counts import count
-    from stepnet.report.results import measured, measured_here, read_measurements
+    from stepnet.report import count, measured, measured_here, read_measurements
 
     folder = table.results or measured_here()
     measurements = read_measurements(folder)
@@ -114,7 +111,7 @@ def _error(row: PaperRow) -> str:
 
 def _mark(row: PaperRow, own: ParameterCount) -> str:
     """One character behind the count, so that digits stay aligned."""
-    from stepnet.report.counts import CLASSES
+    from stepnet.report import CLASSES
 
     if row.params is not None and not own.fits(row.params):
         return "!"
@@ -124,7 +121,7 @@ def _mark(row: PaperRow, own: ParameterCount) -> str:
 def _notes(
     rows: tuple[PaperRow, ...], counts: list[ParameterCount], measurements: list[Measurement], folder: Path
 ) -> list[str]:
-    from stepnet.report.results import measured
+    from stepnet.report import measured
 
     marks = {_mark(row, own) for row, own in zip(rows, counts, strict=True)}
     notes = ["* counted for 10 classes, as the paper's figure must have been"] if "*" in marks else []

@@ -17,15 +17,22 @@ import tyro
 from tyro.conf import OmitArgPrefixes, Positional
 
 from stepnet.commands.own_modules import OwnModules
-from stepnet.data.lookup import lasting_name
+from stepnet.data import lasting_name
 from stepnet.errors import UserError, first_line
 from stepnet.escaping import echo
-from stepnet.training.config import TrainConfig, default_folder, lasting_place, read_kwargs, read_label
-from stepnet.training.recipes import Recipe, default_recipe, get_recipe
+from stepnet.training import (
+    Recipe,
+    TrainConfig,
+    default_folder,
+    default_recipe,
+    get_recipe,
+    lasting_place,
+    read_kwargs,
+    read_label,
+)
 
 if TYPE_CHECKING:
-    from stepnet.training.class_errors import ClassErrors
-    from stepnet.training.display import Display
+    from stepnet.training import ClassErrors, Display
 
 
 def _flags_of(config: type[TrainConfig | Recipe], optional: bool) -> Any:
@@ -87,9 +94,9 @@ class TrainingFlags(_flags_of(TrainConfig, optional=False)):  # type: ignore[mis
 
     def run_config(self, model: str, out: Path | None = None) -> TrainConfig:
         """The whole config of one run."""
-        from stepnet.conversion.foreign import check_own_name
+        from stepnet.conversion import check_own_name
         from stepnet.nets import list_models
-        from stepnet.training.imports import import_modules
+        from stepnet.training import import_modules
 
         import_modules(self.imports)
         label = read_label(model).under(self.scheme)
@@ -134,8 +141,7 @@ class Train(TrainingFlags):
     """Replace the run in this folder, if there is one."""
 
     def __call__(self) -> None:
-        from stepnet.training import train_config
-        from stepnet.training.display import Display
+        from stepnet.training import Display, train_config
 
         config = self.run_config(self.model, self.out)
         with shown(Display(self.model)) as display:
@@ -184,7 +190,7 @@ class Evaluate(OwnModules):
         self.import_modules([self.run])
         by_class = None
         if self.classes:
-            from stepnet.training.class_errors import class_errors
+            from stepnet.training import class_errors
 
             by_class = class_errors(self.run, self.which, self.data_root, self.data, self.val_share)
             found = by_class.result
@@ -204,7 +210,7 @@ class Evaluate(OwnModules):
             if by_class:
                 print_class_errors(by_class)
         if self.record is not None:
-            from stepnet.report.results import record
+            from stepnet.report import record
 
             run = Run(Path(self.run))
             wanted = run.config.recipe.epochs
@@ -234,7 +240,7 @@ def print_class_errors(found: ClassErrors) -> None:
 @contextmanager
 def shown(display: Display) -> Iterator[Display]:
     """Show a run, and turn a stop that was asked for into its exit code."""
-    from stepnet.training.signals import Interrupted
+    from stepnet.training import Interrupted
 
     try:
         yield display
@@ -254,7 +260,7 @@ def shown(display: Display) -> Iterator[Display]:
 
 def print_coefficients(ks: Mapping[str, float | list[float]], title: str = "") -> None:
     """The learned k_n, eight to a line; of one for each channel, and of a matrix, the mean."""
-    from stepnet.nets.weights import by_name
+    from stepnet.nets import by_name
 
     for name, own in by_name(ks).items():
         values = [k if isinstance(k, float) else fmean(k) for k in own.values()]

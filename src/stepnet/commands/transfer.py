@@ -37,10 +37,8 @@ class Transfer(TrainingFlags):
 
     def __call__(self) -> None:
         from stepnet.commands.columns import RIGHT, print_table
-        from stepnet.report.depth_studies import plot_transfer
-        from stepnet.report.figures import Picture, check_suffix, paper_style, write_figure
-        from stepnet.training.display import Display
-        from stepnet.training.transfer_grid import RULELESS, transfer_grid
+        from stepnet.report import Picture, check_suffix, paper_style, plot_transfer, write_figure
+        from stepnet.training import RULELESS, Display, transfer_grid
 
         if self.figure is not None:
             check_suffix(Picture(), self.figure)

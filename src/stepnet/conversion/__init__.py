@@ -1,15 +1,30 @@
 """Put a scheme into a network that we did not write; read the scheme that it has."""
 
+from stepnet.conversion.foreign import HF as HF
+from stepnet.conversion.foreign import check_file_options as check_file_options
+from stepnet.conversion.foreign import check_own_name as check_own_name
+from stepnet.conversion.foreign import is_foreign as is_foreign
 from stepnet.conversion.foreign import list_foreign as list_foreign
 from stepnet.conversion.foreign import load_foreign as load_foreign
+from stepnet.conversion.foreign import load_hf as load_hf
+from stepnet.conversion.grid import lay_out as lay_out
 from stepnet.conversion.inline import Residual as Residual
+from stepnet.conversion.places import state_in as state_in
+from stepnet.conversion.places import with_state as with_state
 from stepnet.conversion.reading import Reading as Reading
 from stepnet.conversion.reading import StageReading as StageReading
 from stepnet.conversion.reading import assert_scheme as assert_scheme
 from stepnet.conversion.reading import read as read
+from stepnet.conversion.record import RECORD as RECORD
+from stepnet.conversion.record import remember_conversion as remember_conversion
+from stepnet.conversion.split import Split as Split
 from stepnet.conversion.split import split_block as split_block
+from stepnet.conversion.step import ConvertedStep as ConvertedStep
+from stepnet.conversion.step import Role as Role
+from stepnet.conversion.step import converted_rows as converted_rows
 from stepnet.conversion.summary import Conversion as Conversion
 from stepnet.conversion.summary import ConvertedStage as ConvertedStage
 from stepnet.conversion.transform import convert as convert
+from stepnet.conversion.transform import convert_again as convert_again
 from stepnet.conversion.transform import describe as describe
 from stepnet.conversion.transform import revert as revert

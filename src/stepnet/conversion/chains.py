@@ -13,8 +13,7 @@ from torch import nn
 from stepnet.conversion.inline import Residual
 from stepnet.conversion.trace import Call
 from stepnet.errors import UserError
-from stepnet.schemes import Scheme
-from stepnet.schemes.plan import Plan, plan
+from stepnet.schemes import Plan, Scheme, plan
 
 Blocks: TypeAlias = str | type[nn.Module] | Sequence[str | type[nn.Module]]
 

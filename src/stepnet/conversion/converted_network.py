@@ -17,8 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from stepnet.conversion.mixins import InstanceMixin, add_mixin, remove_mixin
 from stepnet.conversion.step import ConvertedStep, ForwardPass
 from stepnet.errors import UserError
-from stepnet.nets.draws import Draw, OwnDraws, zero_gradient
-from stepnet.nets.stochastic import StochasticDepth
+from stepnet.nets import Draw, OwnDraws, StochasticDepth, zero_gradient
 
 
 class Gates(OwnDraws):

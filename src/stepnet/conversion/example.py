@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from stepnet.errors import UserError
-from stepnet.nets.residual import Network
-from stepnet.nets.weights import first_convolution
+from stepnet.nets import Network, first_convolution
 
 
 class Example(NamedTuple):

@@ -13,8 +13,7 @@ from torch import nn
 from stepnet.arguments import Count, CountFromZero, checked
 from stepnet.errors import UserError, check_known, first_line
 from stepnet.extras import import_extra
-from stepnet.nets.model_registry import remember_origin
-from stepnet.nets.weights import classifier, first_convolution
+from stepnet.nets import classifier, first_convolution, remember_origin
 
 LIBRARIES = ("timm", "torchvision")
 # The builders also take `pretrained`, `weights`, addresses and paths, none of which a file from a stranger may choose.

@@ -21,19 +21,8 @@ from stepnet.conversion.record import RECORD, remember_conversion
 from stepnet.conversion.step import K_FREE, ConvertedStep, K, Role, converted_rows
 from stepnet.conversion.summary import Conversion
 from stepnet.errors import UserError
-from stepnet.nets.march import March
-from stepnet.nets.refinement import (
-    Grid,
-    GridStep,
-    NetworkOnGrid,
-    StageOnGrid,
-    carried_k,
-    check_step_sizes,
-    free_k,
-    on_grid,
-)
-from stepnet.schemes import Scheme
-from stepnet.schemes.plan import Plan, plan
+from stepnet.nets import Grid, GridStep, March, NetworkOnGrid, StageOnGrid, carried_k, check_step_sizes, free_k, on_grid
+from stepnet.schemes import Plan, Scheme, plan
 
 LAYERS = "num_hidden_layers"  # in a configuration of transformers, whatever name it has there
 NUMBER = "layer_idx"  # of a layer of transformers, by which it finds its keys and values in a cache

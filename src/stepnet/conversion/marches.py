@@ -31,11 +31,18 @@ from stepnet.conversion.stream import (
 )
 from stepnet.conversion.trace import Call, trace
 from stepnet.errors import UserError, first_line
-from stepnet.nets.stage import Coupling, Stage, entry_by
-from stepnet.nets.trajectories import KineticCost, StateSource
-from stepnet.schemes import Difference, Scheme
-from stepnet.schemes.arithmetic import Coefficient, State, parts_of
-from stepnet.schemes.impulse import Layout, Weights, as_channels, impulse_response
+from stepnet.nets import Coupling, KineticCost, Stage, StateSource, entry_by
+from stepnet.schemes import (
+    Coefficient,
+    Difference,
+    MarchShape,
+    Scheme,
+    State,
+    Weights,
+    as_channels,
+    impulse_response,
+    parts_of,
+)
 
 
 @dataclass
@@ -54,7 +61,7 @@ class Declared:
     """What a stage of ours, or a converted row, says of itself."""
 
     scheme: Scheme
-    layout: Layout
+    layout: MarchShape
     dts: Sequence[float]
     ks: list[Coefficient]
     gates: list[Coefficient] | None
@@ -85,9 +92,11 @@ class ObservedMarch:
             return self.states
         return [e.read for e in self.evaluations[1:] if e.read is not None]
 
-    def layout(self, activated: bool) -> Layout:
+    def layout(self, activated: bool) -> MarchShape:
         """What it looks like from outside, one step for each evaluation."""
-        return Layout(len(self.evaluations), "projected" if self.evaluations[0].read is None else "given", activated)
+        return MarchShape(
+            len(self.evaluations), "projected" if self.evaluations[0].read is None else "given", activated
+        )
 
 
 def weights_at(place: GraphPlace, columns: Sequence[Sequence[GraphPlace]]) -> list[Weight]:
@@ -192,7 +201,7 @@ def own_marches(network: nn.Module, example: Any) -> list[ObservedMarch]:
 
 def _declared_by(stage: Stage, gates: Any, given: Any) -> Declared:
     ks = [k if k is None else as_channels(k) for k in stage.ks()] if given is None else list(given)
-    layout = Layout(stage.depth, entry_by(stage.transition), stage.after is not None)
+    layout = MarchShape(stage.depth, entry_by(stage.transition), stage.after is not None)
     return Declared(stage.scheme, layout, stage.dts, ks, None if gates is None else [as_channels(g) for g in gates])
 
 
@@ -201,7 +210,7 @@ def _declared_by_row(row: Sequence[tuple[str, ConvertedStep, Role]]) -> Declared
     ks = [None if role.own_k is None else as_channels(step.coefficients_of(role)) for _, step, role in row]
     gates = [1.0 if role.mean_gate is None else role.mean_gate for role in roles]
     activated = any(role.split is not None and role.split.after for role in roles)
-    layout = Layout(len(row), "projected" if roles[0].transition else "given", activated)
+    layout = MarchShape(len(row), "projected" if roles[0].transition else "given", activated)
     return Declared(roles[0].scheme, layout, [role.dt for role in roles], ks, gates)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from torch import Tensor, nn
 
-from stepnet.schemes.arithmetic import is_tensor
+from stepnet.schemes import is_tensor
 
 Path: TypeAlias = "tuple[int | str, ...]"  # keys into tuples, lists and dicts; the value itself is at ()
 FIRST: Path = (0,)

@@ -22,9 +22,18 @@ from stepnet.conversion.step import ConvertedStep
 from stepnet.conversion.stream import Weight, before_activation
 from stepnet.conversion.trace import copied
 from stepnet.errors import UserError
-from stepnet.nets.stage import Stage, check_makes_network
-from stepnet.schemes import Scheme, get_scheme
-from stepnet.schemes.impulse import Layout, Match, Weights, fit, impulse_response, nearest_scheme, streams
+from stepnet.nets import Stage, check_makes_network
+from stepnet.schemes import (
+    MarchShape,
+    Match,
+    Scheme,
+    Weights,
+    fit,
+    get_scheme,
+    impulse_response,
+    nearest_scheme,
+    streams,
+)
 
 TOLERANCE = 1e-5  # single precision, and room for a sum of many
 SHOWN = 10  # rows and columns of a matrix that are printed
@@ -37,7 +46,7 @@ class StageReading:
     blocks: tuple[str, ...]  # the block of each evaluation
     firsts: tuple[str, ...]  # the columns of the first states; those of the evaluations follow
     weights: Weights  # rows, columns, and channels where they differ
-    layout: Layout
+    layout: MarchShape
     nearest: Match | None  # the declared scheme where that is it; nothing where the stage is not linear
     streams: int | None  # of the smallest general linear method with these weights; an activation leaves none
     declared: str = ""  # the scheme that the network says it has,

@@ -9,9 +9,7 @@ from typing import Any
 from torch import nn
 
 from stepnet.conversion.summary import Conversion
-from stepnet.nets.bounds import Bound
-from stepnet.nets.options import StepSizes
-from stepnet.nets.stochastic import StochasticDepth
+from stepnet.nets import Bound, StepSizes, StochasticDepth
 
 RECORD = "stepnet_conversion"  # the attribute of the network, and the key in transformers' config.json
 

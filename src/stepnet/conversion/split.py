@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from stepnet.arguments import checked
 from stepnet.errors import UserError
-from stepnet.nets.march import recorded
+from stepnet.nets import recorded
 
 FUNCTION = "()"  # ends the name of a function in a stated chain of layers
 

@@ -25,16 +25,19 @@ from stepnet.conversion.places import FIRST, Argument, Path, state_in, with_stat
 from stepnet.conversion.split import Split
 from stepnet.conversion.statistics import Statistics, at_evaluation, bring_together, keep_apart
 from stepnet.errors import UserError
-from stepnet.nets.bounds import Bound, Layout
-from stepnet.nets.march import RecordedStep, States
-from stepnet.nets.memory_modes import Memory
-from stepnet.nets.replay import only_reverse_mode, recomputed
-from stepnet.nets.reversible import ReversibleMarch
-from stepnet.nets.trajectories import KineticCost
-from stepnet.nets.weights import STEP_MIXING
-from stepnet.schemes import Difference, Point, Scheme
-from stepnet.schemes.arithmetic import Coefficient, State, is_number, is_traced, parts_of
-from stepnet.schemes.plan import StepMethod
+from stepnet.nets import (
+    STEP_MIXING,
+    Bound,
+    CoefficientLayout,
+    KineticCost,
+    Memory,
+    RecordedStep,
+    ReversibleMarch,
+    States,
+    only_reverse_mode,
+    recomputed,
+)
+from stepnet.schemes import Coefficient, Difference, Point, Scheme, State, StepMethod, is_number, is_traced, parts_of
 
 STEP = "step"
 K, K_FREE = "step_k", "step_k_free"  # the parameter's name in the block, without and with a bound: no library uses it
@@ -119,7 +122,7 @@ class ConvertedStep(InstanceMixin):
     step_pass: ForwardPass | None = None
 
     step_roles: tuple[Role, ...]  # one for each call of the block in its chain
-    step_layout: Layout | None = None  # of the coefficients that have names
+    step_layout: CoefficientLayout | None = None  # of the coefficients that have names
 
     @property
     def step_role(self) -> Role:
@@ -447,7 +450,7 @@ def become_step(block: nn.Module, roles: Sequence[Role], k: Tensor | None) -> No
         block.register_parameter(K_FREE, nn.Parameter(bound.free(k)))
 
 
-def hold_named(block: nn.Module, layout: Layout, starts: dict[str, Tensor]) -> None:
+def hold_named(block: nn.Module, layout: CoefficientLayout, starts: dict[str, Tensor]) -> None:
     """Give a step its coefficients that have names."""
     block.step_layout = layout  # type: ignore[assignment]
     for name, start in starts.items():

@@ -21,16 +21,24 @@ from stepnet.conversion.stream import branches
 from stepnet.conversion.summary import Conversion
 from stepnet.conversion.trace import copied, trace
 from stepnet.errors import UserError
-from stepnet.nets.bounds import Bound, BoundOption, Layout, initial_k
-from stepnet.nets.march import March
-from stepnet.nets.memory_modes import Memory, choose_memory
-from stepnet.nets.options import StepSizes
-from stepnet.nets.residual import Network, sizes_by_stage
-from stepnet.nets.stage import Stage, check_makes_network, step_sizes
-from stepnet.nets.stochastic import StochasticDepth
-from stepnet.nets.trajectories import trajectory
-from stepnet.schemes import Scheme, get_scheme
-from stepnet.schemes.plan import warn_if_it_rarely_acts
+from stepnet.nets import (
+    Bound,
+    BoundOption,
+    CoefficientLayout,
+    March,
+    Memory,
+    Network,
+    Stage,
+    StepSizes,
+    StochasticDepth,
+    check_makes_network,
+    choose_memory,
+    initial_k,
+    sizes_by_stage,
+    step_sizes,
+    trajectory,
+)
+from stepnet.schemes import Scheme, get_scheme, warn_if_it_rarely_acts
 
 Model = TypeVar("Model", bound=nn.Module)
 REPORT = "step_conversion"  # the attribute of a converted network that tells what was done
@@ -131,7 +139,7 @@ def _converted(
         become_step(block, own, _initial_k(method, init, near, bound, owned) if owned else None)
         owners = [role.place for role in own if role.own_k is not None]
         if method.trained and owners:
-            layout = Layout(method, owners)
+            layout = CoefficientLayout(method, owners)
             hold_named(block, layout, _named_starts(method, init, layout, near))
     setattr(model, REPORT, conversion)
     remember_conversion(model, record_of(conversion, dt, bound, blocks, stochastic))
@@ -295,7 +303,7 @@ def _initial_k(scheme: Scheme, init: str | float, like: Tensor, bound: Bound | N
     return initial_k(scheme, (size,), given, bound, like.dtype).to(like)
 
 
-def _named_starts(scheme: Scheme, init: str | float, layout: Layout, like: Tensor) -> dict[str, Tensor]:
+def _named_starts(scheme: Scheme, init: str | float, layout: CoefficientLayout, like: Tensor) -> dict[str, Tensor]:
     """The coefficients that have names: as they are declared, or those of Euler's step."""
     starts = layout.at_euler() if init == "identity" else layout.starts(scheme.trained)
     return {name: start.to(like) for name, start in starts.items()}

@@ -11,8 +11,7 @@ from stepnet.arguments import Count, OpenShare, Positive, checked
 from stepnet.errors import UserError
 from stepnet.exchange.model_description import ModelDescription, describe_network
 from stepnet.exchange.model_files import attach
-from stepnet.nets.coarsening import coarsen_network
-from stepnet.nets.refinement import Interpolation, refine_network
+from stepnet.nets import Interpolation, coarsen_network, refine_network
 
 Model = TypeVar("Model", bound=nn.Module)
 

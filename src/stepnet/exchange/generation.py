@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from stepnet.arguments import Count, NotNegative, Seed, checked
-from stepnet.data.text import BYTES, encode
+from stepnet.data import BYTES, encode
 from stepnet.errors import UserError
 from stepnet.exchange.model_description import description_of
 from stepnet.randomness import Stream, random_words, uniform

@@ -16,10 +16,9 @@ from torch import nn
 
 import stepnet
 from stepnet.arguments import checked
-from stepnet.conversion.record import RECORD
+from stepnet.conversion import RECORD
 from stepnet.errors import UserError, first_line
-from stepnet.nets.model_registry import origin_of
-from stepnet.nets.weights import coefficients
+from stepnet.nets import coefficients, origin_of
 from stepnet.schema import read_as, read_json
 from stepnet.schemes import Scheme, get_scheme
 

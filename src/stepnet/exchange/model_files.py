@@ -26,8 +26,7 @@ from stepnet.exchange.prediction import preprocess
 from stepnet.exchange.rebuild import fill, fitted_options, rebuild
 from stepnet.exchange.transformers_folder import is_converted, load_converted
 from stepnet.files import LAST, MODEL, is_folder
-from stepnet.nets import coefficients, list_models
-from stepnet.nets.model_registry import pretrained_file, split_tag
+from stepnet.nets import coefficients, list_models, pretrained_file, split_tag
 from stepnet.tensors import Tensors, checksum, read_tensors, write_tensors
 
 DESCRIPTION = "stepnet"  # the key of the header

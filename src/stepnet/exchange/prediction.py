@@ -14,11 +14,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from stepnet.arguments import Count, checked
-from stepnet.data import Data
-from stepnet.data.images import MARGIN, centre_view, read_view, view_of
-from stepnet.data.normalise import Normalisation
-from stepnet.data.photos import Photos
-from stepnet.data.torch_datasets import DatasetImages
+from stepnet.data import MARGIN, Data, DatasetImages, Normalisation, Photos, centre_view, read_view, view_of
 from stepnet.errors import UserError
 from stepnet.exchange.model_description import Preprocessing, description_of
 

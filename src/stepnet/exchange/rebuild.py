@@ -10,15 +10,19 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from stepnet.conversion import convert, load_foreign
-from stepnet.conversion.foreign import check_file_options, is_foreign
-from stepnet.conversion.grid import lay_out
-from stepnet.conversion.record import RECORD, remember_conversion
-from stepnet.conversion.transform import convert_again
+from stepnet.conversion import (
+    RECORD,
+    check_file_options,
+    convert,
+    convert_again,
+    is_foreign,
+    lay_out,
+    load_foreign,
+    remember_conversion,
+)
 from stepnet.errors import UserError, first_line
 from stepnet.exchange.model_description import ConversionRecord, ModelDescription, read_record
-from stepnet.nets import create_model
-from stepnet.nets.weights import shape_of
+from stepnet.nets import create_model, shape_of
 from stepnet.tensors import Tensors, first_difference
 
 

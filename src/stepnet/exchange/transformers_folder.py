@@ -14,7 +14,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from stepnet.conversion.record import RECORD
+from stepnet.conversion import RECORD
 from stepnet.errors import UserError, first_line
 from stepnet.exchange.model_description import LARGEST_SIDE, ConversionRecord, read_record
 from stepnet.exchange.rebuild import at_most, check_finite, restore_conversion

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.fx import Tracer
 
 from stepnet.errors import UserError
-from stepnet.schemes.arithmetic import is_traced
+from stepnet.schemes import is_traced
 
 
 def conv(inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1) -> nn.Conv2d:

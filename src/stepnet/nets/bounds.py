@@ -23,9 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from stepnet.errors import UserError
-from stepnet.schemes import Scheme
-from stepnet.schemes.arithmetic import Coefficient
-from stepnet.schemes.core import Trained
+from stepnet.schemes import Coefficient, Scheme, Trained
 
 BoundOption: TypeAlias = Literal["stable"] | tuple[float, float] | None
 FREE = "_free"  # ends the name of a parameter from which a bounded coefficient is made
@@ -154,7 +152,7 @@ class ZeroStable:
 AnyBound: TypeAlias = Bound | Convex | DoublyStochastic | ZeroStable
 
 
-class Layout:
+class CoefficientLayout:
     """Where the named coefficients of a scheme stand, for those steps that own them.
 
     Each name is one tensor, stacked over the steps; where its shape differs from step to step, joined end to end.
@@ -207,7 +205,7 @@ class Coefficients(nn.Module):
 
     def __init__(self, scheme: Scheme, owners: Sequence[int]) -> None:
         super().__init__()
-        self.layout = Layout(scheme, owners)
+        self.layout = CoefficientLayout(scheme, owners)
         for name, start in self.layout.starts(scheme.trained).items():
             self.register_parameter(name, nn.Parameter(start))
 

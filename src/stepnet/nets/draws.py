@@ -22,7 +22,7 @@ from torch._compile import _disable_dynamo
 from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.nets.stage import Stage
-from stepnet.schemes.arithmetic import is_traced
+from stepnet.schemes import is_traced
 
 Draw: TypeAlias = Any  # whatever `draw` gives and `forward` takes; None is no noise
 Option = TypeVar("Option")

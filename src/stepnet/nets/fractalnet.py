@@ -30,10 +30,17 @@ from stepnet.nets.model_registry import register_model
 from stepnet.nets.residual import FeatureInfo, Network
 from stepnet.nets.stage import Stage
 from stepnet.randomness import Stream, random_words, uniform
-from stepnet.schemes import Difference, Scheme, get_scheme
-from stepnet.schemes.arithmetic import Coefficient
-from stepnet.schemes.fractal import ConvolvedFractal, Fractal, FullFractal
-from stepnet.schemes.plan import EULER, plan
+from stepnet.schemes import (
+    EULER,
+    Coefficient,
+    ConvolvedFractal,
+    Difference,
+    Fractal,
+    FullFractal,
+    Scheme,
+    get_scheme,
+    plan,
+)
 
 WIDTHS = {20: (64, 128, 256, 512, 512), 40: (32, 64, 128, 256, 256)}
 # For each fractal and each of its joins: the weights of the columns that meet, or of the paper's long path alone.

@@ -19,10 +19,21 @@ from torch import fx, nn
 
 from stepnet.nets.replay import recomputed
 from stepnet.nets.reversible import ReversibleMarch
-from stepnet.schemes import Difference, Point, Scheme, advance
-from stepnet.schemes.arithmetic import Coefficient, State, joined, parts_of
-from stepnet.schemes.core import Past, RightHandSide, RightHandSides
-from stepnet.schemes.plan import Plan, scheme_of_step
+from stepnet.schemes import (
+    Coefficient,
+    Difference,
+    Past,
+    Plan,
+    Point,
+    RightHandSide,
+    RightHandSides,
+    Scheme,
+    State,
+    advance,
+    joined,
+    parts_of,
+    scheme_of_step,
+)
 
 Slope: TypeAlias = Callable[..., Any]  # `f(u, i)`: a block at its i-th evaluation in a step; a network has no clock
 Slopes: TypeAlias = "Slope | tuple[Slope, ...]"  # of a pair, both

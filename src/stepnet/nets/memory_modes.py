@@ -13,8 +13,7 @@ from typing import Literal
 
 from stepnet.errors import UserError
 from stepnet.nets.reversible import SPARE_BITS
-from stepnet.schemes import Scheme
-from stepnet.schemes.arithmetic import Coefficient
+from stepnet.schemes import Coefficient, Scheme
 
 Memory = Literal["stored", "recompute", "reversible", "auto"]
 

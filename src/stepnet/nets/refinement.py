@@ -30,8 +30,7 @@ from stepnet.nets.bounds import Bound
 from stepnet.nets.model_registry import Origin, create_model, origin_of
 from stepnet.nets.residual import Network
 from stepnet.nets.stage import Coupling, Stage, written
-from stepnet.schemes import Point, Scheme, advance
-from stepnet.schemes.plan import Plan
+from stepnet.schemes import Plan, Point, Scheme, advance
 
 Interpolation = Literal["copied", "linear"]
 Own = TypeVar("Own", bound=Network)

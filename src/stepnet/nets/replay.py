@@ -21,7 +21,7 @@ from torch.autograd import forward_ad
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_map
 
-from stepnet.schemes.arithmetic import parts_of
+from stepnet.schemes import parts_of
 
 Result = TypeVar("Result")
 OwnedTensors = tuple[nn.Module, dict[str, nn.Parameter | None], dict[str, Tensor | None]]  # parameters and buffers

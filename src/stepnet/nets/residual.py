@@ -32,9 +32,7 @@ from stepnet.nets.stage import (
 from stepnet.nets.stochastic import AddedNoise, BlockNoise, StochasticDepth, add_noise
 from stepnet.nets.trajectories import KineticCost, trajectory
 from stepnet.nets.weights import is_coefficient
-from stepnet.schemes import Scheme, get_scheme
-from stepnet.schemes.arithmetic import is_number, is_traced
-from stepnet.schemes.plan import plan, warn_if_it_rarely_acts
+from stepnet.schemes import Scheme, get_scheme, is_number, is_traced, plan, warn_if_it_rarely_acts
 
 Convolutions = Callable[[int, int, int], list[nn.Conv2d]]  # (inputs, outputs, stride) -> the chain of one block
 

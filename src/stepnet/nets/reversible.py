@@ -21,9 +21,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from stepnet.nets.replay import RepeatedEvaluation, storage
-from stepnet.schemes import Point, Scheme, advance
-from stepnet.schemes.arithmetic import Coefficient, State, joined, parts_of
-from stepnet.schemes.core import Past
+from stepnet.schemes import Coefficient, Past, Point, Scheme, State, advance, joined, parts_of
 
 Place = tuple[int, int]  # a storage, and where in it a tensor begins: the two parts of a pair may share one
 Name = tuple[int, int]  # of a tensor that is part of a state: the number of the state, and of the part in it

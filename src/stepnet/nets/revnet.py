@@ -22,8 +22,7 @@ from stepnet.nets.model_registry import register_model
 from stepnet.nets.options import Depths, RevNetOptions, StepSizes
 from stepnet.nets.residual import Backbone, Network, sizes_by_stage
 from stepnet.nets.stage import CoupledTransition, Coupling, Stage, check_makes_network
-from stepnet.schemes import Scheme, get_scheme
-from stepnet.schemes.plan import warn_if_it_rarely_acts
+from stepnet.schemes import Scheme, get_scheme, warn_if_it_rarely_acts
 
 # The widths are those of one half, X or Y; the stem's are of both together.
 CIFAR = {

@@ -29,7 +29,7 @@ from stepnet.nets.resnet import blocks_per_stage
 from stepnet.nets.stage import Gates
 from stepnet.nets.trajectories import KineticCost
 from stepnet.randomness import Stream, uniforms_by_place
-from stepnet.schemes.gates import stochastic_gate
+from stepnet.schemes import stochastic_gate
 
 Forward = Literal["shake", "even"]
 Backward = Literal["shake", "even", "keep"]

@@ -19,9 +19,7 @@ from stepnet.nets.march import March, Slope, Slopes, States, recomputing
 from stepnet.nets.memory_modes import Memory, choose_memory, segment_length
 from stepnet.nets.replay import only_reverse_mode
 from stepnet.nets.trajectories import KineticCost, Visit, watch_calls
-from stepnet.schemes import Scheme, get_scheme
-from stepnet.schemes.arithmetic import Coefficient, State, is_traced, parts_of
-from stepnet.schemes.plan import Entry, equation_in_k, plan
+from stepnet.schemes import Coefficient, Entry, Scheme, State, equation_in_k, get_scheme, is_traced, parts_of, plan
 
 Gates = Sequence[Coefficient]
 Pair = tuple[Tensor, Tensor]  # the state (X, Y) of a coupled system

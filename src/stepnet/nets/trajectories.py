@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from stepnet.errors import UserError
-from stepnet.schemes.arithmetic import Difference, State
+from stepnet.schemes import Difference, State
 
 Visit = Callable[[State], object]  # called with each state of a stage, when it is made
 

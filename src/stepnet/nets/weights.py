@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from stepnet.arguments import checked
 from stepnet.errors import UserError
-from stepnet.nets.bounds import FREE, Bound, Coefficients, Layout
+from stepnet.nets.bounds import FREE, Bound, CoefficientLayout, Coefficients
 from stepnet.tensors import first_difference
 
 T = TypeVar("T")
@@ -71,7 +71,7 @@ def _free(network: nn.Module, name: str, weights: Mapping[str, Tensor], like: Te
     if isinstance(module, Coefficients):
         return module.layout.at_euler()[name.rpartition(".")[2]].to(like)
     layout = getattr(module, "step_layout", None)
-    if isinstance(layout, Layout):
+    if isinstance(layout, CoefficientLayout):
         return layout.at_euler()[name.rpartition(".")[2].removeprefix(STEP_MIXING)].to(like)
     k = weights.get(name.removesuffix(FREE), torch.zeros_like(like))
     bound = getattr(module, "bound", None) or getattr(getattr(module, "step_role", None), "bound", None)

@@ -48,8 +48,7 @@ def registered() -> list[str]:
 
 def counted(name: str) -> Listing:
     """A registered network, counted now."""
-    from stepnet.nets import model_entry
-    from stepnet.nets.profile import on_meta, profile
+    from stepnet.nets import model_entry, on_meta, profile
 
     entry, network = model_entry(name), on_meta(name)
     cost = profile(network, image_size=entry.image_size)

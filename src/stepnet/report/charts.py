@@ -10,8 +10,7 @@ from typing import Any
 from stepnet.report.counts import count, multiply_adds
 from stepnet.report.paper import CIFAR, IMAGENET, PaperRow
 from stepnet.schemes import get_scheme
-from stepnet.training.histories import NetworkRuns, RunHistory
-from stepnet.training.tasks import Metric
+from stepnet.training import Metric, NetworkRuns, RunHistory
 
 FRAMES = 60  # so many epochs at most on the slider of k_n: a hundred long runs stay a small page
 

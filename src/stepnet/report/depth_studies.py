@@ -10,18 +10,12 @@ from pathlib import Path
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor, nn
 
-from stepnet.data import Data
-from stepnet.data.batches import Batches
-from stepnet.data.normalise import Normalisation
+from stepnet.data import Batches, Data, Normalisation
 from stepnet.errors import UserError
-from stepnet.exchange.depth import described_like
-from stepnet.exchange.model_description import description_of
-from stepnet.nets.coarsening import Choice, count_to_drop, refitted, removals
-from stepnet.nets.refinement import on_grid
+from stepnet.exchange import described_like, description_of
+from stepnet.nets import Choice, count_to_drop, on_grid, refitted, removals
 from stepnet.report.figures import Picture, legend_above, panels, rc_styles
-from stepnet.training.evaluation import data_of, evaluate
-from stepnet.training.tasks import Metric
-from stepnet.training.transfer_grid import RULELESS, Losses
+from stepnet.training import RULELESS, Losses, Metric, data_of, evaluate
 
 WAYS = ("plain", "refitted", "random")
 POINTS = 6  # depths at most between all blocks and those that stay

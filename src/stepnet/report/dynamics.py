@@ -21,16 +21,11 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, eigs
 from torch import Tensor, nn
 
-from stepnet.analysis import analyse
-from stepnet.analysis.symbols import z, zeta
-from stepnet.conversion.places import state_in
-from stepnet.conversion.step import ConvertedStep, Role, converted_rows
+from stepnet.analysis import analyse, z, zeta
+from stepnet.conversion import ConvertedStep, Role, converted_rows, state_in
 from stepnet.errors import UserError
-from stepnet.nets.stage import Coupling, Stage
-from stepnet.nets.trajectories import trajectory
-from stepnet.schemes import Difference, Scheme
-from stepnet.schemes.arithmetic import State
-from stepnet.schemes.plan import scheme_of_step
+from stepnet.nets import Coupling, Stage, trajectory
+from stepnet.schemes import Difference, Scheme, State, scheme_of_step
 
 Complex: TypeAlias = NDArray[np.complex128]
 EIGENVALUES = 6

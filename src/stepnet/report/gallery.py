@@ -19,7 +19,7 @@ from stepnet.report.run_plots import plot_coefficients, plot_compression, plot_c
 from stepnet.report.schematic import plot_network, plot_networks
 from stepnet.report.scheme_plots import plot_stability
 from stepnet.schemes import get_scheme
-from stepnet.training.histories import RunHistory
+from stepnet.training import RunHistory
 
 # Figure 1 (a) to (d), and figure 2 (left)
 FIGURE_1 = {

@@ -9,8 +9,7 @@ from typing import Any
 
 from stepnet.errors import UserError
 from stepnet.report.paper import CIFAR, IMAGENET, STOCHASTIC
-from stepnet.training.config import FINGERPRINTS, INCIDENTAL, TrainConfig
-from stepnet.training.histories import NetworkRuns, RunHistory
+from stepnet.training import FINGERPRINTS, INCIDENTAL, NetworkRuns, RunHistory, TrainConfig
 
 
 def read_histories(folders: Iterable[Path]) -> list[RunHistory]:

@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import nn
 
-from stepnet.nets.bounds import outermost
+from stepnet.nets import outermost
 from stepnet.report.dynamics import NetworkStep, StepSpectrum, effective_steps, network_steps, roots, verdict
 from stepnet.report.opened_networks import OpenedNetwork
-from stepnet.report.sketch import NetworkSketch
+from stepnet.report.sketches import NetworkSketch
 
 HEADINGS = ("step", "k", "roots", "", "|du|/|u|", "largest dt λ", "growth")
 

@@ -19,11 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stepnet.arguments import Count, checked
-from stepnet.conversion.places import state_in, with_state
-from stepnet.conversion.split import Split
-from stepnet.conversion.step import ConvertedStep, Role
+from stepnet.conversion import ConvertedStep, Role, Split, state_in, with_state
 from stepnet.errors import UserError
-from stepnet.nets.stage import Coupling
+from stepnet.nets import Coupling
 from stepnet.report.dynamics import NetworkStep, network_steps
 from stepnet.schemes import Difference
 

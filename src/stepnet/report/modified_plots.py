@@ -13,14 +13,23 @@ import numpy as np
 from cycler import cycler
 from matplotlib.axes import Axes
 
-from stepnet.analysis import LAX_FRIEDRICHS, LAX_WENDROFF, analyse, convergence_rate, march_and_modified
-from stepnet.analysis.transport import Stencil, corrections, modified_solution, run
+from stepnet.analysis import (
+    LAX_FRIEDRICHS,
+    LAX_WENDROFF,
+    Stencil,
+    analyse,
+    convergence_rate,
+    corrections,
+    march_and_modified,
+    modified_solution,
+    run,
+)
 from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.report.figures import COLOURS, QUIET, Picture, legend_above, panels, rc_styles
 from stepnet.report.schematic import EDGE, SPACING, draw_stage, stage_size
 from stepnet.report.scheme_plots import label_of
-from stepnet.report.sketch import sketch_stage
+from stepnet.report.sketches import sketch_stage
 from stepnet.report.step_drawing import INCHES
 from stepnet.schemes import Scheme, get_scheme, solve
 

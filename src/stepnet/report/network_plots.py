@@ -18,7 +18,7 @@ from stepnet.analysis import stability_region
 from stepnet.arguments import checked
 from stepnet.conversion import Reading
 from stepnet.errors import UserError
-from stepnet.nets.trajectories import trajectory
+from stepnet.nets import trajectory
 from stepnet.report.dynamics import StepSpectrum, principal_plane, spectra
 from stepnet.report.figures import NARROWEST, Picture, legend_above, panels, rc_styles, shorten_middle
 from stepnet.report.lesion import Lesion

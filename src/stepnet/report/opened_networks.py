@@ -9,17 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stepnet.conversion import convert, load_foreign
-from stepnet.conversion.foreign import is_foreign
-from stepnet.data import evaluation_batches, get_data
-from stepnet.data.text import Text
+from stepnet.conversion import convert, is_foreign, load_foreign
+from stepnet.data import Text, evaluation_batches, get_data
 from stepnet.errors import UserError
-from stepnet.exchange import load
-from stepnet.exchange.model_description import description_of
-from stepnet.nets import create_model
-from stepnet.nets.model_registry import split_tag
-from stepnet.training.config import model_options, read_label, write_label
-from stepnet.training.evaluation import data_of
+from stepnet.exchange import description_of, load
+from stepnet.nets import create_model, split_tag
+from stepnet.training import data_of, model_options, read_label, write_label
 
 UNTRAINED_DATA = "digits"  # what a network that was never trained is shown
 

@@ -19,7 +19,7 @@ from stepnet.files import atomic_file
 from stepnet.report.catalogue import short_count
 from stepnet.report.charts import coefficients_words, compression_words, curves_words, section_data
 from stepnet.report.grouping import by_data, printed_error, read_histories
-from stepnet.training.histories import NetworkRuns, RunHistory, mean_and_deviation
+from stepnet.training import NetworkRuns, RunHistory, mean_and_deviation
 
 NOTHING = "–"
 # Nothing from outside: a browser refuses any request that a stranger's run folder might smuggle in.

@@ -18,9 +18,7 @@ from stepnet.errors import UserError
 from stepnet.files import atomic_file, read_file
 from stepnet.report.paper import PaperRow
 from stepnet.schema import LARGEST, read_as
-from stepnet.training.config import TOLD_APART, TrainConfig
-from stepnet.training.recipes import recipe_words
-from stepnet.training.tasks import TaskRecord
+from stepnet.training import TOLD_APART, TaskRecord, TrainConfig, recipe_words
 
 if TYPE_CHECKING:
     from stepnet.training import EvaluationResult, Run

@@ -19,13 +19,12 @@ from torch import nn
 from stepnet.arguments import checked
 from stepnet.errors import UserError, check_known
 from stepnet.escaping import for_plot
-from stepnet.nets import coefficients
-from stepnet.nets.weights import by_name
+from stepnet.nets import by_name, coefficients
 from stepnet.report.charts import printed_points
 from stepnet.report.figures import Picture, legend_above, panels, rc_styles
 from stepnet.report.grouping import by_data, read_histories
 from stepnet.schemes import get_scheme
-from stepnet.training.histories import KByLayer, NetworkRuns, RunHistory, mean_coefficient
+from stepnet.training import KByLayer, NetworkRuns, RunHistory, mean_coefficient
 
 RunFolder: TypeAlias = str | PathLike[str]
 OneOrMore: TypeAlias = RunFolder | Sequence[RunFolder] | Iterator[RunFolder]

@@ -20,7 +20,7 @@ from torch import nn
 
 from stepnet.arguments import checked
 from stepnet.report.figures import ACCENT, QUIET, SMALLEST, Picture, shorten_middle, write_figure
-from stepnet.report.sketch import NetworkSketch, SketchedStep, StageSketch, sketch, weight_text
+from stepnet.report.sketches import NetworkSketch, SketchedStep, StageSketch, sketch, weight_text
 from stepnet.report.step_drawing import (
     BOX,
     INCHES,

@@ -12,8 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from stepnet.analysis import SchemeAnalysis, analyse
-from stepnet.analysis.scheme_analysis import EXTENT
+from stepnet.analysis import EXTENT, SchemeAnalysis, analyse
 from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.report.figures import QUIET, Picture, check_suffix, legend_above, rc_styles, write_figure

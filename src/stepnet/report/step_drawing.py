@@ -10,7 +10,7 @@ from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch, PathPatc
 from matplotlib.path import Path as Curve
 
 from stepnet.report.figures import ACCENT, FILL, INK, QUIET, SMALLEST
-from stepnet.report.sketch import Box, EdgeSource, WeightedSum, Wiring, weight_text
+from stepnet.report.sketches import Box, EdgeSource, WeightedSum, Wiring, weight_text
 
 INCHES = 0.5  # of paper for one unit of the drawing
 RADIUS, JOIN = 0.34, 0.13  # of a state, of a join

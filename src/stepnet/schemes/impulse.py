@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from stepnet.schemes.arithmetic import Coefficient, State, joined, parts_of
 from stepnet.schemes.core import Past, Point, RightHandSide, RightHandSides, Scheme, advance, march
-from stepnet.schemes.plan import Entry, plan, transition_of
+from stepnet.schemes.march_plan import Entry, plan, transition_of
 from stepnet.schemes.scheme_registry import get_scheme, list_schemes
 
 Weights = NDArray[np.float64]
@@ -27,7 +27,7 @@ MOST_FITTED = 64  # steps of a stage to which step sizes of their own are fitted
 
 
 @dataclass(frozen=True)
-class Layout:
+class MarchShape:
     """What a march looks like from outside: how many steps, how they begin, whether an activation follows each."""
 
     steps: int
@@ -37,7 +37,7 @@ class Layout:
 
 def impulse_response(
     scheme: Scheme,
-    layout: Layout,
+    layout: MarchShape,
     dt: Coefficient | Sequence[Coefficient] = 1,
     ks: Sequence[Coefficient] | None = None,
     gates: Sequence[Coefficient] | None = None,
@@ -63,7 +63,7 @@ def impulse_response(
 class _Units:
     """Unit vectors for first states, evaluations and activated states, and the rows that were seen."""
 
-    def __init__(self, layout: Layout, scheme: Scheme, evaluations: int) -> None:
+    def __init__(self, layout: MarchShape, scheme: Scheme, evaluations: int) -> None:
         self.layout = layout
         self.pair = scheme.partitioned
         self.starts = 2 if self.pair or layout.entry == "with past" else 1
@@ -136,7 +136,7 @@ class Match:
         return len(self.dt) + len(self.coefficients)
 
 
-def nearest_scheme(found: Weights, layout: Layout, tolerance: float) -> Match | None:
+def nearest_scheme(found: Weights, layout: MarchShape, tolerance: float) -> Match | None:
     """The simplest scheme within the tolerance, otherwise the nearest one.
 
     Simple is one step size for all steps; then a step size for each; then coefficients that each step has of its own.
@@ -158,7 +158,7 @@ def nearest_scheme(found: Weights, layout: Layout, tolerance: float) -> Match | 
     return min(matches, key=lambda match: match.deviation, default=None)
 
 
-def fit(scheme: Scheme, found: Weights, layout: Layout, several: bool = False) -> Match | None:
+def fit(scheme: Scheme, found: Weights, layout: MarchShape, several: bool = False) -> Match | None:
     """Step sizes and trained coefficients by least squares; nothing where the scheme reads and evaluates otherwise.
 
     What blocks add is measured by the largest weight of any of them, in every channel: with a step size of 1e-6

@@ -10,14 +10,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from stepnet.conversion import convert, load_foreign
-from stepnet.conversion.foreign import is_foreign
+from stepnet.conversion import convert, is_foreign, load_foreign
 from stepnet.errors import UserError
-from stepnet.nets import create_model
-from stepnet.nets.profile import saved_bytes
+from stepnet.nets import create_model, saved_bytes
 from stepnet.timing.harness import Row, Spread, compare
 from stepnet.timing.steps import Step, batch, forward_pass, gradient, peak_bytes, training_step
-from stepnet.training.config import model_options, read_label
+from stepnet.training import model_options, read_label
 
 MIB = 2**20
 

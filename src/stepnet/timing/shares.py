@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from stepnet.nets import create_model, model_entry
-from stepnet.nets.profile import Flops
+from stepnet.nets import Flops, create_model, model_entry
 from stepnet.timing.harness import Row, Spread, interleave, steady_clock
 from stepnet.timing.steps import Step, batch, silent_profiler, training_step
 

@@ -9,14 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from stepnet.data import Data
-from stepnet.data.text import Text
+from stepnet.data import Data, Text
 from stepnet.errors import UserError, check_known
-from stepnet.exchange.model_files import read_model
-from stepnet.nets import create_model, load_weights, model_entry
-from stepnet.nets.model_registry import split_tag
-from stepnet.nets.residual import vectors
-from stepnet.nets.weights import classifier_names, is_coefficient
+from stepnet.exchange import read_model
+from stepnet.nets import classifier_names, create_model, is_coefficient, load_weights, model_entry, split_tag, vectors
 from stepnet.training.config import TrainConfig, model_options, read_label
 from stepnet.training.depth_transfer import Multiples, at_rule, block_parameters, multiples_of
 from stepnet.training.recipes import Recipe

@@ -19,8 +19,7 @@ from annotated_types import Ge
 from torch import Tensor, nn
 
 from stepnet.errors import UserError, first_line
-from stepnet.exchange.model_description import ModelDescription, encode
-from stepnet.exchange.model_files import DESCRIPTION, PREFIX, RESUME, resumed_weights
+from stepnet.exchange import DESCRIPTION, PREFIX, RESUME, ModelDescription, encode, resumed_weights
 from stepnet.schema import read_as, read_json
 from stepnet.tensors import Tensors, first_difference, read_tensors, write_tensors
 

@@ -17,9 +17,7 @@ from torch import nn
 
 from stepnet.arguments import Count, NotNegative, Positive, checked
 from stepnet.errors import UserError
-from stepnet.nets.model_registry import origin_of
-from stepnet.nets.refinement import GridStep, depths_at, depths_of, own_stages, regrid, scale
-from stepnet.nets.residual import Network
+from stepnet.nets import GridStep, Network, depths_at, depths_of, origin_of, own_stages, regrid, scale
 from stepnet.training.recipes import DepthRule
 
 EXPONENTS: dict[DepthRule, float] = {"1/L": 1.0, "1/sqrt(L)": 0.5}

@@ -7,8 +7,7 @@ from dataclasses import asdict
 from torch import nn
 
 from stepnet.data import Data
-from stepnet.exchange.model_description import ModelDescription, TrainingRecord, describe_network
-from stepnet.exchange.prediction import preprocessing_of
+from stepnet.exchange import ModelDescription, TrainingRecord, describe_network, preprocessing_of
 from stepnet.nets import coefficients
 from stepnet.training.config import TrainConfig
 from stepnet.training.run import EpochMetrics, environment

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from stepnet.escaping import for_terminal
-from stepnet.nets.bounds import outermost
+from stepnet.nets import outermost
 from stepnet.schemes import Scheme
 from stepnet.training import checkpoint
 from stepnet.training.callbacks import Callback

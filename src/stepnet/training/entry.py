@@ -12,8 +12,7 @@ from typing import Any
 from torch import nn
 
 from stepnet.arguments import checked
-from stepnet.data import Data, get_data
-from stepnet.data.lookup import AnyData
+from stepnet.data import AnyData, Data, get_data
 from stepnet.errors import UserError, nearest
 from stepnet.training.callbacks import Callback
 from stepnet.training.config import FINGERPRINTS, Label, TrainConfig, default_folder, read_label

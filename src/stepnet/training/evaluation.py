@@ -10,13 +10,9 @@ import torch
 from torch import nn
 
 from stepnet.arguments import Count, checked
-from stepnet.data import Data, get_data, list_data
-from stepnet.data.batches import Batches
-from stepnet.data.normalise import Normalisation
-from stepnet.data.text import is_text
+from stepnet.data import Batches, Data, Normalisation, get_data, is_text, list_data
 from stepnet.errors import UserError
-from stepnet.exchange.model_description import ModelDescription, description_of
-from stepnet.exchange.model_files import load
+from stepnet.exchange import ModelDescription, description_of, load
 from stepnet.training.run import Run
 from stepnet.training.scores import SEEN, Sums, evaluate_batch, figures_of
 from stepnet.training.tasks import TASKS, TaskRecord

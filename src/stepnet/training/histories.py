@@ -120,7 +120,7 @@ class NetworkRuns:
         """The scheme that marches the blocks; None for a network that no name of ours builds, and was not converted."""
         if self.config.scheme is not None or self.config.network is not None:
             return self.config.scheme or (self.config.network.scheme if self.config.network else None)
-        from stepnet.nets.model_registry import MODELS  # a run that does not say
+        from stepnet.nets import MODELS
 
         return MODELS[self.config.model].scheme if self.config.model in MODELS else None
 
@@ -169,9 +169,8 @@ def mean_coefficient(k: float | list[float]) -> float:
 
 def _cost(folder: Path) -> NetworkRecord:
     """What the network that a run has written costs: its parameters alone, if it does not say what images it takes."""
-    from stepnet.exchange.model_description import description_of
-    from stepnet.exchange.model_files import load
-    from stepnet.nets.profile import profile
+    from stepnet.exchange import description_of, load
+    from stepnet.nets import profile
 
     network = load(folder)
     how = description_of(network).preprocessing

@@ -21,22 +21,22 @@ import torch
 from torch import Tensor
 
 from stepnet.errors import UserError
-from stepnet.exchange.model_files import DESCRIPTION
-from stepnet.nets import create_model
-from stepnet.nets.model_registry import origin_of
-from stepnet.nets.refinement import (
+from stepnet.exchange import DESCRIPTION
+from stepnet.nets import (
     Grid,
+    Network,
     carried_over,
+    create_model,
     depths_at,
     depths_of,
     last_layers,
     on_grid,
+    origin_of,
     own_stages,
     refined_grid,
     regrid,
     stage_paths,
 )
-from stepnet.nets.residual import Network
 from stepnet.tensors import Tensors, read_tensors
 from stepnet.training import checkpoint
 from stepnet.training.build import build_network, build_optimizer
@@ -100,7 +100,7 @@ def _shares(epochs: int, parts: int) -> list[int]:
 
 def level_of(path: Path, levels: list[Level]) -> int:
     """The number of the level whose network a checkpoint holds; 0 where there is none to be read."""
-    from stepnet.exchange.model_description import decode
+    from stepnet.exchange import decode
 
     if not path.exists():
         return 0

@@ -21,9 +21,7 @@ from torch import Tensor, nn
 from stepnet.arguments import checked
 from stepnet.data import Batches, Data
 from stepnet.errors import UserError
-from stepnet.nets import coefficients
-from stepnet.nets.draws import drawn_options
-from stepnet.nets.trajectories import KineticCost
+from stepnet.nets import KineticCost, coefficients, drawn_options
 from stepnet.randomness import Stream, random_words
 from stepnet.training.callbacks import Callback
 from stepnet.training.config import TrainConfig

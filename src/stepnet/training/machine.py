@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from stepnet.errors import UserError, first_line
-from stepnet.nets.draws import compiled
+from stepnet.nets import compiled
 
 # --- memory that a step has freed, and the next step asks for again
 

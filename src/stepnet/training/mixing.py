@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stepnet.data import Data
-from stepnet.data.normalise import Normalisation
+from stepnet.data import Data, Normalisation
 from stepnet.errors import UserError
 from stepnet.extras import import_extra
 from stepnet.training.recipes import Recipe

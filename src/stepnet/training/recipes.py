@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Le
 
 from stepnet.arguments import LARGEST, Count, NotNegative, Positive, Probability, Share, checked
-from stepnet.data import list_data
-from stepnet.data.text import is_text
+from stepnet.data import is_text, list_data
 from stepnet.errors import UserError
 from stepnet.files import is_folder
 from stepnet.registry import Registry

@@ -8,7 +8,7 @@ import time
 import torch
 
 from stepnet.errors import UserError
-from stepnet.exchange.model_files import write_model
+from stepnet.exchange import write_model
 from stepnet.training import checkpoint
 from stepnet.training.describe import describe_progress
 from stepnet.training.run import EpochMetrics

@@ -15,15 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stepnet.data import Data, evaluation_batches, training_batches
-from stepnet.data.datasets import Request
-from stepnet.data.fingerprint import fingerprint as data_fingerprint
-from stepnet.data.text import Text
+from stepnet.data import Data, Request, Text, evaluation_batches, training_batches
+from stepnet.data import fingerprint as data_fingerprint
 from stepnet.errors import UserError, first_line
-from stepnet.exchange.model_files import read_model, resumed_weights
-from stepnet.nets.draws import drawn_options
-from stepnet.nets.profile import profile
-from stepnet.nets.trajectories import KineticCost, takes_cost
+from stepnet.exchange import read_model, resumed_weights
+from stepnet.nets import KineticCost, drawn_options, profile, takes_cost
 from stepnet.schemes import Scheme, get_scheme
 from stepnet.tensors import Tensors, checksum, read_tensors
 from stepnet.training import checkpoint

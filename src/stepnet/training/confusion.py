@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stepnet.data import Data
-from stepnet.exchange.model_description import description_of
-from stepnet.exchange.model_files import load
+from stepnet.exchange import description_of, load
 from stepnet.training.evaluation import EvaluationResult, chosen, data_of, evaluate
 from stepnet.training.run import Run
 

@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from stepnet import create_model
-from stepnet.nets.profile import BATCH, on_meta, profile, saved_bytes
+from stepnet.nets.cost import BATCH, on_meta, profile, saved_bytes
 
 
 @pytest.mark.parametrize("name", ["resnet20", "lm_resnet20", "revnet38"])

@@ -14,19 +14,17 @@ from typing import Any, Literal, TypeAlias
 import sympy
 from torch import Tensor, nn
 
-from stepnet.analysis.notation import plain, plain_equation
-from stepnet.analysis.symbols import subject
-from stepnet.conversion.step import converted_rows
+from stepnet.analysis import plain, plain_equation, subject
+from stepnet.conversion import converted_rows
 from stepnet.errors import UserError
-from stepnet.nets.blocks import OwnWeights
-from stepnet.nets.stage import Stage, step_sizes, written
-from stepnet.schemes import Scheme
-from stepnet.schemes.plan import (
+from stepnet.nets import OwnWeights, Stage, step_sizes, written
+from stepnet.schemes import (
     EULER,
     Entry,
     Plan,
     PlannedStep,
     Quantity,
+    Scheme,
     Terms,
     dt,
     k,

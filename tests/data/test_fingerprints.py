@@ -13,8 +13,8 @@ from torch.utils.data import Dataset, TensorDataset
 
 from data.photographs import write_photos
 from stepnet.data import Data, ImageSet, get_data
-from stepnet.data import fingerprint as module
-from stepnet.data.fingerprint import fingerprint
+from stepnet.data import fingerprints as module
+from stepnet.data.fingerprints import fingerprint
 from stepnet.data.folders import find_images, photos
 
 

@@ -7,9 +7,9 @@ from torch import nn
 
 from stepnet import convert, create_model
 from stepnet.errors import UserError
-from stepnet.report.sketch import NetworkSketch, sketch, sketch_stage, weight_text
+from stepnet.report.sketches import NetworkSketch, sketch, sketch_stage, weight_text
 from stepnet.schemes import Equation, Scheme, get_scheme
-from stepnet.schemes.plan import k
+from stepnet.schemes.march_plan import k
 
 
 def test_lm_reads_two_states_with_its_own_k() -> None:

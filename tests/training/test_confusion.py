@@ -10,7 +10,7 @@ from torch import nn
 from stepnet.cli import main
 from stepnet.data import get_data
 from stepnet.training import evaluate
-from stepnet.training.class_errors import class_errors
+from stepnet.training.confusion import class_errors
 
 
 class Brightness(nn.Module):

@@ -47,7 +47,7 @@ def symbol(name: str) -> sympy.Symbol:
 
 
 def __getattr__(name: str) -> sympy.Symbol:
-    """`from stepnet.schemes.plan import dt, k`, made when first asked for."""
+    """`from stepnet.schemes.march_plan import dt, k`, made when first asked for."""
     if name in ("dt", "k"):
         return symbol(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

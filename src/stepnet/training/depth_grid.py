@@ -11,9 +11,7 @@ from typing import Any, cast
 import torch
 
 from stepnet.errors import UserError
-from stepnet.nets import create_model
-from stepnet.nets.refinement import depths_at
-from stepnet.nets.residual import Network
+from stepnet.nets import Network, create_model, depths_at
 from stepnet.training.callbacks import Callback
 from stepnet.training.config import TrainConfig, model_options
 from stepnet.training.loop import train_config

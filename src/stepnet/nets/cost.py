@@ -20,7 +20,7 @@ from stepnet.nets.model_registry import create_model
 from stepnet.nets.replay import storage
 from stepnet.nets.residual import Network
 from stepnet.nets.stage import Stage
-from stepnet.schemes.plan import scheme_of_step, steps_by_method
+from stepnet.schemes import scheme_of_step, steps_by_method
 
 BATCH = 128  # so many that what a batch saves once, such as its statistics, weighs little on an image
 

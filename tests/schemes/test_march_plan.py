@@ -5,7 +5,7 @@ from sympy import Rational, simplify
 
 from stepnet import UserError
 from stepnet.schemes import Equation, Scheme, combine, fixed_point, get_scheme
-from stepnet.schemes.plan import (
+from stepnet.schemes.march_plan import (
     BEFORE_INPUT,
     INPUT,
     Plan,
