@@ -21,7 +21,7 @@ def test_dir_lists_the_names_and_each_is_there(package: ModuleType) -> None:
     for name in package.__all__:
         value = getattr(package, name)
         home = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "stepnet")
-        assert home.startswith(("stepnet", "typing", "collections", "builtins"))  # of a constant or an alias: of its type
+        assert home.startswith(("stepnet", "typing", "collections", "builtins"))  # a constant has that of its type
 
 
 def test_tab_completes() -> None:
