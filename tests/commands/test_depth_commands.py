@@ -41,6 +41,16 @@ def test_coarsen_prints_draws_and_saves(run: Path, tmp_path: Path, capsys: pytes
     assert main(["evaluate", str(saved), "--data", "digits"]) == 0
 
 
+def test_coarsen_a_language_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its first metric is the loss."""
+    book = tmp_path / "book.txt"
+    book.write_text("the quick brown fox jumps over the lazy dog. " * 60)
+    out = tmp_path / "run"
+    stepnet.train("gpt3x8", str(book), "text", out=out, epochs=1, epoch_steps=1, batch_size=2)
+    assert main(["coarsen", str(out), "--keep", "0.67", "--items", "4"]) == 0
+    assert "test loss" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

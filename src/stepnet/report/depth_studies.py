@@ -15,7 +15,7 @@ from stepnet.errors import UserError
 from stepnet.exchange import described_like, description_of
 from stepnet.nets import Choice, count_to_drop, on_grid, refitted, removals
 from stepnet.report.figures import Picture, legend_above, panels, rc_styles
-from stepnet.training import RULELESS, Losses, Metric, data_of, evaluate
+from stepnet.training import RULELESS, EvaluationResult, Losses, Metric, data_of, evaluate
 
 WAYS = ("plain", "refitted", "random")
 POINTS = 6  # depths at most between all blocks and those that stay
@@ -56,7 +56,7 @@ def coarsening_study(
     inputs = some_inputs(network, tests, items)
 
     def score(coarse: nn.Module) -> float:
-        return evaluate(described_like(coarse, network), data=tests).metrics[metric.name]
+        return first_metric(evaluate(described_like(coarse, network), data=tests))
 
     first = evaluate(network, data=tests)
     metric = first.task.metric
@@ -72,7 +72,12 @@ def coarsening_study(
                 if seed is None:
                     last = refitted(network, choice, inputs)
                     found["refitted"][total - gone] = score(last)
-    return CoarseningStudy(metric, total, first.metrics[metric.name], found, described_like(last, network))
+    return CoarseningStudy(metric, total, first_metric(first), found, described_like(last, network))
+
+
+def first_metric(found: EvaluationResult) -> float:
+    """The task's first metric, which may be the loss itself."""
+    return {"loss": found.loss, **found.metrics}[found.task.metric.name]
 
 
 def some_inputs(network: nn.Module, data: Data, count: int) -> Tensor:
