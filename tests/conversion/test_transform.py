@@ -266,7 +266,9 @@ def test_blocks_are_asked_for_only_where_naming_them_helps() -> None:
     with pytest.raises(stepnet.UserError, match=r"name blocks yourself with blocks=$"):
         stepnet.convert(plain, "lm", u)
     assert stepnet.convert(plain, "lm", u, blocks="Sequential").step_conversion.steps == 3
-    with pytest.raises(stepnet.UserError, match=r"inline must be a module whose forward returns u \+ f\(u\)$"):
+    with pytest.raises(
+        stepnet.UserError, match=r"stepnet\.Residual\(\)\(u, f\), or as a module that returns u \+ f\(u\)$"
+    ):
         stepnet.convert(Inline(), "lm", u)
     with pytest.raises(stepnet.UserError, match="no residual stage"):
         stepnet.convert(Inline(), "lm", u, blocks="layers.*")
