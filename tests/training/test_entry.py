@@ -143,7 +143,7 @@ def test_a_model_by_name_with_options_and_a_share_for_validation(tmp_path):
     config = run.config
     assert (config.model, config.scheme, config.model_kwargs, config.seed) == ("tiniest", "euler", {"dt": 0.5}, 3)
     assert run.metrics()[0]["k"] == {}
-    assert stepnet.load(run.folder).stages[0].dt == 0.5
+    assert stepnet.load(run.folder).stages[0].dts[0] == 0.5
 
 
 def test_fields_of_the_recipe_are_keywords(tmp_path):
