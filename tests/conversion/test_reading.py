@@ -394,6 +394,17 @@ def test_a_normalisation_between_blocks_ends_a_stage() -> None:
     assert second.note == "not linear behind the blocks before it"
 
 
+def test_a_mixing_of_channels_is_no_multiple() -> None:
+    """Rows and columns sum to 1: ones arrive as ones, another vector does not arrive as itself."""
+
+    class Mixing(nn.Module):
+        def forward(self, u: Tensor) -> Tensor:
+            return 0.5 * u + 0.5 * u.mean(-1, keepdim=True)
+
+    model = nn.Sequential(Block(), Block(), Mixing(), Block(), Block())
+    assert [stage.blocks for stage in read(model, torch.randn(2, WIDTH)).stages] == [("0", "1"), ("3", "4")]
+
+
 def test_nothing_to_read_is_one_line() -> None:
     with pytest.raises(stepnet.UserError, match="Sequential has no blocks to read") as error:
         read(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()), torch.randn(2, WIDTH))
