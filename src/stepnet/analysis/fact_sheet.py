@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import sympy
 
 from stepnet.analysis.notation import Line, plain, plain_equation
-from stepnet.analysis.symbols import dt, z
+from stepnet.analysis.symbols import dt, z, zeta
 from stepnet.errors import UserError
 from stepnet.schemes import Coefficient, Equation, Scheme, aliases_of
 
@@ -67,7 +67,7 @@ def describe_scheme(found: SchemeAnalysis) -> FactSheet:
         ("order", [*_orders(found)]),
         ("evaluations of f", [f"{scheme.stages} in a step{repeated}; it reads {past}"]),
         ("growth factors", [found.amplification_line]),
-        ("zero-stable", [_verdict(found)]),
+        ("zero-stable", [zero_stable_text(found)]),
         ("negative axis", _or_why_not(lambda: _axis(found, "-x", found.stability_interval))),
         ("imaginary axis", _or_why_not(lambda: _axis(found, "i x", found.imaginary_limit))),
         ("modified equation", _or_why_not(lambda: _modified(found))),
@@ -161,12 +161,12 @@ def _plainly(value: Coefficient) -> str:
     return f"[{', '.join(map(_plainly, value))}]" if isinstance(value, tuple) else str(value)
 
 
-def _verdict(found: SchemeAnalysis) -> str:
+def zero_stable_text(found: SchemeAnalysis) -> str:
     """yes, no, or the coefficients for which it is."""
     stable = found.zero_stable
     if isinstance(stable, bool):
         return "yes" if stable else "no"
-    (name,) = map(str, found.amplification.free_symbols_in_domain)
+    (name,) = map(str, found.amplification.as_expr().subs(z, 0).free_symbols - {zeta})
     if stable is sympy.S.EmptySet:
         return f"for no {name}"
     pieces = stable.args if isinstance(stable, sympy.Union) else (stable,)

@@ -26,6 +26,8 @@ class ShowScheme(OwnModules):
     """A scheme or an alias, such as lm, rk4, neumann3."""
     k: Annotated[float | None, arg(metavar="K")] = None
     """The coefficient k; by default it stays a symbol."""
+    streams: Annotated[int | None, arg(metavar="S")] = None
+    """How many streams hyper or mhc carries."""
     plot: Annotated[Path | None, arg(metavar="FILE")] = None
     """Write the stability region and the error against dt to this file: png, pdf, svg."""
     latex: bool = False
@@ -36,8 +38,8 @@ class ShowScheme(OwnModules):
     def __call__(self) -> None:
         self.import_modules()
         if self.name is None:
-            if self.k is not None or self.plot or self.latex:
-                raise UserError("--k, --plot and --latex need a scheme: stepnet scheme lm --k -0.5")
+            if self.k is not None or self.streams is not None or self.plot or self.latex:
+                raise UserError("--k, --streams, --plot and --latex need a scheme: stepnet scheme lm --k -0.5")
             print_all(self.json)
             return
         from stepnet.analysis import analyse, list_noises
@@ -47,12 +49,13 @@ class ShowScheme(OwnModules):
             raise UserError(f"{self.name} is a noise, not a scheme: stepnet noise {self.name}")
         if self.k is not None and get_scheme(self.name).k is None:
             raise UserError(f"scheme {self.name!r} has no k: leave out --k {self.k:g}")
-        given = {} if self.k is None else {"k": self.k}
+        given: dict[str, float] = {} if self.k is None else {"k": self.k}
+        given |= {} if self.streams is None else {"streams": self.streams}
         found = analyse(self.name, **given)
         if self.plot is not None:  # first: where there can be no picture, nothing else is printed
             from stepnet.report import draw_scheme
 
-            draw_scheme(get_scheme(self.name) if self.k is None else found.scheme, self.plot)
+            draw_scheme(found.scheme if given else get_scheme(self.name), self.plot)
         echo(found.latex if self.latex else json.dumps(found.as_dict(), indent=2) if self.json else found)
         if self.plot is not None:
             echo(f"\nwrote {self.plot}")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 TITLES = {
     "schemes": "Table 1: networks, their equations, their schemes",
+    "residual": "Residual connections as general linear methods: Y = U y, y_{n+1} = V y + B dt f(Y)",
     "cifar": "Table 2: CIFAR, test error in per cent",
     "imagenet": "Table 3: ImageNet, single-crop validation error in per cent",
     "stochastic": "Table 4: stochastic training on CIFAR-10, test error in per cent",
@@ -27,8 +28,8 @@ TITLES = {
 class Table:
     """Print a table of the paper beside our figures, counted and measured."""
 
-    name: Positional[Literal["schemes", "cifar", "imagenet", "stochastic"]]
-    """Which of the paper's four tables."""
+    name: Positional[Literal["schemes", "residual", "cifar", "imagenet", "stochastic"]]
+    """Which of the paper's four tables; or residual, the residual connections of today by their matrices."""
     results: Path | None = None
     """Folder of measured errors, as stepnet evaluate --record writes them; by default those that come with stepnet."""
     json: bool = False
@@ -41,6 +42,8 @@ class Table:
 
         if self.name == "schemes":
             print_schemes(self.json, self.latex)
+        elif self.name == "residual":
+            print_residual(self.json, self.latex)
         else:
             print_errors({"cifar": CIFAR, "imagenet": IMAGENET, "stochastic": STOCHASTIC}[self.name], self)
 
@@ -65,6 +68,21 @@ def print_schemes(as_json: bool, as_latex: bool = False) -> None:
         echo(latex_table(headings, rows, TITLES["schemes"]))
     else:
         print_table(headings, rows, TITLES["schemes"])
+
+
+def print_residual(as_json: bool, as_latex: bool = False) -> None:
+    """The schemes of several coefficients and streams, and what their matrices say."""
+    from stepnet.report.residual_connections import general_linear_table
+
+    rows = [asdict(row) for row in general_linear_table()]
+    headings = [name.replace("_", "-") for name in rows[0]]
+    cells = [list(row.values()) for row in rows]
+    if as_json:
+        echo(json.dumps(rows, indent=2))
+    elif as_latex:
+        echo(latex_table(headings, cells, TITLES["residual"]))
+    else:
+        print_table(headings, cells, TITLES["residual"], ("source", "cost", "parameters", "equation"))
 
 
 def print_errors(rows: tuple[PaperRow, ...], table: Table) -> None:
