@@ -173,8 +173,9 @@ class ConvertedStep(InstanceMixin):
             slope.outputs += self._dropped(role, u, args, kwargs)
         output, new = self._output(role, u, new, slope.outputs, gate)
         if not role.last or role.repeats:  # one call more than there were on the example is an error
-            kept = replace(carried, version=_version(new), row=role.row, place=role.place + 1)
-            setattr(new, PAST, kept if streams is None else replace(kept, streams=_apart_from(new, streams)))
+            carried.version, carried.row, carried.place = _version(new), role.row, role.place + 1
+            carried.streams = None if streams is None else _apart_from(new, streams)
+            setattr(new, PAST, carried)
         slope.outputs.clear()  # a repetition holds on to it
         return output
 

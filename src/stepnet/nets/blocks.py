@@ -105,7 +105,7 @@ class PreActivation(nn.Module):
 
     def forward(self, u: Tensor, i: int = 0, activated: Tensor | None = None) -> Tensor:
         """`f(u)`; its first (bn, relu) may have been applied already, for a shortcut that shares it."""
-        for layer, convolve in zip(self.norms, self.convs, strict=True):
+        for layer, convolve in zip(self.norms._modules.values(), self.convs._modules.values(), strict=True):
             if activated is None:
                 activated = torch.relu(layer(u) if i == 0 else normalise(layer, u, i))
             u, activated = convolve(activated), None

@@ -227,21 +227,17 @@ class March:
 
     def _write_code(self) -> None:
         self.takes: Takes = [step.take for step in self.steps]
-        self.last = recorded(self._on_symbols, "fs", "window", "ks", "after")
+        self.run = recorded(self._on_symbols, "fs", "window", "ks", "after")  # the last state alone: the stored walk
 
     def __deepcopy__(self, memo: object) -> March:
         return self  # nothing changes it
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "takes": None, "last": None}  # code, which is made again
+        return {**vars(self), "takes": None, "run": None}  # code, which is made again
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._write_code()
-
-    def run(self, fs: Fs, window: States, ks: Ks) -> State:
-        """The last state alone: the stored walk, recorded as one function."""
-        return self.last(fs, window, ks, self.after)
 
     def _on_symbols(self, fs: Symbol, window: Symbol, ks: Symbol, after: Symbol) -> State:
         depth = len(self.steps)
@@ -273,7 +269,7 @@ class March:
         gates = [1] * len(self.steps) if gates is None else gates
         march.takes = [partial(step.interpret, gate=gate) for step, gate in zip(self.steps, gates, strict=True)]
         march.gates = gates
-        march.last = march._last_state
+        march.run = march._last_state
         return march
 
     def _last_state(self, fs: Fs, window: States, ks: Ks, after: After | None) -> State:

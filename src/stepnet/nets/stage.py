@@ -261,9 +261,10 @@ class Stage(nn.Module):
         state: StateT
         if visit is not None:
             return last(self.states(x, past, gates, given, cost), visit)
-        if stored and gates is None and given is None and cost is None and not is_traced(parts_of(x)[0]):
+        plain = gates is None and given is None and cost is None
+        if stored and plain and not is_traced(x[0] if isinstance(x, tuple) else x):
             window, fs = self._enter(x, past)
-            state = self.march.run(fs, window, self.ks())
+            state = self.march.run(fs, window, self.ks(), self.march.after)
         else:
             state = last(self._walk(x, past, gates, given, cost), None)
         return self.scheme.read_out(state) if self.scheme.streams and self.depth else state
