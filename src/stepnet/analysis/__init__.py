@@ -10,6 +10,7 @@ from stepnet.analysis.accuracy import convergence as convergence
 from stepnet.analysis.accuracy import empirical_order as empirical_order
 from stepnet.analysis.condition import one_step_error as one_step_error
 from stepnet.analysis.condition import weak_condition as weak_condition
+from stepnet.analysis.fact_sheet import zero_stable_text as zero_stable_text
 from stepnet.analysis.linear_flow import LinearFlow as LinearFlow
 from stepnet.analysis.linear_flow import march_and_modified as march_and_modified
 from stepnet.analysis.noise_analysis import NoiseAnalysis as NoiseAnalysis

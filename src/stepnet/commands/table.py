@@ -72,7 +72,7 @@ def print_schemes(as_json: bool, as_latex: bool = False) -> None:
 
 def print_residual(as_json: bool, as_latex: bool = False) -> None:
     """The schemes of several coefficients and streams, and what their matrices say."""
-    from stepnet.report.residual_connections import general_linear_table
+    from stepnet.report import general_linear_table
 
     rows = [asdict(row) for row in general_linear_table()]
     headings = [name.replace("_", "-") for name in rows[0]]

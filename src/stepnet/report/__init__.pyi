@@ -37,6 +37,7 @@ from .paper import IMAGENET as IMAGENET
 from .paper import SCHEMES as SCHEMES
 from .paper import STOCHASTIC as STOCHASTIC
 from .paper import PaperRow as PaperRow
+from .residual_connections import general_linear_table as general_linear_table
 from .results import Measurement as Measurement
 from .results import measured as measured
 from .results import measured_here as measured_here

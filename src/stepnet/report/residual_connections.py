@@ -13,11 +13,7 @@ from typing import Any
 
 import sympy
 
-from stepnet.analysis import analyse
-from stepnet.analysis.fact_sheet import zero_stable_text
-from stepnet.analysis.notation import plain
-from stepnet.analysis.scheme_analysis import SchemeAnalysis
-from stepnet.analysis.symbols import z
+from stepnet.analysis import SchemeAnalysis, analyse, plain, z, zero_stable_text
 from stepnet.schemes import get_scheme
 
 
