@@ -261,6 +261,7 @@ def draw(path: Path) -> None:
             color = "tab:blue" if decided and row.gaps.mean < 0 else "tab:red" if decided else "0.5"
             axis.errorbar(row.gaps.mean, place, xerr=row.gaps.half_width, fmt="o", color=color, capsize=3, markersize=4)
         axis.set_yticks(list(places), [f"{row.scheme} ({len(row.gaps)})" for row in own])
+        axis.margins(y=0.25)
         axis.set_xlabel(f"minus Euler, {task.unit}: left is better")
         axis.set_title(f"{task.title}: {task.model}", fontsize="medium")
     figure.savefig(path, metadata={"Date": None})

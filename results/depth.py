@@ -216,7 +216,7 @@ def draw() -> None:
         for n, arm in enumerate(arms):
             costs = [record[arm]["loss"] - record["whole"]["loss"] for record in records("coarsen")]
             right.plot([n] * len(costs), costs, linestyle="", color="C0", marker="o")
-        right.set(ylabel="test loss that a quarter of the blocks costs", yscale="symlog")
+        right.set(ylabel="added test loss", title="a quarter of the blocks dropped", yscale="symlog")
         right.set_xticks(range(len(arms)), [arm.replace(" ", "\n") for arm in arms])
         write_figure(picture, folder / "depth_runs.svg")
 
