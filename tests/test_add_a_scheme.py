@@ -27,15 +27,15 @@ def example(registries: None) -> dict[str, object]:
 
 def test_the_scheme_is_solved_analysed_and_shown(example, capsys):
     assert np.isfinite(example["trajectory"].u).all()
-    assert empirical_order("nesterov") == pytest.approx(1, abs=0.15)
-    assert stepnet.analysis.zero_stable("nesterov") == sympy.Interval.Lopen(-1, 1)
+    assert empirical_order("nag") == pytest.approx(1, abs=0.15)
+    assert stepnet.analysis.zero_stable("nag") == sympy.Interval.Lopen(-1, 1)
     assert main(["scheme", "nag", "--k", "-0.5"]) == 0
     shown = capsys.readouterr().out
     assert "f_1 = f(3/2 u_n - 1/2 u_{n-1})" in shown
     assert "(1/2) u' = f" in shown
     assert main(["scheme"]) == 0
-    assert "nesterov" in capsys.readouterr().out
-    assert main(["scheme", "nesterov"]) == 0
+    assert "nag" in capsys.readouterr().out
+    assert main(["scheme", "nag"]) == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
