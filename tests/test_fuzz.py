@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import os
 import random
+import re
 import signal
 import traceback
 import warnings
@@ -150,6 +151,18 @@ RIGHT: dict[str, tuple[Callable[..., object], Callable[[], dict[str, Any]]]] = {
             "tolerance": 1.0,
             "blocks": None,
         },
+    ),
+    "refine": (
+        stepnet.refine,
+        lambda: {"network": stepnet.create_model("resnet20"), "factor": 2, "depths": None, "interpolation": "copied"},
+    ),
+    "coarsen": (
+        stepnet.coarsen,
+        lambda: {"network": stepnet.create_model("resnet20"), "keep": 0.5, "example": None, "refit": False},
+    ),
+    "depth_transfer": (
+        stepnet.depth_transfer,
+        lambda: {"network": stepnet.create_model("resnet20"), "base_depth": 8, "rule": "1/L"},
     ),
     "revert": (stepnet.revert, lambda: {"model": copy.deepcopy(converted())}),
     "coefficients": (stepnet.coefficients, lambda: {"model": residual()}),
@@ -387,7 +400,7 @@ NOT_CALLED = {
     # what functions return, made by the library
     "Conversion", "Convergence", "ConvertedStage", "Descent", "EvaluationResult", "LinearFlow", "ModelDescription",
     "NetworkRuns", "Reading", "Region", "RunHistory", "StageReading", "Trajectory", "WeakError", "WeakOrder",
-    "UserError",
+    "Noise", "UserError",
     # what a scheme or a network is written with, inside the march: as fast as it can be, and checked by mypy
     "Backbone", "Callback", "Difference", "KineticCost", "Network", "Point", "Residual", "ResidualNetwork", "Scheme",
     "Stage", "Task", "Transition", "advance", "combine", "fixed_point", "march", "mix",
@@ -399,13 +412,12 @@ NOT_CALLED = {
 
 
 def test_every_public_function_is_called() -> None:
-    public = set()
-    for room in (stepnet, schemes, analysis, nets, conversion, exchange, data, training):
-        names = getattr(room, "__all__", None) or [name for name in vars(room) if not name.startswith("_")]
-        values = {name: getattr(room, name) for name in names}
-        public |= {n for n, v in values.items() if callable(v) and getattr(v, "__module__", "").startswith("stepnet")}
+    """What `stepnet` names and what the API reference documents; other names of a room are for other rooms."""
+    pages = (Path(__file__).parents[1] / "docs" / "api").glob("*.md")
+    documented = {name for page in pages for name in re.findall(r"^::: stepnet[\w.]*\.(\w+)$", page.read_text(), re.M)}
+    public = documented | {name for name in stepnet.__all__ if callable(getattr(stepnet, name))}
     assert public - NOT_CALLED - RIGHT.keys() == set()
-    assert NOT_CALLED & RIGHT.keys() == set() and NOT_CALLED - public == set()
+    assert NOT_CALLED & RIGHT.keys() == set()
 
 
 @contextmanager

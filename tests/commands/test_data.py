@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 import tyro
 
+from stepnet import data
 from stepnet.cli import main
 from stepnet.commands.data import DataSets
-from stepnet.data import fetching as fetch
 
 
 def run(*arguments: str) -> None:
@@ -15,7 +15,7 @@ def run(*arguments: str) -> None:
 
 def test_fetch_takes_a_name_and_a_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, Path]] = []
-    monkeypatch.setattr(fetch, "fetch", lambda name, root: asked.append((name, root)))
+    monkeypatch.setattr(data, "fetch", lambda name, root: asked.append((name, root)))
     run("fetch", "cifar100", "--root", str(tmp_path))
     monkeypatch.setenv("STEPNET_DATA", str(tmp_path / "set"))
     run("fetch", "cifar10")

@@ -47,7 +47,7 @@ def lines() -> list[str]:
         "figure networks lm_resnet56",
         "figure networks shakeshake26_2x32d lm_revnet38",
         "figure networks preact_resnet20:rk4",
-        "figure networks preact_resnet20:nesterov preact_resnet20:heun",
+        "figure networks preact_resnet20:nag preact_resnet20:heun",
         "figure k {pair}",
         "figure k {long}",
         "figure curves {pair}",
@@ -58,7 +58,7 @@ def lines() -> list[str]:
         "figure compression {six}",
         "figure stability",
         "figure stability rk4",
-        "figure stability euler nesterov ab2",
+        "figure stability euler nag ab2",
         "figure modified",
         "figure modified diffusion",
         "figure modified transport",
@@ -67,9 +67,9 @@ def lines() -> list[str]:
         "figure trajectory {digits}",
         "figure spectrum {digits}",
     ]
-    plots = ["scheme lm --plot", "scheme nesterov --plot"]
+    plots = ["scheme lm --plot", "scheme nag --plot"]
     networks = ["lm_resnet20", "fractalnet20", "lm_resnext29_8x64d"]
-    networks += [f"preact_resnet20:{scheme}" for scheme in ("nesterov", "ab2", "neumann3")]
+    networks += [f"preact_resnet20:{scheme}" for scheme in ("nag", "ab2", "neumann3")]
     return [
         *(f"{line} --columns {columns} -o" for line in drawn for columns in (1, 2)),
         *plots,

@@ -46,7 +46,7 @@ from stepnet.analysis.weak import WeakError as WeakError
 from stepnet.analysis.weak import WeakOrder as WeakOrder
 from stepnet.analysis.weak import weak_error as weak_error
 from stepnet.analysis.weak import weak_order as weak_order
-from stepnet.schemes import falling as falling
-from stepnet.schemes import get_noise as get_noise
-from stepnet.schemes import list_noises as list_noises
-from stepnet.schemes import register_noise as register_noise
+from stepnet.schemes.noises import falling as falling
+from stepnet.schemes.noises import get_noise as get_noise
+from stepnet.schemes.noises import list_noises as list_noises
+from stepnet.schemes.noises import register_noise as register_noise

@@ -26,7 +26,7 @@ from stepnet.analysis.sde import (
 )
 from stepnet.analysis.symbols import dt, exact
 from stepnet.arguments import Count, checked
-from stepnet.schemes import Noise, Parameter, get_noise, t
+from stepnet.schemes.noises import Noise, Parameter, get_noise, t
 
 REQUIRED = 2  # the power of dt that the condition asks of each term
 

@@ -14,7 +14,7 @@ from stepnet.analysis.symbols import dt
 from stepnet.analysis.weak import LARGE_STEPS, SMALL_STEPS, Problem, weak_error, weak_order
 from stepnet.arguments import checked
 from stepnet.errors import UserError
-from stepnet.schemes import Noise, Parameter, get_noise, t
+from stepnet.schemes.noises import Noise, Parameter, get_noise, t
 
 SAMPLES = 100_000
 MOMENTS = (1, 2, 3)

@@ -24,19 +24,15 @@ from stepnet.schemes import (
     LM,
     Coefficient,
     Euler,
-    Noise,
-    Parameter,
     Point,
     RightHandSide,
     Scheme,
     State,
-    Time,
     advance,
     combine,
-    get_noise,
-    number,
     stochastic_gate,
 )
+from stepnet.schemes.noises import Noise, Parameter, Time, get_noise, number
 
 Function = Callable[[State], State]
 xi = sympy.Symbol("xi", real=True)  # (eta - mean) / deviation

@@ -7,11 +7,10 @@ import copy
 import sympy
 
 from stepnet.arguments import checked
-from stepnet.schemes import Coefficient, LinearMultistep, Scheme, get_scheme
-from stepnet.schemes import dt as dt
+from stepnet.schemes import Coefficient, LinearMultistep, Scheme, get_scheme, symbol
 from stepnet.schemes import exact as exact
-from stepnet.schemes import k as k
 
+dt, k = symbol("dt"), symbol("k")
 zeta = sympy.Symbol("zeta")  # the root variable: u_n = zeta^n
 z = sympy.Symbol("z")  # dt^m lambda, for mass u^(m) = lambda u
 

@@ -33,7 +33,8 @@ from stepnet.analysis.sde import (
 from stepnet.arguments import Count, Positive, Seed, checked
 from stepnet.errors import UserError
 from stepnet.extras import import_extra
-from stepnet.schemes import Array, Noise, Parameter, Scheme, State, Time, get_noise, get_scheme, number, t
+from stepnet.schemes import Scheme, State, get_scheme
+from stepnet.schemes.noises import Array, Noise, Parameter, Time, get_noise, number, t
 
 # Powers of the summed noise that serve as control variates. A fourth would leave to rare sums most of the variance that
 # remains, and an interval that knows only the sums that were drawn would be too narrow. So would one of fewer paths.

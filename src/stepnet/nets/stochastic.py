@@ -28,7 +28,7 @@ from stepnet.randomness import Stream, random_words, uniform, uniforms_by_place
 from stepnet.schemes import stochastic_gate
 
 if TYPE_CHECKING:
-    from stepnet.schemes import Noise
+    from stepnet.schemes.noises import Noise
 
 Mode = Literal["batch", "drop_path"]
 Scaling = Literal["mean", "inverse"]
@@ -146,7 +146,7 @@ class BlockNoise:
     @classmethod
     def of(cls, given: str | Mapping[str, Any], depth: int, dt: float) -> BlockNoise:
         """From what a network is given: the name of a noise, or a mapping with `name`, its parameters and `seed`."""
-        from stepnet.schemes import get_noise, number
+        from stepnet.schemes.noises import get_noise, number
 
         options: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {"name": given}
         name, seed = options.pop("name", None), options.pop("seed", 0)
@@ -163,7 +163,7 @@ class BlockNoise:
     @property
     def means(self) -> list[float] | None:
         """The gates of evaluation; None where the noise is added."""
-        from stepnet.schemes import number
+        from stepnet.schemes.noises import number
 
         if self.noise.additive:
             return None
@@ -175,7 +175,7 @@ class BlockNoise:
 
     def draw(self, seed: int, step: int, places: range) -> list[Any]:
         """The gates of a training step, or what is added to the f of each block."""
-        from stepnet.schemes import number
+        from stepnet.schemes.noises import number
 
         uniforms = None if self.noise.additive else uniforms_by_place(self.depth, places, seed, step, Stream.GATES)
         drawn: list[Any] = []

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from stepnet.analysis import LARGE_STEPS, one_step_error, weak_error
 from stepnet.report.figures import ACCENT, INK, QUIET, check_suffix, write_figure
-from stepnet.schemes import Noise
+from stepnet.schemes.noises import Noise
 
 EXACT_STEPS = tuple(2**n for n in range(2, 11))
 COLOURS = (INK, QUIET, ACCENT)  # of the first, second and third moment

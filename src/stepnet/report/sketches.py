@@ -26,12 +26,13 @@ from stepnet.schemes import (
     Quantity,
     Scheme,
     Terms,
-    dt,
-    k,
     plan,
     rarely_acts,
     steps_by_method,
+    symbol,
 )
+
+dt, k = symbol("dt"), symbol("k")
 
 EdgeSource: TypeAlias = "int | tuple[str, int]"  # a box of this step by its number; else ("u" or "f", n) of step n
 WeightedSum: TypeAlias = "dict[EdgeSource, sympy.Expr]"
