@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from stepnet import timing
 from stepnet.cli import main
-from stepnet.timing import rows, shares
 from stepnet.timing.harness import Row, Spread
 
 
@@ -19,7 +19,7 @@ def test_the_quick_set_is_printed_and_written(
     def one_row(repeats: int) -> Iterator[Row]:
         yield Row("LM / plain", Spread.of([1.0] * repeats), control=Spread.exact(1.0), target="≤ 1.05")
 
-    monkeypatch.setattr(rows, "quick", one_row)
+    monkeypatch.setattr(timing, "quick", one_row)
     out = tmp_path / "bench.json"
     assert main(["bench", "--repeats", "3", "--out", str(out)]) == 0
     assert "LM / plain" in capsys.readouterr().out
@@ -33,14 +33,14 @@ def test_named_networks_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         asked.append((names, repeats))
         return [Row("b / a", Spread.exact(1.25))]
 
-    monkeypatch.setattr(rows, "side_by_side", side_by_side)
+    monkeypatch.setattr(timing, "side_by_side", side_by_side)
     assert main(["bench", "a", "b", "--repeats", "4", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["value"]["median"] == 1.25
     assert asked == [(["a", "b"], 4)]
 
 
 def test_where_the_time_goes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(shares, "time_shares", lambda name: [Row(f"{name}: convolution", Spread.exact(70.0), "%")])
+    monkeypatch.setattr(timing, "time_shares", lambda name: [Row(f"{name}: convolution", Spread.exact(70.0), "%")])
     assert main(["bench", "--profile", "resnet20"]) == 0
     assert "resnet20: convolution" in capsys.readouterr().out
 

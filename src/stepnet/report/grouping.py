@@ -81,7 +81,8 @@ def _name(config: TrainConfig) -> str:
 def _distinction(config: TrainConfig, alike: Sequence[TrainConfig]) -> str:
     """What tells a network's runs from those of the same network under another config."""
     plain = _without_seed(config)
-    fields = {d.split(" = ")[0] for other in alike for d in plain.differences(_without_seed(other))}
+    pairs = [pair for other in map(_without_seed, alike) for pair in ((plain, other), (other, plain))]  # one may extend
+    fields = {difference.split(" = ")[0] for one, other in pairs for difference in one.differences(other)}
     values = dataclasses.asdict(config) | {f"recipe.{k}": v for k, v in dataclasses.asdict(config.recipe).items()}
     settings = [f"{name.removeprefix('recipe.')}={values[name]}" for name in sorted(fields)]
     return f" ({', '.join(settings)})" if settings else ""
