@@ -17,6 +17,13 @@ def test_every_mutant_still_applies():
     assert not wrong, "\n".join(wrong)
 
 
+def test_every_case_of_a_parametrised_test_is_there():
+    named = sorted({test for mutant in MUTANTS for test in mutant.tests if test.endswith("]")})
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *named]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert named and done.returncode == 0, done.stdout[-500:] + done.stderr
+
+
 def test_every_room_has_mutants():
     assert max(Counter(mutant.name for mutant in MUTANTS).values()) == 1
     rooms = {path.parent.name for path in (ROOT / "src" / "stepnet").glob("*/__init__.py")}
