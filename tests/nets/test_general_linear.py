@@ -240,7 +240,7 @@ def test_a_copy_and_a_pickle_compute_the_same(scheme: str, tmp_path: Any) -> Non
 IMAGES = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("scheme", ["x0", "mhc4", "dense", "stable_multistep3"])
+@pytest.mark.parametrize("scheme", ["mhc4", "stable_multistep3"])  # others: tests/test_residual_connections.py
 def test_networks_are_saved_exported_traced_and_drawn(scheme: str, tmp_path: Any) -> None:
     torch.manual_seed(0)
     network = moved(stepnet.create_model("preact_resnet20", scheme=scheme)).float().eval()

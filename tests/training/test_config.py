@@ -22,6 +22,9 @@ def test_only_what_changes_the_computation_is_a_difference():
     [difference] = config.differences(dataclasses.replace(config, recipe=config.recipe.override({"lr": 0.2})))
     assert "lr = 0.1 there, 0.2 here" in difference
     assert config.differences(dataclasses.replace(config, seed=1)) == ["seed = 0 there, 1 here"]
+    nested, read = ({"dt": ((1, 0.5), (1,)), "depths": (2, 1)}, {"dt": [[1, 0.5], [1]], "depths": [2, 1]})
+    given = dataclasses.replace(config, model_kwargs=nested)
+    assert given.differences(dataclasses.replace(config, model_kwargs=read)) == []
 
 
 @pytest.mark.parametrize(

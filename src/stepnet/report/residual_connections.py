@@ -14,7 +14,7 @@ from typing import Any
 import sympy
 
 from stepnet.analysis import SchemeAnalysis, analyse, plain, z, zero_stable_text
-from stepnet.schemes import get_scheme
+from stepnet.schemes import Scheme, get_scheme
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class GeneralLinearRow:
     source: str
 
 
-def general_linear_table() -> list[GeneralLinearRow]:
-    """Euler, LM and the schemes that `register_scheme` calls general linear methods, with symbols for coefficients."""
+def residual_schemes() -> dict[str, Scheme]:
+    """Euler, LM and the general linear methods in use as residual connections, with symbols for coefficients."""
     a, b, p = sympy.symbols("a b p", real=True)
     entries = {name: sympy.symbols(names, real=True) for name, names in (("U", "U1 U2"), ("B", "B1 B2"))}
     v = sympy.symbols("V11 V12 V21 V22", real=True)
@@ -49,7 +49,12 @@ def general_linear_table() -> list[GeneralLinearRow]:
         "hyper": {**entries, "V": (v[:2], v[2:])},
         "mhc": {"V": ((1 - p, p), (p, 1 - p))},
     }
-    return [_row(name, analyse(get_scheme(name, **values) if values else name)) for name, values in given.items()]
+    return {name: get_scheme(name, **values) for name, values in given.items()}
+
+
+def general_linear_table() -> list[GeneralLinearRow]:
+    """One row for each of the `residual_schemes`."""
+    return [_row(name, analyse(scheme if scheme.given else name)) for name, scheme in residual_schemes().items()]
 
 
 def _row(name: str, found: SchemeAnalysis) -> GeneralLinearRow:

@@ -192,7 +192,15 @@ def _fields(config: TrainConfig) -> dict[str, Any]:
     """Those of the recipe too, as `recipe.NAME`."""
     own = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     own["task"] = (config.task or TaskRecord()).name
+    own["model_kwargs"] = _as_written(config.model_kwargs)
     return own | {f"recipe.{field.name}": getattr(config.recipe, field.name) for field in dataclasses.fields(Recipe)}
+
+
+def _as_written(value: Any) -> Any:
+    """Options as a file gives them back, with lists for tuples."""
+    if isinstance(value, Mapping):
+        return {name: _as_written(part) for name, part in value.items()}
+    return [_as_written(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def _with_whole_recipe(values: object) -> object:

@@ -1,0 +1,105 @@
+"""Every row of `stepnet table residual` is trained, resumed, saved, exported, drawn, and put into a GPT-2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import stepnet
+from stepnet.cli import main
+from stepnet.exchange import export_onnx
+from stepnet.report.residual_connections import residual_schemes
+from stepnet.training import Run, train
+from stepnet.training.signals import Interrupted
+from training.runs import StopAt, assert_same_run
+from training.tiny import tiny_config
+
+ROWS = list(residual_schemes())
+LEARNED = [name for name in ROWS if name != "euler"]
+IMAGES = torch.randn(3, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+TOKENS = torch.arange(14).view(2, 7) % 13
+
+
+def coefficients_of(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: torch.as_tensor(value) for name, value in stepnet.coefficients(model).items()}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """A run of each row on digits, made when first asked for."""
+    folder = tmp_path_factory.mktemp("runs")
+
+    class Runs(dict[str, Run]):
+        def __missing__(self, scheme: str) -> Run:
+            self[scheme] = train(config(folder / scheme, scheme))
+            return self[scheme]
+
+    return Runs()
+
+
+def config(out: Path, scheme: str) -> Any:
+    return tiny_config(out, model="tiniest", scheme=scheme, model_kwargs={"depths": (3, 3)})
+
+
+@pytest.mark.filterwarnings("ignore:multistep takes 2 of 6 steps")
+@pytest.mark.parametrize("scheme", ROWS)
+def test_it_is_trained_on_digits_and_resumed_to_the_bit(scheme: str, runs: dict[str, Run], tmp_path: Path) -> None:
+    stopped = config(tmp_path / "stopped", scheme)
+    with pytest.raises(Interrupted):
+        train(stopped, callbacks=[StopAt(1, 2)])
+    assert_same_run(train(stopped), runs[scheme])
+    first, last = (line["loss"] for line in runs[scheme].metrics())
+    assert last < first
+    torch.manual_seed(0)
+    start = coefficients_of(stepnet.create_model("tiniest", scheme=scheme, depths=(3, 3)))
+    learned = coefficients_of(stepnet.load(runs[scheme].folder))
+    assert learned.keys() == start.keys() and bool(learned) == (scheme in LEARNED)
+    names = {name.rpartition(":")[2] for name in learned}
+    moved = {name.rpartition(":")[2] for name in learned if not torch.equal(learned[name], start[name])}
+    assert moved == names
+
+
+@pytest.mark.filterwarnings("ignore:multistep takes 2 of 6 steps")
+@pytest.mark.parametrize("scheme", ROWS)
+def test_it_is_saved_exported_and_drawn(scheme: str, runs: dict[str, Run], tmp_path: Path) -> None:
+    network = stepnet.load(runs[scheme].folder).eval()
+    stepnet.save(network, tmp_path / "network.safetensors")
+    again = stepnet.load(tmp_path / "network.safetensors").eval()
+    assert torch.equal(again(IMAGES), network(IMAGES)) and again.scheme.name == scheme
+    pytest.importorskip("onnxruntime")
+    assert export_onnx(network, tmp_path / "network.onnx") < 1e-5  # by torch.export, and run by onnxruntime
+    assert stepnet.plot_network(network).axes
+    assert main(["inspect", str(runs[scheme].folder)]) == 0
+    if scheme in LEARNED:
+        assert stepnet.plot_coefficients(network).axes
+
+
+@pytest.mark.parametrize("scheme", LEARNED)
+def test_it_is_put_into_a_gpt2(scheme: str, tmp_path: Path) -> None:
+    """Exact at the start; a step of training moves its coefficients; they come back from `save_pretrained`."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    options = {"n_layer": 4, "n_head": 2, "n_embd": 16, "vocab_size": 13, "n_positions": 8, "use_cache": False}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**options)).eval()
+    wanted = model(TOKENS).logits
+    model = stepnet.convert(model, scheme, example=TOKENS, init="identity")
+    assert torch.equal(model(TOKENS).logits, wanted)
+    start = coefficients_of(model)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        optimiser.zero_grad()
+        model(TOKENS, labels=TOKENS).loss.backward()
+        optimiser.step()
+    learned = coefficients_of(model)
+    assert any(not torch.equal(learned[name], start[name]) for name in start)
+    model.save_pretrained(tmp_path)
+    loaded = stepnet.load(tmp_path)
+    assert torch.equal(loaded(TOKENS).logits, model(TOKENS).logits)
+    assert stepnet.coefficients(loaded) == stepnet.coefficients(model)
+    exported = torch.export.export(model, (TOKENS,), strict=False).module()(TOKENS)
+    torch.testing.assert_close(exported.logits, model(TOKENS).logits, rtol=1e-4, atol=1e-5)
+    assert stepnet.plot_coefficients(model).axes and stepnet.plot_network(model).axes
