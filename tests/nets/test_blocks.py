@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from stepnet.errors import UserError
 from stepnet.nets.blocks import (
     BatchNorm,
-    OwnWeights,
     PostActivation,
     PreActivation,
     Subsample,
     Sum,
+    UnsharedWeights,
     basic,
     bottleneck,
     initialise,
@@ -100,7 +100,7 @@ def test_one_evaluation_takes_torchs_own_norm() -> None:
 def test_own_weights_picks_by_evaluation_and_sum_adds_branches() -> None:
     fs = [PreActivation(basic(4, 4)).eval() for _ in range(2)]
     u = torch.randn(2, 4, 8, 8)
-    assert torch.equal(OwnWeights(fs)(u, 1), fs[1](u))
+    assert torch.equal(UnsharedWeights(fs)(u, 1), fs[1](u))
     assert torch.equal(Sum(fs)(u), fs[0](u) + fs[1](u))
 
 

@@ -54,7 +54,7 @@ class OfPairs(nn.Module):
 
 def own(scheme: str, memory: Memory) -> nn.Module:
     method = get_scheme(scheme)
-    options: dict[str, Any] = {"initial_k": -0.3} if method.trainable and not method.trained else {}
+    options: dict[str, Any] = {"initial_k": -0.3} if method.trainable and not method.learned else {}
     if method.equation.partitioned:
         pairs = [Coupling(Slope(), Slope()) for _ in range(DEPTH)]
         return OfPairs(Stage(method, pairs, memory=memory, **options)).double()
@@ -85,7 +85,7 @@ def cases() -> list[tuple[Callable[[str, Memory], nn.Module], str, Memory]]:
             found += [
                 (make, scheme, mode)
                 for mode in modes
-                if make is own or not (method.equation.partitioned or method.trained)
+                if make is own or not (method.equation.partitioned or method.learned)
             ]
     return found
 

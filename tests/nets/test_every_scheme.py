@@ -139,7 +139,7 @@ def test_compiles(family: str, scheme: str) -> None:
         model(torch.randn(2, 3, 8, 8, dtype=torch.float64))
     if isinstance(model, ShakeShake):
         for block, drawn in zip(model.shaken, model.draw(0, 0, range(2)).coefficients, strict=True):
-            block.given = drawn
+            block.drawn_noise = drawn
     ((before, state),) = states
     if (steps := model.scheme.steps) > 1:
         stage, given = Stage(model.scheme, whole.blocks[: steps - 1], whole.transition, after=whole.after), before
@@ -226,7 +226,7 @@ def test_every_formula_of_the_registry_is_among_them() -> None:
 
 
 def untrained() -> list[str]:
-    return [name for name in list_schemes() if not get_scheme(name).trained]
+    return [name for name in list_schemes() if not get_scheme(name).learned]
 
 
 @cache

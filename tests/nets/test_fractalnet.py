@@ -12,7 +12,7 @@ from torch import Tensor
 from stepnet.analysis import order
 from stepnet.errors import UserError
 from stepnet.nets import Stage
-from stepnet.nets.blocks import OwnWeights
+from stepnet.nets.blocks import UnsharedWeights
 from stepnet.nets.cost import on_meta
 from stepnet.nets.fractalnet import ConvolvedState, FractalNet, LayerMinusIdentity, cifar_fractalnet
 from stepnet.schemes import Equation
@@ -32,7 +32,7 @@ def image() -> Tensor:
 def layer(stage: Stage, i: int, u: Tensor) -> Tensor:
     """Larsson's layer B_i."""
     (fractal,) = stage.blocks
-    assert isinstance(fractal, OwnWeights)
+    assert isinstance(fractal, UnsharedWeights)
     map_minus_identity = fractal.fs[i]
     assert isinstance(map_minus_identity, LayerMinusIdentity)
     return map_minus_identity(u).end
@@ -121,7 +121,7 @@ def convolved(depth: int = 10) -> tuple[Stage, list[ConvolvedState]]:
     stage = net(depth, convolutions=True).stages[1]
     assert isinstance(stage, Stage)
     (fractal,) = stage.blocks
-    assert isinstance(fractal, OwnWeights)
+    assert isinstance(fractal, UnsharedWeights)
     maps = [each for each in fractal.fs if isinstance(each, ConvolvedState)]
     assert len(maps) == len(fractal.fs)
     return stage, maps
@@ -230,7 +230,7 @@ def test_a_dropped_path_is_not_in_the_mean_and_not_computed() -> None:
     called = []
     for i, each in enumerate(stage.blocks[0].fs):
         each.register_forward_hook(lambda *_, i=i: called.append(i))
-    found = stage(u, given=[[(Fraction(1, 2), 0, Fraction(1, 2)), (0, 1)]])
+    found = stage(u, ks=[[(Fraction(1, 2), 0, Fraction(1, 2)), (0, 1)]])
     assert called == [0, 2, 3, 5, 6]
     deepest = u
     for i in (2, 3, 5, 6):

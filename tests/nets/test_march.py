@@ -20,7 +20,7 @@ from stepnet.schemes import Difference, Scheme, get_scheme
 from stepnet.schemes.arithmetic import parts_of
 
 ALL = {name: get_scheme(name) for name in stepnet.list_schemes()}
-SCHEMES = [*(name for name, s in ALL.items() if s.makes_network and not s.trained), "lm+heun", "lm+coupled"]
+SCHEMES = [*(name for name, s in ALL.items() if s.makes_network and not s.learned), "lm+heun", "lm+coupled"]
 
 
 class Slope(nn.Module):
@@ -106,7 +106,7 @@ def test_copied_and_pickled(name: str) -> None:
     stage = make_stage(name)
     expected = stage(state(stage))
     for twin in (copy.deepcopy(stage), pickle.loads(pickle.dumps(stage))):
-        assert twin.march.steps[1].take is not None
+        assert twin.march.steps[1].run is not None
         for ours, theirs in zip(parts_of(twin(state(stage))), parts_of(expected), strict=True):
             assert torch.equal(ours, theirs)
 
@@ -119,8 +119,8 @@ def test_a_block_that_is_kept_whole() -> None:
     def block(v: Tensor, i: int) -> Difference:
         return Difference(v + torch.tanh(v), v)
 
-    torch.testing.assert_close(step.take(block, (u, older), (), k), u + torch.tanh(u) - 0.4 * (older - u))
-    assert torch.equal(step.take(block, (u, older), (), torch.zeros(1)), u + torch.tanh(u))
+    torch.testing.assert_close(step.run(block, (u, older), (), k), u + torch.tanh(u) - 0.4 * (older - u))
+    assert torch.equal(step.run(block, (u, older), (), torch.zeros(1)), u + torch.tanh(u))
 
 
 def test_a_whole_block_says_so_in_its_class() -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from stepnet.nets import Stage
-from stepnet.nets.blocks import OwnWeights, Sum
+from stepnet.nets.blocks import Sum, UnsharedWeights
 from stepnet.nets.polynet import SCHEMES, Unit, cifar_polynet
 
 
@@ -19,7 +19,7 @@ def unit_by_hand(unit: Unit, block: nn.Module, u: Tensor) -> Tensor:
         first = block(u, 0)
         second = block(first, 1)
         return u + first + second + block(second, 2)
-    assert isinstance(block, OwnWeights | Sum)
+    assert isinstance(block, UnsharedWeights | Sum)
     f, g = block.fs
     return u + f(u) + (g(f(u)) if unit == "mpoly2" else g(u))
 

@@ -33,7 +33,7 @@ def test_step_is_the_papers_formula(dt: float) -> None:
 
     own = block(Shake(dt=dt))
     stage = Stage(get_scheme("euler"), [own], dt=dt)
-    (own.given,) = draw_coefficients(own.shake, 1, range(3), 1)
+    (own.drawn_noise,) = draw_coefficients(own.shake, 1, range(3), 1)
     eta = torch.from_numpy(uniform(random_words(6, 1))[::2].reshape(3, 1, 1, 1))
     u = state()
     f1, f2 = branches(own, u)
@@ -51,7 +51,7 @@ def test_evaluation_takes_the_mean() -> None:
 def test_backward_pass_takes_its_own_coefficient() -> None:
     own = block(Shake())
     a, b = torch.tensor(0.9).double(), torch.tensor(0.2).double()
-    own.given = BranchWeights(a, b)
+    own.drawn_noise = BranchWeights(a, b)
     ends = []
     for branch in own.branches:
         branch.register_forward_hook(lambda module, inputs, output: ends.append(output))
@@ -116,7 +116,7 @@ def test_a_runge_kutta_step_draws_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model(torch.randn(3, 3, 8, 8))
     assert len(taken) == sum(1 if stage.transition is not None else 4 for stage in model.stages)
     assert len({tuple(a.flatten().tolist() + b.flatten().tolist()) for a, b in taken}) == model.depth == 3
-    assert all(own.given is None for own in model.shaken)
+    assert all(own.drawn_noise is None for own in model.shaken)
 
 
 @pytest.mark.parametrize(("width", "millions"), [(32, 2.9), (64, 11.7), (96, 26.2)])

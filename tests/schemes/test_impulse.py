@@ -53,7 +53,7 @@ def test_a_coefficient_for_each_channel() -> None:
 def test_a_scheme_is_found_again(name: str) -> None:
     """The same one, or another with the same weights: heun is fractal2, hyper at its start Euler."""
     scheme, layout = get_scheme(name), MarchShape(6)
-    ks = [None, *KS] if scheme.trainable and not scheme.trained else None
+    ks = [None, *KS] if scheme.trainable and not scheme.learned else None
     response = impulse_response(scheme, layout, 0.22, ks)
     match = nearest_scheme(response, layout, 1e-7)
     assert match is not None

@@ -14,7 +14,7 @@ from stepnet.schemes.march_plan import (
     full_step,
     k,
     plan,
-    rarely_acts,
+    rare_use_message,
     steps_by_method,
 )
 
@@ -26,12 +26,12 @@ def takers(planned: Plan) -> list[str]:
 @pytest.mark.parametrize(
     ("scheme", "entry", "expected", "owners"),
     [
-        ("euler", "given", "scheme scheme scheme", []),
+        ("euler", "identity", "scheme scheme scheme", []),
         ("euler", "projected", "transition scheme scheme", []),
-        ("lm", "given", "starter scheme scheme", [1, 2]),
+        ("lm", "identity", "starter scheme scheme", [1, 2]),
         ("lm", "projected", "transition scheme scheme", [1, 2]),
         ("lm", "with past", "scheme scheme scheme", [0, 1, 2]),
-        ("ab3", "given", "starter starter scheme", []),
+        ("ab3", "identity", "starter starter scheme", []),
         ("ab3", "projected", "transition starter scheme", []),
         ("coupled", "projected", "transition scheme scheme", []),
     ],
@@ -46,17 +46,17 @@ def test_who_takes_a_step_and_who_owns_k(scheme, entry, expected, owners):
     ("scheme", "entry", "expected", "said"),
     [
         ("euler", "projected", {"euler": 3}, ""),
-        ("lm", "given", {"euler": 1, "lm": 2}, ""),
+        ("lm", "identity", {"euler": 1, "lm": 2}, ""),
         ("lm+heun", "projected", {"euler": 1, "lm+heun": 2}, ""),
-        ("leapfrog", "given", {"taylor2": 1, "leapfrog": 2}, ""),
+        ("leapfrog", "identity", {"taylor2": 1, "leapfrog": 2}, ""),
         ("coupled", "projected", {"coupled": 3}, ""),
-        ("ab3", "given", {"heun": 2, "ab3": 1}, "ab3 takes 1 of 3 steps, heun 2"),
+        ("ab3", "identity", {"heun": 2, "ab3": 1}, "ab3 takes 1 of 3 steps, heun 2"),
         ("ab3", "projected", {"euler": 1, "heun": 1, "ab3": 1}, "ab3 takes 1 of 3 steps, euler 1 and heun 1"),
     ],
 )
 def test_how_many_steps_each_method_takes(scheme, entry, expected, said):
     taken = steps_by_method(get_scheme(scheme), [plan(get_scheme(scheme), 3, entry)])
-    assert taken == expected and rarely_acts(scheme, taken) == said
+    assert taken == expected and rare_use_message(scheme, taken) == said
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_forward_pair_is_not_the_coupled_scheme():
 
 
 def test_given_coefficients_drop_the_paths_that_they_drop():
-    (step,) = plan(get_scheme("full_fractal3"), 1, given=[[(1, 0, 0), (1, 0)]]).steps
+    (step,) = plan(get_scheme("full_fractal3"), 1, ks=[[(1, 0, 0), (1, 0)]]).steps
     assert [evaluation.result.i for evaluation in step.evaluations] == [0]  # the shallowest column: one step
 
 

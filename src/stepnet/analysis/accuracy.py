@@ -12,7 +12,7 @@ from stepnet.analysis.symbols import exact, vanishes
 from stepnet.analysis.trees import defect
 from stepnet.arguments import checked
 from stepnet.errors import UserError
-from stepnet.schemes import Coefficient, Equation, Scheme, get_scheme, joined, parts_of, solve
+from stepnet.schemes import Coefficient, Equation, Scheme, from_parts, get_scheme, parts_of, solve
 
 Array = NDArray[np.float64]
 Field = Callable[[float, Array], Array]
@@ -51,7 +51,7 @@ def convergence(scheme: str | Scheme, steps: Sequence[int] = STEPS, **parameters
     if getattr(method.k, "shape", ()):
         raise UserError(f"k of shape {tuple(method.k.shape)}: expected one number, since one slope is fitted")
     fs, start = _problem(method.equation)
-    f, u0 = joined(fs), joined(start)
+    f, u0 = from_parts(fs), from_parts(start)
     runs = [solve(f, u0, (0.0, 1.0), n, method).u for n in steps]  # first: it raises for what cannot be solved
     wanted = _reference(method, fs, start)
     sizes, errors = [1 / n for n in steps], []

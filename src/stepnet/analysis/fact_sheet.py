@@ -150,7 +150,7 @@ def _numbers(scheme: Scheme) -> list[str]:
     if not isinstance(scheme.k, dict):
         number = scheme.k is not None and not getattr(scheme.k, "free_symbols", ())
         return [f"k = {scheme.k}"] if number else []
-    numbers = {name: scheme.k[name] for name in scheme.given if not getattr(scheme.k[name], "free_symbols", ())}
+    numbers = {name: scheme.k[name] for name in scheme.arguments if not getattr(scheme.k[name], "free_symbols", ())}
     return [f"{name} = {_plainly(value)}" for name, value in numbers.items()]
 
 

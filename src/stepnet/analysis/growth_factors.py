@@ -13,7 +13,7 @@ import sympy
 
 from stepnet.analysis.symbols import z, zeta
 from stepnet.errors import UserError
-from stepnet.schemes import Coefficient, Point, Scheme, advance, fixed_point, joined, parts_of
+from stepnet.schemes import Coefficient, Point, Scheme, advance, fixed_point, from_parts, parts_of
 
 NEW = sympy.Symbol("u_{n+1}")  # the unknown of an implicit step
 
@@ -29,7 +29,7 @@ def companion_matrix(method: Scheme) -> sympy.Matrix:
 
     if method.equation.split:
         raise UserError(f"{method.name} splits u' = f + g: its stability depends on both parts, not on one number z")
-    points = tuple(Point(joined(u), joined([rhs] * (2 if method.equation.partitioned else 1))) for u in past)
+    points = tuple(Point(from_parts(u), from_parts([rhs] * (2 if method.equation.partitioned else 1))) for u in past)
     new = advance(method, points, 1, method.k)
     rows = [sympy.nsimplify(sympy.expand(part), rational=True) for part in parts_of(new)]
     matrix = sympy.zeros(len(symbols), len(symbols))

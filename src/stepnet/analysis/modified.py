@@ -20,7 +20,7 @@ from stepnet.analysis.power_series import divide, of_shifts
 from stepnet.analysis.symbols import dt, exact, vanishes, z, zeta
 from stepnet.analysis.trees import Combination, Series, System, Vector, grade
 from stepnet.errors import UserError
-from stepnet.schemes import Coefficient, Equation, Point, Scheme, advance, full_step, joined, parts_of
+from stepnet.schemes import Coefficient, Equation, Point, Scheme, advance, from_parts, full_step, parts_of
 
 Form: TypeAlias = Literal["derivatives", "differentials"]
 t = sympy.Symbol("t")
@@ -100,7 +100,7 @@ def _in_differentials(method: Scheme, terms: int) -> sympy.Eq | tuple[sympy.Eq, 
             group = [_short(mass * c) * sympy.Symbol(differential_name(v)) for v, c in part.items() if grade(v, 1) == q]
             field += dt ** (q - 1) * sympy.Add(*group)
         equations.append(sympy.Eq(mass * sympy.Function(name)(t).diff(t), field))
-    return joined(equations)
+    return from_parts(equations)
 
 
 def _short(c: Coefficient) -> sympy.Expr:
@@ -125,7 +125,7 @@ def _backward_error(method: Scheme, limit: int) -> list[Combination]:
         past = []
         for j in range(method.steps):
             states = [Series(_flow(field, part, q, equation, -j), 1) for part in range(count)]
-            past.append(Point(joined(states), system.rhs(0)))
+            past.append(Point(from_parts(states), system.rhs(0)))
         parts = parts_of(advance(method, tuple(past), 1, method.k))
         flow = [_flow(field, part, q, equation, 1) for part in range(count)]  # of the grades found so far
         for mine, wanted, reached in zip(field, parts, flow, strict=True):
@@ -138,7 +138,7 @@ def _backward_error(method: Scheme, limit: int) -> list[Combination]:
 
 def _carried(method: Scheme, count: int) -> Coefficient:
     """`-sum_j j c_j`: the carry of the numbers `-j`."""
-    past = tuple(Point(joined([-Fraction(j)] * count)) for j in range(method.steps))
+    past = tuple(Point(from_parts([-Fraction(j)] * count)) for j in range(method.steps))
     return parts_of(method.carry(past, 1, method.k))[0]
 
 

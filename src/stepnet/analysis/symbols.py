@@ -23,8 +23,8 @@ def subject(scheme: str | Scheme, **parameters: Coefficient) -> Scheme:
     """
     method = get_scheme(scheme, **parameters)
     if isinstance(scheme, str) and method.trainable:
-        scalars = {one.name: sympy.Symbol(one.name, real=True) for one in method.trained if not one.shape()}
-        symbols = {"k": k} if not method.trained else scalars
+        scalars = {one.name: sympy.Symbol(one.name, real=True) for one in method.learned if not one.shape()}
+        symbols = {"k": k} if not method.learned else scalars
         if symbols.keys() - parameters.keys():
             method = get_scheme(scheme, **{**symbols, **parameters})
     method = method.converted(exact) if isinstance(method, LinearMultistep) else copy.copy(method)

@@ -31,7 +31,7 @@ from stepnet.schemes import (
     State,
     advance,
     fixed_point,
-    joined,
+    from_parts,
     parts_of,
 )
 
@@ -97,12 +97,12 @@ class System:
 
     def rhs(self, time: int) -> RightHandSides:
         """The right-hand side as a scheme calls it at `t_0 + time dt`: `rhs(u, c, i)`; a pair when partitioned."""
-        return joined([self._rhs(label, time) for label in self.labels])
+        return from_parts([self._rhs(label, time) for label in self.labels])
 
     def flow(self, s: int) -> State:
         """The exact solution at `t_0 + s dt`: a vector of grade q goes with `s^q`."""
         m = self.equation.derivative
-        return joined(
+        return from_parts(
             [Series({v: c * s ** grade(v, m) for v, c in part.terms.items()}, 1) for part in _exact_solution(self)]
         )
 

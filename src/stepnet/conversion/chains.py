@@ -76,7 +76,7 @@ class Chain:
 
     def plan(self, scheme: Scheme) -> Plan:
         """How the scheme marches it."""
-        return plan(scheme, len(self.calls), "projected" if self.transition else "given")
+        return plan(scheme, len(self.calls), "projected" if self.transition else "identity")
 
     def covers(self, outer: Call) -> bool:
         """Whether `outer` is nothing but this chain."""
@@ -97,7 +97,7 @@ def select(calls: Sequence[Call], scheme: Scheme, named: bool = False, layers: b
     able, reasons = blocks_among(calls, named, layers)
     chains = []
     for chain in _rows(able, reasons):
-        if scheme.steps == 1 and chain.transition and not scheme.trained:
+        if scheme.steps == 1 and chain.transition and not scheme.learned:
             first = chain.calls.pop(0)
             reasons[first.name] = f"changes the shape: {scheme.name} reads no past, and leaves it as it is"
         needed = max(scheme.steps, 2 if chain.calls and chain.transition else 1)

@@ -17,10 +17,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 from stepnet.conversion.mixins import InstanceMixin, add_mixin, remove_mixin
 from stepnet.conversion.step import ConvertedStep, ForwardPass
 from stepnet.errors import UserError
-from stepnet.nets import Draw, OwnDraws, StochasticDepth, zero_gradient
+from stepnet.nets import Draw, SeededNoise, StochasticDepth, zero_gradient
 
 
-class Gates(OwnDraws):
+class Gates(SeededNoise):
     """The draws of stochastic depth in a network that takes none by itself."""
 
     def __init__(self, stochastic: StochasticDepth) -> None:

@@ -137,7 +137,7 @@ def _row(network: nn.Module, row: list[tuple[str, ConvertedStep, Role]]) -> Step
         raise UserError(f"{role.name!r}: blocks that are called several times, or stand in several lists, stay as many")
     (name,) = containers
     _container(network, name)
-    planned = plan(role.scheme, len(row), "projected" if role.transition else "given")
+    planned = plan(role.scheme, len(row), "projected" if role.transition else "identity")
     steps = tuple((step, own) for _, step, own in row)
     return StepRow(name, steps, role.scheme, planned, tuple(own.dt for _, own in steps))
 

@@ -31,7 +31,7 @@ from stepnet.conversion.stream import (
 )
 from stepnet.conversion.trace import Call, trace
 from stepnet.errors import UserError, first_line
-from stepnet.nets import Coupling, KineticCost, Stage, StateSource, entry_by
+from stepnet.nets import Coupling, KineticCost, Stage, StateSource, entry_of
 from stepnet.schemes import (
     Coefficient,
     Difference,
@@ -95,7 +95,7 @@ class ObservedMarch:
     def layout(self, activated: bool) -> MarchShape:
         """What it looks like from outside, one step for each evaluation."""
         return MarchShape(
-            len(self.evaluations), "projected" if self.evaluations[0].read is None else "given", activated
+            len(self.evaluations), "projected" if self.evaluations[0].read is None else "identity", activated
         )
 
 
@@ -125,8 +125,9 @@ class _Watcher(KineticCost):
         hooks = ExitStack()
 
         def begin(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            given = dict(zip(("x", "past", "gates", "given"), args, strict=False)) | kwargs
-            self.marches.append(ObservedMarch(declared=_declared_by(stage, given.get("gates"), given.get("given"))))
+            arguments = dict(zip(("x", "past", "gates", "ks"), args, strict=False)) | kwargs
+            declared = _declared_by(stage, arguments.get("gates"), arguments.get("ks"))
+            self.marches.append(ObservedMarch(declared=declared))
 
         hooks.enter_context(stage.register_forward_pre_hook(begin, with_kwargs=True))
         for step, block in zip(stage.step_names, stage.steps, strict=True):
@@ -199,9 +200,9 @@ def own_marches(network: nn.Module, example: Any) -> list[ObservedMarch]:
     return watcher.marches
 
 
-def _declared_by(stage: Stage, gates: Any, given: Any) -> Declared:
-    ks = [k if k is None else as_channels(k) for k in stage.ks()] if given is None else list(given)
-    layout = MarchShape(stage.depth, entry_by(stage.transition), stage.after is not None)
+def _declared_by(stage: Stage, gates: Any, ks: Any) -> Declared:
+    ks = [k if k is None else as_channels(k) for k in stage.ks()] if ks is None else list(ks)
+    layout = MarchShape(stage.depth, entry_of(stage.transition), stage.after is not None)
     return Declared(stage.scheme, layout, stage.dts, ks, None if gates is None else [as_channels(g) for g in gates])
 
 
@@ -210,7 +211,7 @@ def _declared_by_row(row: Sequence[tuple[str, ConvertedStep, Role]]) -> Declared
     ks = [None if role.own_k is None else as_channels(step.coefficients_of(role)) for _, step, role in row]
     gates = [1.0 if role.mean_gate is None else role.mean_gate for role in roles]
     activated = any(role.split is not None and role.split.after for role in roles)
-    layout = MarchShape(len(row), "projected" if roles[0].transition else "given", activated)
+    layout = MarchShape(len(row), "projected" if roles[0].transition else "identity", activated)
     return Declared(roles[0].scheme, layout, [role.dt for role in roles], ks, gates)
 
 

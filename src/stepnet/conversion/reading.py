@@ -263,7 +263,7 @@ def _deviation(found: Weights, wanted: Weights) -> float:
 def _as_declared(declared: Declared, deviation: float) -> Match:
     gates = [1.0] * len(declared.dts) if declared.gates is None else [float(np.mean(gate)) for gate in declared.gates]
     dts = [dt * gate for dt, gate in zip(declared.dts, gates, strict=True)]
-    one = declared.scheme.trainable and not declared.scheme.trained  # one k in a step
+    one = declared.scheme.trainable and not declared.scheme.learned  # one k in a step
     ks = [float(np.mean(k)) for k in declared.ks if k is not None] if one else []
     return Match(declared.scheme.name, tuple(dts if len(set(dts)) > 1 else dts[:1]), tuple(ks), deviation)
 

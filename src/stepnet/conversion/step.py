@@ -209,7 +209,7 @@ class ConvertedStep(InstanceMixin):
         side = _Side(self._evaluated(*slope.args, *slope.kwargs.values()), slope)
         new_exact = march.advance(role.scheme, (Point(exact, side), *map(Point, past.us)), role.dt, k, gate)
         new_exact = march.close(new_exact) if role.last else new_exact
-        return march.given(new_exact), replace(_carried(role, exact, None, past), march=march, exact=new_exact)
+        return march.rounded(new_exact), replace(_carried(role, exact, None, past), march=march, exact=new_exact)
 
     def _take(
         self, role: Role, f: Callable[..., Any], us: States, fs: States, k: Coefficient, gate: Coefficient
@@ -219,7 +219,7 @@ class ConvertedStep(InstanceMixin):
         taken = (
             role.step.interpret(f, us, fs, k, gate)
             if gated or is_traced(parts_of(us[0])[0])
-            else role.step.take(f, us, fs, k)
+            else role.step.run(f, us, fs, k)
         )
         return taken if role.step.keeps_f else (taken, None)
 

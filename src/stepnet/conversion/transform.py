@@ -38,7 +38,7 @@ from stepnet.nets import (
     step_sizes,
     trajectory,
 )
-from stepnet.schemes import Scheme, get_scheme, warn_if_it_rarely_acts
+from stepnet.schemes import Scheme, get_scheme, warn_if_rarely_used
 
 Model = TypeVar("Model", bound=nn.Module)
 REPORT = "step_conversion"  # the attribute of a converted network that tells what was done
@@ -118,7 +118,7 @@ def _converted(
 ) -> Model:
     """The model itself, its selected blocks made steps."""
     bound = Bound.of(k_bound, method)
-    warn_if_it_rarely_acts(method, (chain.plan(method) for chain in selection.chains))
+    warn_if_rarely_used(method, (chain.plan(method) for chain in selection.chains))
     conversion = Conversion.of(method, selection)
     stochastic = None
     if stochastic_depth is not None:
@@ -134,11 +134,11 @@ def _converted(
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
     for name, own in roles.items():
         block = model.get_submodule(name)
-        owned = 0 if method.trained else sum(role.own_k is not None for role in own)
+        owned = 0 if method.learned else sum(role.own_k is not None for role in own)
         near = next((p for p in block.parameters() if p.is_floating_point()), like)
         become_step(block, own, _initial_k(method, init, near, bound, owned) if owned else None)
         owners = [role.place for role in own if role.own_k is not None]
-        if method.trained and owners:
+        if method.learned and owners:
             layout = CoefficientLayout(method, owners)
             hold_named(block, layout, _named_starts(method, init, layout, near))
     setattr(model, REPORT, conversion)
@@ -305,7 +305,7 @@ def _initial_k(scheme: Scheme, init: str | float, like: Tensor, bound: Bound | N
 
 def _named_starts(scheme: Scheme, init: str | float, layout: CoefficientLayout, like: Tensor) -> dict[str, Tensor]:
     """The coefficients that have names: as they are declared, or those of Euler's step."""
-    starts = layout.at_euler() if init == "identity" else layout.starts(scheme.trained)
+    starts = layout.at_euler() if init == "identity" else layout.starts(scheme.learned)
     return {name: start.to(like) for name, start in starts.items()}
 
 
@@ -319,7 +319,7 @@ def _check(model: nn.Module, scheme: Scheme, init: str | float) -> None:
             instead = "build it with create_model(name, scheme=…)" if another else "it takes no scheme but its own"
         raise UserError(f"{type(model).__name__} is made of stepnet's own stages: {instead}")
     check_makes_network(scheme)
-    if scheme.trained and not isinstance(init, str):
+    if scheme.learned and not isinstance(init, str):
         raise UserError(f"init={init!r}: the coefficients of {scheme.name!r} have names; give them to get_scheme")
     if init != "paper" and not scheme.trainable:
         raise UserError(f"init={init!r}: scheme {scheme.name!r} has no trainable k to set")

@@ -12,7 +12,7 @@ from stepnet.nets import (  # noqa: F401  (each registers its family)
     very_deep_polynet,
     vit,
 )
-from stepnet.nets.blocks import OwnWeights as OwnWeights
+from stepnet.nets.blocks import UnsharedWeights as UnsharedWeights
 from stepnet.nets.bounds import Bound as Bound
 from stepnet.nets.bounds import BoundOption as BoundOption
 from stepnet.nets.bounds import CoefficientLayout as CoefficientLayout
@@ -28,7 +28,7 @@ from stepnet.nets.cost import on_meta as on_meta
 from stepnet.nets.cost import profile as profile
 from stepnet.nets.cost import saved_bytes as saved_bytes
 from stepnet.nets.draws import Draw as Draw
-from stepnet.nets.draws import OwnDraws as OwnDraws
+from stepnet.nets.draws import SeededNoise as SeededNoise
 from stepnet.nets.draws import compile_blocks as compile_blocks
 from stepnet.nets.draws import compiled as compiled
 from stepnet.nets.draws import drawn_options as drawn_options
@@ -82,7 +82,7 @@ from stepnet.nets.stage import Coupling as Coupling
 from stepnet.nets.stage import Stage as Stage
 from stepnet.nets.stage import Transition as Transition
 from stepnet.nets.stage import check_makes_network as check_makes_network
-from stepnet.nets.stage import entry_by as entry_by
+from stepnet.nets.stage import entry_of as entry_of
 from stepnet.nets.stage import step_sizes as step_sizes
 from stepnet.nets.stage import written as written
 from stepnet.nets.stochastic import StochasticDepth as StochasticDepth

@@ -133,7 +133,7 @@ class PostActivation(nn.Module):
         return u
 
 
-class OwnWeights(nn.Module):
+class UnsharedWeights(nn.Module):
     """A right-hand side whose i-th evaluation within a step has weights of its own: `f_i(u)`."""
 
     def __init__(self, fs: Sequence[nn.Module]) -> None:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from stepnet.errors import UserError
-from stepnet.schemes import Coefficient, Scheme, Trained
+from stepnet.schemes import Coefficient, LearnedCoefficient, Scheme
 
 BoundOption: TypeAlias = Literal["stable"] | tuple[float, float] | None
 FREE = "_free"  # ends the name of a parameter from which a bounded coefficient is made
@@ -161,10 +161,10 @@ class CoefficientLayout:
 
     def __init__(self, scheme: Scheme, owners: Sequence[int]) -> None:
         self.scheme, self.owners = scheme, tuple(owners)
-        self.bounds = {one.name: bound_of(one) for one in scheme.trained}
-        self.shapes = {one.name: [one.shape(n) for n in owners] for one in scheme.trained}
+        self.bounds = {one.name: bound_of(one) for one in scheme.learned}
+        self.shapes = {one.name: [one.shape(n) for n in owners] for one in scheme.learned}
 
-    def starts(self, trained: Sequence[Trained]) -> dict[str, Tensor]:
+    def starts(self, trained: Sequence[LearnedCoefficient]) -> dict[str, Tensor]:
         """The tensors with which a network begins, as its coefficients are declared."""
         found = {}
         for one in trained:
@@ -177,7 +177,7 @@ class CoefficientLayout:
 
     def at_euler(self) -> dict[str, Tensor]:
         """The tensors at which every step is Euler's."""
-        return self.starts(self.scheme.euler)
+        return self.starts(self.scheme.euler_start)
 
     def values(self, stored: Callable[[str], Tensor], name: str) -> list[Tensor]:
         """What each step owns under a name."""
@@ -206,7 +206,7 @@ class Coefficients(nn.Module):
     def __init__(self, scheme: Scheme, owners: Sequence[int]) -> None:
         super().__init__()
         self.layout = CoefficientLayout(scheme, owners)
-        for name, start in self.layout.starts(scheme.trained).items():
+        for name, start in self.layout.starts(scheme.learned).items():
             self.register_parameter(name, nn.Parameter(start))
 
     def by_step(self) -> list[dict[str, Coefficient]]:
@@ -230,7 +230,7 @@ def _rows(value: Tensor, shape: tuple[int, ...]) -> Coefficient:
     return tuple(_rows(parts[n], shape[1:]) for n in range(shape[0]))
 
 
-def bound_of(one: Trained) -> AnyBound | None:
+def bound_of(one: LearnedCoefficient) -> AnyBound | None:
     """What keeps a coefficient where its scheme wants it."""
     if isinstance(one.bound, tuple):
         return Bound(*one.bound)

@@ -47,7 +47,7 @@ def untraced(option: Option | None) -> Option | None:
     return None if is_traced(option) else option
 
 
-class OwnDraws(ABC):
+class SeededNoise(ABC):
     """For a caller who passes no noise: in training the network takes the draws of steps 0, 1, 2, … of its `seed`."""
 
     training: bool

@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 from stepnet.arguments import Count, Probability, Seed, checked
 from stepnet.errors import UserError
-from stepnet.nets.blocks import OwnWeights, conv, initialise
-from stepnet.nets.draws import OwnDraws, untraced, zero_gradient
+from stepnet.nets.blocks import UnsharedWeights, conv, initialise
+from stepnet.nets.draws import SeededNoise, untraced, zero_gradient
 from stepnet.nets.model_registry import register_model
 from stepnet.nets.residual import FeatureInfo, Network
 from stepnet.nets.stage import Stage
@@ -89,7 +89,7 @@ class ConvolvedState(nn.Module):
         return Difference(carried if self.layer is None else carried + self.layer(u), u)
 
 
-class FractalNet(OwnDraws, Network):
+class FractalNet(SeededNoise, Network):
     """Fractals with pooling between them, or at the ends of their columns.
 
     `drop_path` is the probability with which a join drops a path (at least one stays), `global_drop` that of a batch
@@ -132,7 +132,7 @@ class FractalNet(OwnDraws, Network):
         for n, width in enumerate(widths):
             self.entries.append(Layer(channels, width, 1) if channels != width else nn.Identity())
             maps = self._maps(width, dropout * n / max(len(widths) - 1, 1))
-            self.stages.append(Stage(self.scheme, [OwnWeights(maps)], dt=dt))
+            self.stages.append(Stage(self.scheme, [UnsharedWeights(maps)], dt=dt))
             channels = width
         first = int(self.pools_columns)  # a fractal that pools ends at half the size of its input
         self.reduction = 2 ** (len(widths) - 1 + first)
@@ -166,7 +166,7 @@ class FractalNet(OwnDraws, Network):
         joins = self.next_draw(x) if noise is None and self.training and self.compile_by_block else noise
         for n, (enter, stage) in enumerate(zip(self.entries, self.stages, strict=True)):
             x = enter(F.max_pool2d(x, 2) if n and not self.pools_columns else x)
-            x = stage(x, given=None if joins is None else [joins[n]])
+            x = stage(x, ks=None if joins is None else [joins[n]])
         # A dropped path's gradient is zero, not missing: see zero_gradient.
         return x if joins is None else zero_gradient(x, list(self.stages.parameters()))
 
@@ -199,14 +199,14 @@ class FractalNet(OwnDraws, Network):
 
     def extract_column(self, column: int) -> FractalNet:
         """That column as a plain network of its own, which shares its weights: forward Euler with `f = B - I`."""
-        (step,) = plan(self.scheme, 1, given=[self.column_joins(column)[0]]).steps
+        (step,) = plan(self.scheme, 1, ks=[self.column_joins(column)[0]]).steps
         used = [evaluation.result.i for evaluation in step.evaluations]
         plain = FractalNet(1, (), num_classes=0, in_channels=self.in_channels)
         plain.scheme, plain.entries, plain.pools_columns = EULER, self.entries, self.pools_columns
         for stage in self.stages:
             assert isinstance(stage, Stage)
             (fractal,) = stage.blocks
-            assert isinstance(fractal, OwnWeights)
+            assert isinstance(fractal, UnsharedWeights)
             plain.stages.append(Stage(EULER, [fractal.fs[i] for i in used], dt=stage.dts[0]))
         plain.reduction, plain.num_features, plain.feature_info = self.reduction, self.num_features, self.feature_info
         plain.num_classes, plain.head = self.num_classes, self.head

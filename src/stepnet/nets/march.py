@@ -30,7 +30,7 @@ from stepnet.schemes import (
     Scheme,
     State,
     advance,
-    joined,
+    from_parts,
     parts_of,
     scheme_of_step,
 )
@@ -42,11 +42,11 @@ Fs: TypeAlias = Sequence[Slopes]
 Ks: TypeAlias = Sequence[Coefficient]
 Symbol: TypeAlias = Any  # of torch.fx, which stands for an argument while code is recorded
 After: TypeAlias = Callable[[State], State]
-Takes: TypeAlias = Sequence[Callable[..., Any]]
+StepFunctions: TypeAlias = Sequence[Callable[..., Any]]
 
 
 class RecordedStep:
-    """`take(f, us, fs, k)` gives `u_{n+1}` from the block, the states `u_n, u_{n-1}, …` and the slopes `f_{n-1}, …`.
+    """`run(f, us, fs, k)` gives `u_{n+1}` from the block, the states `u_n, u_{n-1}, …` and the slopes `f_{n-1}, …`.
 
     The scheme runs once, on symbols of torch.fx. What it decides by numbers (which terms there are, which of them are
     scaled) is decided then: what is left is the arithmetic of the step. `interpret` is the scheme itself, for gates and
@@ -68,7 +68,7 @@ class RecordedStep:
     ) -> None:
         self.method, self.states, self.dt, self.k = method, states, dt, k
         self.keeps_f, self.whole, self.pair, self.enters = keeps_f, whole, pair, enters
-        self.take: Callable[[Slopes, States, States, Coefficient], Any] = self._record()
+        self.run: Callable[[Slopes, States, States, Coefficient], Any] = self._record()
 
     def __deepcopy__(self, memo: object) -> RecordedStep:
         return self  # nothing changes it
@@ -80,7 +80,7 @@ class RecordedStep:
     def with_dt(self, dt: Coefficient) -> RecordedStep:
         """A step of another length, to be interpreted: its code is not recorded again."""
         step = object.__new__(RecordedStep)
-        vars(step).update(vars(self), dt=dt, take=step.interpret)
+        vars(step).update(vars(self), dt=dt, run=step.interpret)
         return step
 
     def interpret(self, f: Slopes, us: States, fs: States, k: Coefficient, gate: Coefficient = 1) -> Any:
@@ -94,7 +94,7 @@ class RecordedStep:
         """The points that the scheme reads."""
         us = (self.method.enter(us[0]), *us[1:]) if self.enters else us
         older = (Point(us[j], partial(_known, fs[j - 1]) if self.keeps_f else None) for j in range(1, self.states))
-        return (Point(us[0], joined([self._side(part) for part in parts_of(f)])), *older)
+        return (Point(us[0], from_parts([self._side(part) for part in parts_of(f)])), *older)
 
     def _side(self, f: Slope) -> RightHandSide:
         def rhs(u: State, c: Coefficient, i: int) -> State:
@@ -121,13 +121,13 @@ class RecordedStep:
 
     def _named(self, k: Any) -> Coefficient:
         """The coefficients of the step as its scheme takes them."""
-        if not self.method.trained:
+        if not self.method.learned:
             return k
         n = self.states - 1 if self.method.whole_past else 0  # on which the shapes depend
-        named = {one.name: k[one.name] for one in self.method.trained}
+        named = {one.name: k[one.name] for one in self.method.learned}
         if self.method.stacked:
             return named
-        return {one.name: _nested(named[one.name], one.shape(n)) for one in self.method.trained}
+        return {one.name: _nested(named[one.name], one.shape(n)) for one in self.method.learned}
 
 
 def _nested(values: Any, shape: tuple[int, ...]) -> Coefficient:
@@ -226,14 +226,14 @@ class March:
         self._write_code()
 
     def _write_code(self) -> None:
-        self.takes: Takes = [step.take for step in self.steps]
+        self.step_functions: StepFunctions = [step.run for step in self.steps]
         self.run = recorded(self._on_symbols, "fs", "window", "ks", "after")  # the last state alone: the stored walk
 
     def __deepcopy__(self, memo: object) -> March:
         return self  # nothing changes it
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "takes": None, "run": None}  # code, which is made again
+        return {**vars(self), "step_functions": None, "run": None}  # code, which is made again
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -242,19 +242,19 @@ class March:
     def _on_symbols(self, fs: Symbol, window: Symbol, ks: Symbol, after: Symbol) -> State:
         depth = len(self.steps)
         us = symbols(window, self.steps[0].states, self.steps[0].parts) if self.steps else (window[0],)
-        takes = [step.on_symbols for step in self.steps]
+        step_functions = [step.on_symbols for step in self.steps]
         applied = None if self.after is None else partial(_apply, after)
-        *_, last = us[0], *self._walk(takes, symbols(fs, depth), us, symbols(ks, depth), applied)
+        *_, last = us[0], *self._walk(step_functions, symbols(fs, depth), us, symbols(ks, depth), applied)
         return last
 
     def stored(self, fs: Fs, window: States, ks: Ks, first: int = 0) -> Iterator[State]:
         """Keep what autograd saves; `first` is the number of the first step."""
-        return self._walk(self.takes[first:], fs, window, ks, self.after)
+        return self._walk(self.step_functions[first:], fs, window, ks, self.after)
 
-    def _walk(self, takes: Takes, fs: Fs, us: States, ks: Ks, after: After | None) -> Iterator[State]:
+    def _walk(self, step_functions: StepFunctions, fs: Fs, us: States, ks: Ks, after: After | None) -> Iterator[State]:
         slopes: States = ()
-        for take, f, k in zip(takes, fs, ks, strict=False):
-            new = take(f, us, slopes, k)
+        for step, f, k in zip(step_functions, fs, ks, strict=False):
+            new = step(f, us, slopes, k)
             if self.keeps_f:
                 new, slope = new
                 slopes = (slope, *slopes)[: self.scheme.steps - 1]
@@ -267,13 +267,15 @@ class March:
         """The same march, whose steps the scheme itself takes: under gates, and where coefficients are numbers."""
         march = copy.copy(self)
         gates = [1] * len(self.steps) if gates is None else gates
-        march.takes = [partial(step.interpret, gate=gate) for step, gate in zip(self.steps, gates, strict=True)]
+        march.step_functions = [
+            partial(step.interpret, gate=gate) for step, gate in zip(self.steps, gates, strict=True)
+        ]
         march.gates = gates
         march.run = march._last_state
         return march
 
     def _last_state(self, fs: Fs, window: States, ks: Ks, after: After | None) -> State:
-        states = chain(window[:1], self._walk(self.takes, fs, window, ks, after))
+        states = chain(window[:1], self._walk(self.step_functions, fs, window, ks, after))
         return deque(states, maxlen=1).pop()
 
     def with_step_sizes(self, dts: Sequence[Coefficient]) -> March:
@@ -301,17 +303,17 @@ class March:
         fs = [*recomputing(fs[:first], blocks), *fs[first:]]
         march, us = ReversibleMarch(parts_of(window[0])[0].dtype), window
         for n, (step, f, k, gate) in enumerate(zip(self.steps, fs, ks, self.gates, strict=True)):
-            rhs: RightHandSides = joined([right_hand_side(part) for part in parts_of(f)])
+            rhs: RightHandSides = from_parts([right_hand_side(part) for part in parts_of(f)])
             past = (Point(us[0], rhs), *map(Point, us[1 : step.states]))
             new = march.advance(step.method, past, step.dt, step.k if k is None else k, gate)
             us = (new, *us)[: self.scheme.steps]
-            yield march.given(march.close(new) if n == len(fs) - 1 else new)
+            yield march.rounded(march.close(new) if n == len(fs) - 1 else new)
 
 
 def recomputing(fs: Fs, blocks: Sequence[nn.Module]) -> list[Slopes]:
     """The same slopes; what their gradients need is made again in the backward pass."""
     pairs = zip(fs, blocks, strict=False)
-    return [joined([partial(recomputed, part, block) for part in parts_of(f)]) for f, block in pairs]
+    return [from_parts([partial(recomputed, part, block) for part in parts_of(f)]) for f, block in pairs]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Literal, Unpack
 
 from torch import nn
 
-from stepnet.nets.blocks import OwnWeights, Sum, basic
+from stepnet.nets.blocks import Sum, UnsharedWeights, basic
 from stepnet.nets.model_registry import register_model
 from stepnet.nets.options import ResidualOptions
 from stepnet.nets.residual import Backbone, ResidualNetwork
@@ -38,7 +38,7 @@ class PolyBackbone(Backbone):
     def make_block(self, inputs: int, outputs: int, stride: int, evaluations: int = 1) -> nn.Module:
         plain = super().make_block
         if inputs == outputs and self.unit == "mpoly2":
-            return OwnWeights([plain(inputs, outputs, stride) for _ in range(evaluations)])
+            return UnsharedWeights([plain(inputs, outputs, stride) for _ in range(evaluations)])
         if inputs == outputs and self.unit == "two_way":
             return Sum([plain(inputs, outputs, stride, evaluations) for _ in range(2)])
         return plain(inputs, outputs, stride, evaluations)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from stepnet.errors import UserError
-from stepnet.nets.blocks import OwnWeights, PostActivation, PreActivation, Sum
+from stepnet.nets.blocks import PostActivation, PreActivation, Sum, UnsharedWeights
 from stepnet.nets.bounds import Bound
 from stepnet.nets.model_registry import Origin, create_model, origin_of
 from stepnet.nets.residual import Network
@@ -257,7 +257,7 @@ def own_stages(network: Network) -> list[Stage]:
     if origin is None:
         raise UserError(f"{type(network).__name__} does not say how it was built: build it with stepnet.create_model")
     stages = [module for module in network.modules() if isinstance(module, Stage)]
-    if any(stage.scheme.trained for stage in stages):
+    if any(stage.scheme.learned for stage in stages):
         raise UserError(
             f"scheme {stages[0].scheme.name!r} has coefficients and streams that no step size scales: which flow it is "
             "on another grid is not defined; take euler, lm or a Runge–Kutta scheme"
@@ -413,7 +413,7 @@ def last_layers(block: nn.Module) -> list[nn.Module]:
     """The layers to whose outputs f is proportional."""
     if isinstance(block, Coupling):
         return [*last_layers(block.f), *last_layers(block.g)]
-    if isinstance(block, OwnWeights | Sum):
+    if isinstance(block, UnsharedWeights | Sum):
         return [layer for f in block.fs for layer in last_layers(f)]
     if isinstance(block, PreActivation):
         return [block.convs[-1]]

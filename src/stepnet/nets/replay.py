@@ -61,15 +61,15 @@ class RepeatedEvaluation:
         self.slots: dict[int, Tensor] = {}
         self.value: Any = None
         self.versions: list[tuple[Tensor, int]] = []
-        self.given: set[int] = set()  # the storages of the parameters, which are kept as they are
+        self.parameter_storages: set[int] = set()  # the storages of the parameters, which are kept as they are
 
     def __call__(self, *args: Any) -> Any:
         parts = list(self.module.modules())
         self.tensors = [(part, dict(part._parameters), dict(part._buffers)) for part in parts]
         parameters = [p for part in parts for p in part._parameters.values() if p is not None]
         self.versions = [(p, p._version) for p in parameters]
-        self.given = {storage(p) for p in parameters}
-        self.noise = [(part, part.given) for part in parts if "given" in vars(part)]
+        self.parameter_storages = {storage(p) for p in parameters}
+        self.noise = [(part, part.drawn_noise) for part in parts if "drawn_noise" in vars(part)]
         tensors = (part for value in args for part in parts_of(value) if isinstance(part, Tensor))
         self.conditions = Conditions(next((part.device for part in tensors), torch.device("cpu")))
         with self.conditions.recorded(), saved_tensors_hooks(self._number, self._fetch):
@@ -86,7 +86,7 @@ class RepeatedEvaluation:
 
         def fill(tensor: Tensor) -> None:
             nonlocal filled
-            if storage(tensor) not in self.given:
+            if storage(tensor) not in self.parameter_storages:
                 self.slots[filled] = tensor.detach()
                 filled += 1
                 if filled == self.count and not self.whole:
@@ -104,7 +104,7 @@ class RepeatedEvaluation:
         return self.value
 
     def _number(self, tensor: Tensor) -> Tensor | int:
-        if storage(tensor) in self.given:
+        if storage(tensor) in self.parameter_storages:
             return tensor
         self.count += 1
         return self.count - 1
@@ -187,14 +187,14 @@ def tensors_again(owned: Iterable[OwnedTensors]) -> Iterator[None]:
 @contextmanager
 def _given(noise: list[tuple[nn.Module, Any]]) -> Iterator[None]:
     """What a network gave to its blocks for one pass (Shake-Shake's coefficients) is given again."""
-    before = [(part, part.given) for part, _ in noise]
+    before = [(part, part.drawn_noise) for part, _ in noise]
     for part, drawn in noise:
-        part.given = drawn
+        part.drawn_noise = drawn
     try:
         yield
     finally:
         for part, drawn in before:
-            part.given = drawn
+            part.drawn_noise = drawn
 
 
 def _detached(value: Any) -> Any:

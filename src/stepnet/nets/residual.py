@@ -17,7 +17,7 @@ from stepnet.arguments import Count, CountFromZero, checked
 from stepnet.errors import UserError
 from stepnet.nets.blocks import PostActivation, PreActivation, Shortcut, Subsample, conv, initialise
 from stepnet.nets.bounds import BoundOption
-from stepnet.nets.draws import Draw, OwnDraws, untraced, zero_gradient
+from stepnet.nets.draws import Draw, SeededNoise, untraced, zero_gradient
 from stepnet.nets.memory_modes import Memory
 from stepnet.nets.options import Depths, StepSizes
 from stepnet.nets.stage import (
@@ -27,12 +27,12 @@ from stepnet.nets.stage import (
     Stage,
     Transition,
     check_makes_network,
-    entry_by,
+    entry_of,
 )
 from stepnet.nets.stochastic import AddedNoise, BlockNoise, StochasticDepth, add_noise
 from stepnet.nets.trajectories import KineticCost, trajectory
 from stepnet.nets.weights import is_coefficient
-from stepnet.schemes import Scheme, get_scheme, is_number, is_traced, plan, warn_if_it_rarely_acts
+from stepnet.schemes import Scheme, get_scheme, is_number, is_traced, plan, warn_if_rarely_used
 
 Convolutions = Callable[[int, int, int], list[nn.Conv2d]]  # (inputs, outputs, stride) -> the chain of one block
 
@@ -78,7 +78,7 @@ class Backbone:
 
     def evaluations(self, index: int, scheme: Scheme, transition: Transition | CoupledTransition | None) -> list[int]:
         """How often each block after the transition is evaluated in its step."""
-        return plan(scheme, self.depths[index], entry_by(transition)).evaluations[transition is not None :]
+        return plan(scheme, self.depths[index], entry_of(transition)).evaluations[transition is not None :]
 
     def blocks(self, index: int, scheme: Scheme) -> tuple[Transition | None, list[nn.Module]]:
         """The transition and the blocks of one stage, with the statistics that the scheme's evaluations need."""
@@ -249,7 +249,7 @@ class Network(nn.Module, ABC):
             )
 
 
-class ResidualNetwork(OwnDraws, Network):
+class ResidualNetwork(SeededNoise, Network):
     """A scheme marching the blocks of a backbone, stage by stage.
 
     `stochastic_depth` is the survival probability `p_L` of the last block, or the options of `StochasticDepth`:
@@ -287,7 +287,7 @@ class ResidualNetwork(OwnDraws, Network):
             after = None if backbone.pre_activation else torch.relu
             channels = width if k_per_channel else None
             self.stages.append(Stage(self.scheme, blocks, transition, dts[index], after, k, channels, k_bound))
-        warn_if_it_rarely_acts(self.scheme, (cast(Stage, stage).plan for stage in self.stages))
+        warn_if_rarely_used(self.scheme, (cast(Stage, stage).plan for stage in self.stages))
         self.projects_past = any(stage.plan.entry == "with past" for stage in self.stages if isinstance(stage, Stage))
         self.num_features = backbone.widths[-1]
         self.pre_activation = backbone.pre_activation
@@ -317,7 +317,7 @@ class ResidualNetwork(OwnDraws, Network):
     def _give(self, added: Sequence[AddedNoise | None]) -> None:
         """Hand the blocks what they add to their f in the next pass."""
         for block, own in zip(self.blocks, added, strict=True):
-            vars(block)["given"] = own  # what `replay` gives again when a block is evaluated once more
+            vars(block)["drawn_noise"] = own  # what `replay` gives again when a block is evaluated once more
 
     @property
     def compile_by_block(self) -> bool:

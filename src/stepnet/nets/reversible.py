@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from stepnet.nets.replay import RepeatedEvaluation, storage
-from stepnet.schemes import Coefficient, Past, Point, Scheme, State, advance, joined, parts_of
+from stepnet.schemes import Coefficient, Past, Point, Scheme, State, advance, from_parts, parts_of
 
 Place = tuple[int, int]  # a storage, and where in it a tensor begins: the two parts of a pair may share one
 Name = tuple[int, int]  # of a tensor that is part of a state: the number of the state, and of the part in it
@@ -87,9 +87,9 @@ class ReversibleMarch:
         """Whether no step has to be taken back for `u_n`."""
         return n in self.kept or n in self.found
 
-    def given(self, u: State) -> State:
-        """A state in the precision in which the network has it."""
-        return joined([part.to(self.dtype) for part in parts_of(u)])
+    def rounded(self, u: State) -> State:
+        """Return the state in the network\'s own precision."""
+        return from_parts([part.to(self.dtype) for part in parts_of(u)])
 
     def close(self, last: State) -> State:
         """The last state; autograd keeps it and those that go with it, from which all others can be found."""
@@ -99,7 +99,7 @@ class ReversibleMarch:
         self.newest_numbers = list(self.newest)
         self.newest = {}
         parts = _Last.apply(self, len(parts_of(last)), *parts_of(last), *others)  # type: ignore[no-untyped-call]
-        return joined(parts)
+        return from_parts(parts)
 
     def _remember(self, n: int, new: State, window: tuple[State, ...]) -> None:
         recent = {n - j: u for j, u in enumerate((new, *window))}
@@ -111,7 +111,7 @@ class ReversibleMarch:
     def _exact(self, scheme: Scheme, u: State) -> State:
         """The state in the precision in which its sums can be undone."""
         least = torch.float32 if scheme.steps == 1 else EXACT  # nothing is divided by, or k
-        return joined([part.to(torch.promote_types(part.dtype, least)) for part in parts_of(u)])
+        return from_parts([part.to(torch.promote_types(part.dtype, least)) for part in parts_of(u)])
 
     def _fetch(self, kept: Any) -> Tensor:
         if isinstance(kept, Tensor):
@@ -133,7 +133,7 @@ class _Last(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *adjoint: Tensor) -> tuple[Any, ...]:
         march, count, parts = ctx.march, ctx.count, [part.detach() for part in ctx.saved_tensors]
-        march.found = {n: joined(parts[j * count : (j + 1) * count]) for j, n in enumerate(march.newest_numbers)}
+        march.found = {n: from_parts(parts[j * count : (j + 1) * count]) for j, n in enumerate(march.newest_numbers)}
         if torch.is_grad_enabled():  # a second derivative may begin at any step, and not come by here again
             march.kept.update(march.found)
         return (None, None, *adjoint, *[None] * (len(parts) - count))
@@ -158,14 +158,14 @@ class _Step:
 
     def recorded(self, point: Point) -> Any:
         """The right-hand sides, each evaluated so that it keeps nothing."""
-        return joined([partial(self._first, j, rhs) for j, rhs in enumerate(parts_of(point.rhs))])
+        return from_parts([partial(self._first, j, rhs) for j, rhs in enumerate(parts_of(point.rhs))])
 
     def inverse(self, after: tuple[State, ...]) -> State:
         """The oldest of the states before the step."""
         with torch.no_grad():
             k = self.k.to(parts_of(after[0])[0].dtype) if isinstance(self.k, Tensor) else self.k
             oldest = self.scheme.inverse(after, self._repeated(after[0]), self.dt, k, self.gate)
-            return joined(
+            return from_parts(
                 [u if at is None else u.masked_fill(at, 0) for u, at in zip(parts_of(oldest), self.zeros, strict=True)]
             )
 
@@ -205,7 +205,7 @@ class _Step:
             evaluation.value = None
             return value
 
-        return joined([partial(again, j) for j, _ in enumerate(parts_of(u))])
+        return from_parts([partial(again, j) for j, _ in enumerate(parts_of(u))])
 
 
 def _zeros_of(u: Tensor) -> Tensor | None:

@@ -22,7 +22,7 @@ from stepnet.nets.model_registry import register_model
 from stepnet.nets.options import Depths, RevNetOptions, StepSizes
 from stepnet.nets.residual import Backbone, Network, sizes_by_stage
 from stepnet.nets.stage import CoupledTransition, Coupling, Stage, check_makes_network
-from stepnet.schemes import Scheme, get_scheme, warn_if_it_rarely_acts
+from stepnet.schemes import Scheme, get_scheme, warn_if_rarely_used
 
 # The widths are those of one half, X or Y; the stem's are of both together.
 CIFAR = {
@@ -74,7 +74,7 @@ class RevNet(Network):
             units, transition = _units(backbone, index, self.scheme)
             channels = width if k_per_channel else None
             self.stages.append(Stage(self.scheme, units, transition, dts[index], None, k, channels, k_bound, memory))
-        warn_if_it_rarely_acts(self.scheme, (cast(Stage, stage).plan for stage in self.stages))
+        warn_if_rarely_used(self.scheme, (cast(Stage, stage).plan for stage in self.stages))
         self.num_features = 2 * backbone.widths[-1]
         self.norm = nn.BatchNorm2d(self.num_features)
         self.reduction = backbone.reduction

@@ -113,18 +113,18 @@ class ShakeBlock(nn.Module):
         super().__init__()
         self.shake = shake
         self.branches = nn.ModuleList(Branch(basic(inputs, outputs, stride), evaluations) for _ in range(2))
-        self.given: BranchWeights | None = None  # by its network, for one forward pass
+        self.drawn_noise: BranchWeights | None = None  # by its network, for one forward pass
 
     def forward(self, u: Tensor, i: int = 0) -> Tensor:
         f1, f2 = (branch(u, i) for branch in self.branches)
         if not self.training:
             return torch.lerp(f2, f1, 0.5)
-        assert self.given is not None, "in training a block shakes inside its network, which draws"
+        assert self.drawn_noise is not None, "in training a block shakes inside its network, which draws"
         if self.shake.backward == "keep":
-            return torch.lerp(f2, f1, self.given.forward.to(f1))
+            return torch.lerp(f2, f1, self.drawn_noise.forward.to(f1))
         if not only_reverse_mode():
             raise UserError(f"forward mode and torch.func on {NO_DERIVATIVE}")
-        a, b = (c.to(f1) for c in self.given)
+        a, b = (c.to(f1) for c in self.drawn_noise)
         mixed: Tensor = _Mix.apply(f1, f2, a, b)  # type: ignore[no-untyped-call]
         return mixed
 
@@ -199,10 +199,10 @@ class ShakeShake(ResidualNetwork):
         if len(coefficients) != len(blocks):
             raise UserError(f"noise for {len(coefficients)} blocks: the network has {len(blocks)}; `draw` makes it")
         for block, drawn in zip(blocks, coefficients, strict=True):
-            block.given = drawn
+            block.drawn_noise = drawn
         features = super().forward_features(x, gates, cost=cost)
         for block in blocks:
-            block.given = None
+            block.drawn_noise = None
         return features
 
 

@@ -108,7 +108,7 @@ class Stage(nn.Module):
         self.transition = transition
         self.blocks = nn.ModuleList(blocks)
         self.dts = step_sizes(dt, self.depth)
-        self.plan = plan(scheme, self.depth, entry_by(transition))
+        self.plan = plan(scheme, self.depth, entry_of(transition))
         whole = [getattr(block, "whole", False) for block in self.steps]
         self.march = March(scheme, self.plan, self.dts, after, whole)
         owners = self.plan.owners
@@ -116,7 +116,7 @@ class Stage(nn.Module):
         self.segment = 1 if self.plan.reads_older_f else segment_length(scheme, self.depth)
         self.bound = Bound.of(k_bound, scheme)
         self.k: nn.Parameter | None = None
-        self.mixing = Coefficients(scheme, owners) if scheme.trained and owners else None
+        self.mixing = Coefficients(scheme, owners) if scheme.learned and owners else None
         if owners and self.mixing is None:
             shape = (len(owners),) if k_channels is None else (len(owners), k_channels, 1, 1)
             k = first_k(scheme, shape, initial_k, self.bound)
@@ -175,16 +175,16 @@ class Stage(nn.Module):
         x: StateT,
         past: StateT | None = None,
         gates: Gates | None = None,
-        given: Sequence[Coefficient] | None = None,
+        ks: Sequence[Coefficient] | None = None,
         cost: KineticCost | None = None,
     ) -> Iterator[StateT]:
         """Yield `u_0, u_1, …, u_N`, read out of the streams where a state has several.
 
-        `past` is the state before `x`, of the stage before. `gates` are one for each step; so are `given`, the
+        `past` is the state before `x`, of the stage before. `gates` are one for each step; so are `ks`, the
         coefficients of a scheme that does not learn them (FractalNet's join weights). A running `cost` watches
         the right-hand sides.
         """
-        return self._read_out(self._walk(x, past, gates, given, cost))
+        return self._read_out(self._walk(x, past, gates, ks, cost))
 
     def _read_out(self, walk: Iterator[StateT]) -> Iterator[StateT]:
         yield next(walk)  # the streams begin with the first step
@@ -195,20 +195,21 @@ class Stage(nn.Module):
         x: StateT,
         past: StateT | None = None,
         gates: Gates | None = None,
-        given: Sequence[Coefficient] | None = None,
+        ks: Sequence[Coefficient] | None = None,
         cost: KineticCost | None = None,
     ) -> Iterator[StateT]:
         traced = is_traced(parts_of(x)[0])
         memory = "stored" if self.memory == "stored" or traced else self._memory_of_pass(cost)
         window, fs = self._enter(x, past)
-        ks = self.ks() if given is None else given
+        learned = ks is None
+        ks = self.ks() if ks is None else ks
         march = self.march
-        if traced or gates is not None or given is not None:
+        if traced or gates is not None or not learned:
             march = march.by_scheme(gates)
         yield window[0]
         if memory == "reversible":
             yield from march.reversible(fs, window, ks, self.steps)
-        elif memory == "recompute" and self.segment > 1 and cost is None and given is None:
+        elif memory == "recompute" and self.segment > 1 and cost is None and learned:
             yield from march.segmented(fs, window, ks, self.steps, self.segment)
         else:
             fs = fs if memory == "stored" else recomputing(fs, self.steps)
@@ -251,7 +252,7 @@ class Stage(nn.Module):
         x: StateT,
         past: StateT | None = None,
         gates: Gates | None = None,
-        given: Sequence[Coefficient] | None = None,
+        ks: Sequence[Coefficient] | None = None,
         cost: KineticCost | None = None,
         visit: Visit | None = None,
     ) -> StateT:
@@ -260,13 +261,13 @@ class Stage(nn.Module):
         last = _last if stored else _last_eagerly
         state: StateT
         if visit is not None:
-            return last(self.states(x, past, gates, given, cost), visit)
-        plain = gates is None and given is None and cost is None
+            return last(self.states(x, past, gates, ks, cost), visit)
+        plain = gates is None and ks is None and cost is None
         if stored and plain and not is_traced(x[0] if isinstance(x, tuple) else x):
             window, fs = self._enter(x, past)
             state = self.march.run(fs, window, self.ks(), self.march.after)
         else:
-            state = last(self._walk(x, past, gates, given, cost), None)
+            state = last(self._walk(x, past, gates, ks, cost), None)
         return self.scheme.read_out(state) if self.scheme.streams and self.depth else state
 
     def watch_states(self, stages: list[list[Tensor]]) -> RemovableHandle:
@@ -276,7 +277,7 @@ class Stage(nn.Module):
     def extra_repr(self) -> str:
         """The equation in its own k, and their values now; a bound, where there is one."""
         parts = [f"scheme={self.scheme.name}", f"dt={written(self.dts)}"]
-        parts += [] if self.scheme.trained else [f"equation: {equation_in_k(self.scheme)}"]
+        parts += [] if self.scheme.learned else [f"equation: {equation_in_k(self.scheme)}"]
         ks = self.coefficients
         if ks is not None and not ks.is_meta:
             values = [f"{value:.4g}" for value in ks.detach().flatten().tolist()]
@@ -315,17 +316,17 @@ def written(dts: Sequence[float]) -> str:
     return texts[0] if len(set(dts)) == 1 else f"({', '.join(shown)})"
 
 
-def entry_by(transition: Transition | CoupledTransition | None) -> Entry:
+def entry_of(transition: Transition | CoupledTransition | None) -> Entry:
     """How a stage with this transition begins."""
-    return "given" if transition is None else "projected" if transition.project_past is None else "with past"
+    return "identity" if transition is None else "projected" if transition.project_past is None else "with past"
 
 
 def check_coefficients(scheme: Scheme, k: float | None, channels: int | None, bound: BoundOption = None) -> None:
     """Refuse coefficients that would be ignored."""
-    if scheme.trained and (k is not None or channels is not None or bound is not None):
+    if scheme.learned and (k is not None or channels is not None or bound is not None):
         option = f"k = {k!r}" if k is not None else "k_per_channel" if channels is not None else f"k_bound = {bound!r}"
-        own = scheme.trained[0].name
-        names = ", ".join(one.name for one in scheme.trained)
+        own = scheme.learned[0].name
+        names = ", ".join(one.name for one in scheme.learned)
         raise UserError(
             f"{option}: the coefficients of {scheme.name!r} are {names}; "
             f"give them to the scheme, as in get_scheme({scheme.name!r}, {own}=…)"

@@ -122,7 +122,7 @@ class AddedNoise:
 
 def add_noise(block: nn.Module, args: object, f: Tensor) -> Tensor:
     """The forward hook of a block whose network gives it noise to add."""
-    added: AddedNoise | None = vars(block)["given"]
+    added: AddedNoise | None = vars(block)["drawn_noise"]
     return f if added is None else f + added.like(f)
 
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stepnet.errors import UserError
-from stepnet.nets.blocks import OwnWeights, Sum, initialise
+from stepnet.nets.blocks import Sum, UnsharedWeights, initialise
 from stepnet.nets.model_registry import register_model
 from stepnet.nets.residual import Network
 from stepnet.nets.stage import Stage
@@ -68,7 +68,7 @@ class Inception(nn.Module):
                 )
             )
         joined = sum(path[-1][0] for path in paths)
-        self.close = OwnWeights([ConvNorm(joined, channels, relu=False) for _ in range(evaluations)])
+        self.close = UnsharedWeights([ConvNorm(joined, channels, relu=False) for _ in range(evaluations)])
 
     def forward(self, u: Tensor, i: int = 0) -> Tensor:
         u = F.relu(u)

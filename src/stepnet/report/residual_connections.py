@@ -92,9 +92,9 @@ def _parameters(name: str) -> str:
     scheme = get_scheme(name)
     if scheme.whole_past:
         return "n + 1 in step n"
-    if not scheme.trained:
+    if not scheme.learned:
         return str(int(scheme.trainable))
-    count = sum(sympy.prod(one.shape()) for one in scheme.trained)
+    count = sum(sympy.prod(one.shape()) for one in scheme.learned)
     return f"{count}, with s streams s^2 + 2 s" if scheme.stacked else str(count)
 
 

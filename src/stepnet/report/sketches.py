@@ -1,8 +1,8 @@
 """A network as a plain description: stages, their steps, what each step reads and with which weight.
 
 What a step reads is not typed here: the plan of the march says it. A block may tell more of itself than the scheme
-knows: branches side by side (`branch_weights`), weights of its own for each evaluation (`OwnWeights`), or that it is a
-whole map `B(u)` with `f = B - I` (`whole`); then the sums of the plan are rewritten in those terms.
+knows: branches side by side (`branch_weights`), separate weights for each evaluation (`UnsharedWeights`), or that it
+is a whole map `B(u)` with `f = B - I` (`whole`); then the sums of the plan are rewritten in those terms.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from stepnet.analysis import plain, plain_equation, subject
 from stepnet.conversion import converted_rows
 from stepnet.errors import UserError
-from stepnet.nets import OwnWeights, Stage, step_sizes, written
+from stepnet.nets import Stage, UnsharedWeights, step_sizes, written
 from stepnet.schemes import (
     EULER,
     Entry,
@@ -27,7 +27,7 @@ from stepnet.schemes import (
     Scheme,
     Terms,
     plan,
-    rarely_acts,
+    rare_use_message,
     steps_by_method,
     symbol,
 )
@@ -49,8 +49,8 @@ class Anatomy:
     @classmethod
     def of(cls, block: nn.Module) -> Anatomy:
         """As the block's attributes say; a plain block has none."""
-        own = isinstance(block, OwnWeights)
-        part = block.fs[0] if isinstance(block, OwnWeights) else block
+        own = isinstance(block, UnsharedWeights)
+        part = block.fs[0] if isinstance(block, UnsharedWeights) else block
         return cls(getattr(part, "whole", False), own, tuple(getattr(part, "branch_weights", ())))
 
 
@@ -233,7 +233,7 @@ def sketch_stage(
     ks: Sequence[float] = (),
     dt: float | Sequence[float] = 1,
     shape: str = "",
-    entry: Entry = "given",
+    entry: Entry = "identity",
     after: str = "",
     blocks: Sequence[Anatomy] = (),
 ) -> StageSketch:
@@ -244,9 +244,9 @@ def sketch_stage(
     dts = step_sizes(dt, depth)
     steps = tuple(_step(step, n, anatomy[n], values.get(n), dts[n]) for n, step in enumerate(planned.steps))
     solved = subject(scheme.name if ks else scheme).equation
-    equation = plain_equation(solved) if solved.mass != 0 or not scheme.trained else "no equation"
-    moved, past, pair = entry != "given", entry == "with past", scheme.partitioned
-    rarely = rarely_acts(scheme.name, steps_by_method(scheme, [planned]))
+    equation = plain_equation(solved) if solved.mass != 0 or not scheme.learned else "no equation"
+    moved, past, pair = entry != "identity", entry == "with past", scheme.partitioned
+    rarely = rare_use_message(scheme.name, steps_by_method(scheme, [planned]))
     streams = len(scheme.streams) if scheme.stacked else 1
     return StageSketch(
         scheme.name, equation, steps, shape, moved, past, pair, dts, after, rarely=rarely, streams=streams
@@ -305,7 +305,7 @@ def _stages(model: nn.Module) -> Iterator[StageSketch]:
     for row in converted_rows(model):
         ks = [_value(k) for _, block, role in row if (k := block.k_of(role)) is not None]
         first = row[0][2]
-        start: Entry = "projected" if first.transition else "given"
+        start: Entry = "projected" if first.transition else "identity"
         yield sketch_stage(first.scheme, len(row), ks, first.dt, shape=first.name, entry=start)
 
 

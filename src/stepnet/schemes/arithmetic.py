@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.fx import Proxy
 
-# A state is what can be added, subtracted and scaled: a tensor, an array, a sympy expression, a tree series, or a tuple
-# of these. A protocol for it would ask for a cast wherever a caller goes on with its own kind (90 places): it is open
-# here, and `march`, through which callers meet a scheme, gives back the kind that it was given.
+# A state is anything that can be added, subtracted and scaled: a tensor, an array, a sympy expression, a tree series
+# or a tuple of these. A protocol would need a cast wherever a caller uses the result as its own type (90 places): the
+# alias is Any; `march`, the entry point for callers, is generic and returns the type of its argument.
 State: TypeAlias = Any
-Coefficient: TypeAlias = Any  # a number, a rational, a symbol or a tensor: no type has all four, nor their products
+Coefficient: TypeAlias = Any  # a number, a rational, a symbol or a tensor, which share no common type
 
 
 T = TypeVar("T")
@@ -47,11 +47,11 @@ class Difference(NamedTuple):
 
     @property
     def value(self) -> State:
-        """`B(u) - u`, subtracted after all, for a scheme that wants more than `carry + f`."""
+        """`B(u) - u`, for a scheme that needs more than `carry + f`."""
         return self.end - self.start
 
     def __radd__(self, u: object) -> State:
-        """Met by `u + f` in the recorded step of a block that does not say what it returns."""
+        """Raise for `u + f` in a recorded step: the block must declare that it returns a Difference."""
         raise UserError("a block returned a Difference: set `whole = True` in its class")
 
 
@@ -81,13 +81,13 @@ def mix(u: State, v: State, k: Coefficient) -> State:
         return u
     if isinstance(u, tuple):
         return tuple(mix(a, b, k) for a, b in zip(u, v, strict=True))
-    if is_traced(u):  # which kernel it takes is decided when there are types to see
+    if is_traced(u):  # the kernel is chosen at run time, when dtypes are known
         return u.tracer.create_proxy("call_function", mix_tensors, (u, v, _as_float(k)), {})
     return mix_tensors(u, v, _as_float(k)) if is_tensor(u) else u + scale(k, v - u)
 
 
 def mix_tensors(u: Tensor, v: Tensor, k: Tensor | float) -> Tensor:
-    """`mix` by one kernel, where types agree."""
+    """`mix` for tensors, by one kernel where their dtypes agree."""
     dtype = u.dtype
     if v.dtype != dtype or getattr(k, "dtype", dtype) != dtype or u.is_nested:
         return u + cast("Tensor", scale(k, v - u))
@@ -95,29 +95,27 @@ def mix_tensors(u: Tensor, v: Tensor, k: Tensor | float) -> Tensor:
 
 
 def transformed(matrix: Coefficient, y: State) -> State:
-    """`M y` of streams that are stacked in one tensor; of a row, `sum_i w_i y_i`."""
+    """`M y` for streams stacked in one tensor; for a vector M, `sum_i w_i y_i`."""
     if is_traced(y):
         return y.tracer.create_proxy("call_function", transformed, (matrix, y), {})
     import torch
 
     kind = y.device.type
-    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(
-        kind
-    ):  # streams keep their precision, as a sum of states does
-        with torch.autocast(kind, enabled=False):
-            return torch.tensordot(matrix.to(y.dtype), y, 1)
-    return torch.tensordot(matrix.to(y.dtype), y, 1)
+    if not (torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)):
+        return torch.tensordot(matrix.to(y.dtype), y, 1)
+    with torch.autocast(kind, enabled=False):  # streams keep their precision, as a sum of states does
+        return torch.tensordot(matrix.to(y.dtype), y, 1)
 
 
 def stacked(u: State, count: int) -> State:
-    """`count` times the same state, in one tensor."""
+    """Stack `count` copies of a state in one tensor."""
     import torch
 
     return torch.stack((u,) * count)
 
 
 def as_tensor(values: Coefficient, like: State) -> State:
-    """Coefficients as a tensor, beside a state that is one."""
+    """Convert coefficients to a tensor with the dtype and device of `like`."""
     if is_tensor(values):
         return values
     if is_traced(like):
@@ -133,52 +131,52 @@ def outer(column: Coefficient, x: State) -> State:
 
 
 def scale(c: Coefficient, x: State) -> State:
-    """`c x`, with a rational made a float where the state is an array of floats."""
+    """`c x`; a rational c becomes a float if x is an array or a tensor."""
     if isinstance(x, tuple):
         return tuple(scale(c, part) for part in x)
     if isinstance(x, np.ndarray) or is_tensor(x):
         c = _as_float(c)
     if is_tensor(c) and is_tensor(x) and not is_traced(x) and x.is_nested:
-        c = c.reshape(())  # a nested tensor is multiplied by nothing else
+        c = c.reshape(())  # the only tensors that a nested tensor can be multiplied by
     return c * x
 
 
 def parts_of(u: State) -> tuple[State, ...]:
-    """The parts of a pair; of anything else, itself alone."""
+    """Return the parts of a pair, or `(u,)` for any other state."""
     return u if isinstance(u, tuple) else (u,)
 
 
-def joined(parts: Sequence[T]) -> T | tuple[T, ...]:
-    """The pair of two parts; of one, the part itself."""
+def from_parts(parts: Sequence[T]) -> T | tuple[T, ...]:
+    """Inverse of `parts_of`: a tuple of several parts, or the only part itself."""
     return tuple(parts) if len(parts) > 1 else parts[0]
 
 
 def is_number(value: object, number: int) -> bool:
     """Whether `value` is the plain number `number`.
 
-    Never a tensor: asking one would wait for the device. Never a numpy scalar either, though it is a Python float:
-    arithmetic on 0-d arrays gives one, so it may be a state that happens to be 0.
+    False for every tensor, since comparing one would wait for the device. False for every numpy scalar, although
+    np.float64 is a float: arithmetic on 0-d arrays returns one, so it may be a state that happens to be 0.
     """
     return type(value) in (int, float, bool, Fraction) and value == number
 
 
 def is_tensor(value: object) -> TypeGuard[Tensor]:
-    """Whether `value` is a tensor, or stands for one while torch.fx traces.
+    """Whether `value` is a tensor, or a torch.fx proxy for one.
 
-    torch is looked up, not imported: before it is loaded, nothing is a tensor.
+    torch is looked up in `sys.modules`, not imported: before it is loaded, nothing is a tensor.
     """
     torch = sys.modules.get("torch")
     return torch is not None and (isinstance(value, torch.Tensor) or is_traced(value))
 
 
 def is_traced(value: object) -> TypeGuard[Proxy]:
-    """Whether `value` is what torch.fx passes through a network to record it: it has no shape, type or values."""
+    """Whether `value` is a torch.fx proxy, which has no shape, dtype or values."""
     fx = sys.modules.get("torch.fx")
     return fx is not None and isinstance(value, fx.Proxy)
 
 
 def is_finite(value: Coefficient) -> bool:
-    """Whether a coefficient is neither infinite nor nan, all through; a symbol may be any number."""
+    """Whether all entries of a coefficient are finite; a symbol counts as finite."""
     if is_tensor(value):
         try:
             return bool(value.isfinite().all())
@@ -190,14 +188,14 @@ def is_finite(value: Coefficient) -> bool:
         return value.is_finite is not False
     try:
         return isinstance(value, Complex) and cmath.isfinite(value)
-    except OverflowError:  # a whole number beyond all floats
+    except OverflowError:  # an integer larger than any float
         return False
 
 
 def exact(c: Coefficient) -> Coefficient:
-    """A coefficient without rounding: a float becomes the rational that was meant, a symbol stays what it is.
+    """Convert a coefficient to an exact one: a float to the simplest rational that rounds to it, a symbol to itself.
 
-    Text is refused: sympy would evaluate it as code.
+    A string is rejected: sympy would evaluate it as code.
     """
     if c is None or isinstance(c, int | Fraction):
         return c
@@ -216,16 +214,16 @@ def exact(c: Coefficient) -> Coefficient:
     except (TypeError, ValueError, OverflowError):
         value = math.nan
     if not math.isfinite(value):
-        raise UserError(f"coefficient {shown(c)}: expected a finite number or a symbol of sympy")
+        raise UserError(f"coefficient {shown(c)}: expected a finite number or a sympy symbol")
     simple = Fraction(value).limit_denominator(10_000)
     return simple if abs(simple - Fraction(value)) <= abs(value) * 2**-52 else Fraction(repr(value))
 
 
 def _combine_difference(terms: list[tuple[Coefficient, State]]) -> State:
-    whole = [x for c, x in terms if isinstance(x, Difference) and is_number(c, 1)]
-    if len(whole) != 1 or sum(isinstance(x, Difference) for _, x in terms) != 1:
+    unscaled = [x for c, x in terms if isinstance(x, Difference) and is_number(c, 1)]
+    if len(unscaled) != 1 or sum(isinstance(x, Difference) for _, x in terms) != 1:
         return combine(*((c, x.value if isinstance(x, Difference) else x) for c, x in terms))
-    block = whole[0]
+    block = unscaled[0]
     rest = combine(*((c, x) for c, x in terms if x is not block))
     if rest is block.start:
         return block.end

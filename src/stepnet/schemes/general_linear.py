@@ -38,7 +38,7 @@ from stepnet.schemes.arithmetic import (
     stacked,
     transformed,
 )
-from stepnet.schemes.core import Equation, Past, Scheme, Trained, check_entries, name_coefficients
+from stepnet.schemes.core import Equation, LearnedCoefficient, Past, Scheme, check_entries, name_coefficients
 from stepnet.schemes.runge_kutta import Euler
 from stepnet.schemes.scheme_registry import register_family, register_scheme
 
@@ -56,8 +56,8 @@ class GeneralLinear(Scheme):
     trainable: ClassVar[bool] = True
     states: tuple[str, ...] = ("u",)  # the streams that are states; others are a velocity, or u_0
 
-    def __init__(self, **given: Coefficient) -> None:
-        name_coefficients(self, **given)
+    def __init__(self, **arguments: Coefficient) -> None:
+        name_coefficients(self, **arguments)
 
     @abstractmethod
     def matrices(self, k: dict[str, Coefficient]) -> tuple[Row, Sequence[Row], Row]:
@@ -114,7 +114,7 @@ class GeneralLinear(Scheme):
         return Equation(mass=Fraction(int(mass.p), int(mass.q)) if mass.is_Rational else mass)
 
     def __str__(self) -> str:
-        return f"{self.name}({', '.join(f'{name}={value}' for name, value in self.given.items())})"
+        return f"{self.name}({', '.join(f'{name}={value}' for name, value in self.arguments.items())})"
 
 
 @register_scheme("x0", aliases=("initial_residual",))
@@ -127,7 +127,7 @@ class X0(GeneralLinear):
 
     reference = "Chen, Wei, Huang, Ding, Li 2020 (GCNII); Karpathy 2025 (nanochat)"
     streams = ("u", "u0")
-    trained = (Trained("r", 1), Trained("x", 0))
+    learned = (LearnedCoefficient("r", 1), LearnedCoefficient("x", 0))
 
     def __init__(self, r: Coefficient = None, x: Coefficient = None) -> None:
         super().__init__(r=r, x=x)
@@ -155,7 +155,7 @@ class Momentum(GeneralLinear):
 
     reference = "Polyak 1964; Sander, Ablin, Blondel, Peyré 2021 (momentum networks)"
     streams = ("u", "v")
-    trained = (Trained("b", 0),)
+    learned = (LearnedCoefficient("b", 0),)
 
     def __init__(self, b: Coefficient = None) -> None:
         super().__init__(b=b)
@@ -205,15 +205,15 @@ class Hyper(GeneralLinear):
     ) -> None:
         self.streams = self.states = tuple(f"u{j + 1}" for j in range(streams))
         unit = [tuple(int(i == j) for i in range(streams)) for j in range(streams)]
-        self.trained = self.declared(unit)
+        self.learned = self.declared(unit)
         if streams != DEFAULT_STREAMS:
             self.name = f"{type(self).name}{streams}"  # what builds it again
         super().__init__(U=U, V=V, B=B)
 
-    def declared(self, unit: list[tuple[int, ...]]) -> tuple[Trained, ...]:
+    def declared(self, unit: list[tuple[int, ...]]) -> tuple[LearnedCoefficient, ...]:
         """U, V and B, from the rows of the identity matrix."""
-        in_turn = Trained("U", partial(_in_turn, unit))
-        return in_turn, Trained("V", tuple(unit)), Trained("B", (1,) * len(unit))
+        in_turn = LearnedCoefficient("U", partial(_in_turn, unit))
+        return in_turn, LearnedCoefficient("V", tuple(unit)), LearnedCoefficient("B", (1,) * len(unit))
 
     def matrices(self, k: dict[str, Coefficient]) -> tuple[Row, Sequence[Row], Row]:
         return k["U"], k["V"], k["B"]
@@ -258,7 +258,7 @@ class MHC(Hyper):
 
     reference = "Xie et al. 2025 (mHC)"
 
-    def declared(self, unit: list[tuple[int, ...]]) -> tuple[Trained, ...]:
+    def declared(self, unit: list[tuple[int, ...]]) -> tuple[LearnedCoefficient, ...]:
         u, v, b = super().declared(unit)
         return replace(u, bound="convex"), replace(v, bound="doubly stochastic"), replace(b, bound=(0, 2))
 
@@ -271,8 +271,8 @@ class MHC(Hyper):
         B: Coefficient = None,
     ) -> None:
         super().__init__(streams, U, V, B)
-        for name in self.given.keys() & {"U", "V"}:
-            _check_stochastic(name, np.array(exact(self.given)[name], dtype=object))
+        for name in self.arguments.keys() & {"U", "V"}:
+            _check_stochastic(name, np.array(exact(self.arguments)[name], dtype=object))
 
     def weighted(self, row: Row, y: State) -> State:
         return _mean(row, y)
@@ -300,9 +300,9 @@ class Dense(Scheme):
     def __init__(self, a: Coefficient = None) -> None:
         row = (1,) if a is None else a
         check_entries(self, "a", row, (max(1, len(row) if hasattr(row, "__len__") else 1),))
-        self.trained = (Trained("a", partial(_padded, tuple(row))),)
-        self.euler = (Trained("a", partial(_padded, (1,))),)
-        self.given = {} if a is None else {"a": row}
+        self.learned = (LearnedCoefficient("a", partial(_padded, tuple(row))),)
+        self.euler_start = (LearnedCoefficient("a", partial(_padded, (1,))),)
+        self.arguments = {} if a is None else {"a": row}
         self.k, self.steps = {"a": row}, len(row)
 
     def carry(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
@@ -327,7 +327,7 @@ class Dense(Scheme):
         return Equation(mass=0 if _differs(sum(row), 1) else 1 + sum(j * a for j, a in enumerate(row)))
 
     def __str__(self) -> str:
-        return f"{self.name}(a={self.k['a']})" if self.given else self.name
+        return f"{self.name}(a={self.k['a']})" if self.arguments else self.name
 
 
 def _in_turn(rows: Sequence[Row], n: int) -> Row:

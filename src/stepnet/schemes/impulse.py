@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from stepnet.schemes.arithmetic import Coefficient, State, joined, parts_of
+from stepnet.schemes.arithmetic import Coefficient, State, from_parts, parts_of
 from stepnet.schemes.core import Past, Point, RightHandSide, RightHandSides, Scheme, advance, march
 from stepnet.schemes.march_plan import Entry, plan, transition_of
 from stepnet.schemes.scheme_registry import get_scheme, list_schemes
@@ -31,7 +31,7 @@ class MarchShape:
     """What a march looks like from outside: how many steps, how they begin, whether an activation follows each."""
 
     steps: int
-    entry: Entry = "given"
+    entry: Entry = "identity"
     activated: bool = False
 
 
@@ -70,7 +70,7 @@ class _Units:
         self.counts = evaluations, layout.steps if layout.activated else 0
         self.rows: list[Weights] = []
         self.before: list[tuple[Weights, Weights]] = []  # an activated state, and the sum that went in
-        self.first: State = scheme.enter(joined([self.unit(n) for n in range(2 if self.pair else 1)]))
+        self.first: State = scheme.enter(from_parts([self.unit(n) for n in range(2 if self.pair else 1)]))
 
     def unit(self, place: int) -> Weights:
         vector = np.zeros((self.starts + sum(self.counts), 1))
@@ -89,10 +89,10 @@ class _Units:
         gates: Sequence[Coefficient] | None,
     ) -> Iterable[State]:
         layout, sizes = self.layout, iter(dts)
-        own = iter([scheme.k] * layout.steps if ks is None else ks)
+        coefficients = iter([scheme.k] * layout.steps if ks is None else ks)
 
-        def take(method: Scheme, past: Past, _dt: Coefficient, _k: Coefficient, gate: Coefficient) -> State:
-            return advance(method, past, next(sizes), next(own), gate)
+        def step(method: Scheme, past: Past, _dt: Coefficient, _k: Coefficient, gate: Coefficient) -> State:
+            return advance(method, past, next(sizes), next(coefficients), gate)
 
         return march(
             scheme,
@@ -104,14 +104,14 @@ class _Units:
             partial(scheme.activate, self.activate) if layout.activated else None,
             [Point(self.unit(1))] if layout.entry == "with past" else [],
             transition_of(scheme) if layout.entry == "projected" else None,
-            take,
+            step,
         )
 
     def sides(self, n: int) -> RightHandSides:
-        return joined([cast(RightHandSide, self.evaluate)] * (2 if self.pair else 1))
+        return from_parts([cast(RightHandSide, self.evaluate)] * (2 if self.pair else 1))
 
     def evaluate(self, u: State, c: Coefficient, i: int) -> Weights:
-        foreign = not self.rows and self.layout.entry != "given"
+        foreign = not self.rows and self.layout.entry != "identity"
         self.rows.append(np.zeros_like(u) if foreign else self.row(u))
         return self.unit(self.starts + len(self.rows) - 1)
 
@@ -168,12 +168,12 @@ def fit(scheme: Scheme, found: Weights, layout: MarchShape, several: bool = Fals
 
     if scheme.partitioned and (layout.activated or layout.entry == "with past"):
         return None
-    shapes = [one.shape() for one in scheme.euler]
+    shapes = [one.shape() for one in scheme.euler_start]
     if scheme.whole_past or any(len(shape) > 1 for shape in shapes) or (scheme.streams and layout.activated):
         return None  # a matrix in every step fits too much
     sizes = layout.steps if several else 1
     owners = plan(scheme, layout.steps, layout.entry).owners
-    identity = [[one.at(n) for one in scheme.euler] if scheme.euler else [0.0] for n in owners]
+    identity = [[one.at(n) for one in scheme.euler_start] if scheme.euler_start else [0.0] for n in owners]
     each = np.array([np.concatenate([np.ravel(value) for value in values]) for values in identity], dtype=np.float64)
     firsts = 2 if scheme.partitioned or layout.entry == "with past" else 1
     evaluations = found.shape[1] - firsts - (layout.steps if layout.activated else 0)
@@ -204,10 +204,12 @@ def fit(scheme: Scheme, found: Weights, layout: MarchShape, several: bool = Fals
 
 def _coefficients(scheme: Scheme, shapes: Sequence[tuple[int, ...]], values: NDArray[np.float64]) -> Coefficient:
     """The coefficients of a step from their values in a row."""
-    if not scheme.euler:
+    if not scheme.euler_start:
         return float(values[0])
     parts = np.split(values, np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1])
-    return {one.name: part.reshape(shape)[()] for one, shape, part in zip(scheme.euler, shapes, parts, strict=True)}
+    return {
+        one.name: part.reshape(shape)[()] for one, shape, part in zip(scheme.euler_start, shapes, parts, strict=True)
+    }
 
 
 def streams(found: Weights, firsts: int, tolerance: float = 1e-5) -> int:

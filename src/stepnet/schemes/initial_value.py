@@ -11,7 +11,7 @@ import numpy as np
 
 from stepnet.arguments import Count, checked
 from stepnet.errors import UserError
-from stepnet.schemes.arithmetic import Coefficient, State, is_finite, is_tensor, joined, parts_of
+from stepnet.schemes.arithmetic import Coefficient, State, from_parts, is_finite, is_tensor, parts_of
 from stepnet.schemes.core import RightHandSide, RightHandSides, Scheme, march
 from stepnet.schemes.scheme_registry import get_scheme
 
@@ -53,7 +53,7 @@ def solve(
     timed = [(part, _takes_time(part)) for part in parts_of(f)]
 
     def right_hand_sides(n: int) -> RightHandSides:
-        return joined([_right_hand_side(part, takes_time, start + n * dt, dt) for part, takes_time in timed])
+        return from_parts([_right_hand_side(part, takes_time, start + n * dt, dt) for part, takes_time in timed])
 
     states = [u0]
     for n, y in enumerate(march(method, map(right_hand_sides, range(int(steps))), method.enter(u0), dt)):
@@ -101,7 +101,7 @@ def _check_equation(scheme: Scheme, f: Field | tuple[Field, ...], u0: State) -> 
         wanted = "a pair (f, g) and one array" if equation.split else wanted
         raise UserError(f"scheme {scheme.name!r} solves {equation}: expected {wanted}")
     mass = equation.mass
-    if scheme.trained:  # residual connections of networks, which may solve no equation, are marched all the same
+    if scheme.learned:  # residual connections of networks, which may solve no equation, are marched all the same
         return
     if bool((mass == 0).any() if isinstance(mass, np.ndarray) or is_tensor(mass) else mass == 0):
         raise UserError(f"scheme {scheme} is consistent with {equation}, which has no solution to march to")

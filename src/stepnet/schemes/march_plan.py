@@ -15,7 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from stepnet.errors import UserError
-from stepnet.schemes.arithmetic import Coefficient, Difference, State, joined, parts_of
+from stepnet.schemes.arithmetic import Coefficient, Difference, State, from_parts, parts_of
 from stepnet.schemes.core import Equation, Past, Point, RightHandSide, RightHandSides, Scheme, advance, march
 from stepnet.schemes.implicit import fixed_point
 from stepnet.schemes.runge_kutta import Euler
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # How the first state comes about: it is given; or it is `P x`, the projected input, and the first step is a transition,
 # `u_1 = P x + dt f(x)`; or the state before `x` is projected too, and the transition is a full step of the scheme.
-Entry: TypeAlias = Literal["given", "projected", "with past"]
+Entry: TypeAlias = Literal["identity", "projected", "with past"]
 StepMethod: TypeAlias = Literal["scheme", "starter", "transition"]
 
 INPUT, BEFORE_INPUT = -1, -2  # the places of x and of the state before it: u_0 is the projected x
@@ -55,9 +55,9 @@ def __getattr__(name: str) -> sympy.Symbol:
 
 def symbols_of(scheme: Scheme, n: int = 0) -> Coefficient:
     """The coefficients of step n as symbols: `k`, or arrays of `V12` and the like by their names."""
-    if not scheme.trained:
+    if not scheme.learned:
         return symbol("k")
-    return {one.name: _symbols(one.name, one.shape(n)) for one in scheme.trained}
+    return {one.name: _symbols(one.name, one.shape(n)) for one in scheme.learned}
 
 
 def _symbols(name: str, shape: tuple[int, ...]) -> Coefficient:
@@ -159,7 +159,7 @@ def steps_by_method(scheme: Scheme, plans: Iterable[Plan]) -> Counter[str]:
     return Counter(scheme_of_step(scheme, step.method).name for plan in plans for step in plan.steps)
 
 
-def rarely_acts(scheme: str, taken: Counter[str]) -> str:
+def rare_use_message(scheme: str, taken: Counter[str]) -> str:
     """What to say of a scheme that takes fewer than half of the steps of its network; nothing otherwise."""
     own, total = taken[scheme], taken.total()
     if 2 * own >= total:
@@ -168,27 +168,27 @@ def rarely_acts(scheme: str, taken: Counter[str]) -> str:
     return f"{scheme} takes {own} of {total} steps, {others}"
 
 
-def warn_if_it_rarely_acts(scheme: Scheme, plans: Iterable[Plan]) -> None:
+def warn_if_rarely_used(scheme: Scheme, plans: Iterable[Plan]) -> None:
     """Warn about a network that is mostly marched by the start of its scheme."""
-    if said := rarely_acts(scheme.name, steps_by_method(scheme, plans)):
+    if said := rare_use_message(scheme.name, steps_by_method(scheme, plans)):
         past = f"; it reads {scheme.steps} states, which every stage has to collect first" if scheme.steps > 1 else ""
         warnings.warn(f"{said}{past}: take deeper stages, or another scheme", stacklevel=3)
 
 
-def plan(scheme: Scheme, length: int, entry: Entry = "given", given: list[Coefficient] | None = None) -> Plan:
-    """The plan of `length` steps; `given` are coefficients for each step that stand in place of the scheme's own."""
+def plan(scheme: Scheme, length: int, entry: Entry = "identity", ks: list[Coefficient] | None = None) -> Plan:
+    """Plan `length` steps; `ks`, one for each step, replace the scheme's own coefficients."""
     transition = transition_of(scheme) if entry == "projected" else None
     recorder = _Recorder(scheme, length, transition)
     marching = march(
         scheme,
-        map(recorder.block, range(length)) if entry == "given" else recorder.blocks_after_input(),
+        map(recorder.block, range(length)) if entry == "identity" else recorder.blocks_after_input(),
         recorder.entered(scheme),
         symbol("dt"),
-        recorder.owned(scheme) if scheme.trainable and given is None else given,
+        recorder.owned(scheme) if scheme.trainable and ks is None else ks,
         after=recorder.settle,
         past=[Point(recorder.state(BEFORE_INPUT))] if entry == "with past" else [],
         transition=transition,
-        take=recorder.take,
+        step=recorder.advance,
     )
     for _ in marching:
         pass
@@ -238,7 +238,7 @@ class _Recorder:
         self.evaluations: list[PlannedEvaluation] = []
 
     def state(self, n: int) -> State:
-        return joined([_Sum({Quantity(part, n): 1}) for part in self.parts])
+        return from_parts([_Sum({Quantity(part, n): 1}) for part in self.parts])
 
     def entered(self, scheme: Scheme) -> State:
         """What a march begins with: `u_0`, in all streams."""
@@ -246,7 +246,7 @@ class _Recorder:
 
     def block(self, n: int) -> RightHandSides:
         """The right-hand side of step n; of a pair, both."""
-        return joined([self.function(name, n) for name in self.functions])
+        return from_parts([self.function(name, n) for name in self.functions])
 
     def blocks_after_input(self) -> Iterator[RightHandSides]:
         """The same, where the first `f` reads the input as it was before it was projected."""
@@ -270,8 +270,8 @@ class _Recorder:
             self.owned_symbols = set(_flat(symbols))
             yield symbols
 
-    def take(self, scheme: Scheme, past: Past, dt: Coefficient, k: Coefficient, gate: Coefficient) -> State:
-        """A step as it is, and who took it."""
+    def advance(self, scheme: Scheme, past: Past, dt: Coefficient, k: Coefficient, gate: Coefficient) -> State:
+        """Advance as usual, and record which method takes the step."""
         if self.transition is not None and not self.steps:
             self.method = "transition"
         elif len(past) < scheme.steps:

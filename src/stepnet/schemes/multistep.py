@@ -30,7 +30,7 @@ from stepnet.schemes.arithmetic import (
     mix,
     scale,
 )
-from stepnet.schemes.core import Equation, Past, Point, RightHandSides, Scheme, Trained, name_coefficients
+from stepnet.schemes.core import Equation, LearnedCoefficient, Past, Point, RightHandSides, Scheme, name_coefficients
 from stepnet.schemes.runge_kutta import RK4, Euler, Heun
 from stepnet.schemes.scheme_registry import get_scheme, register_family, register_scheme
 
@@ -245,7 +245,10 @@ class TrainedMultistep(LinearMultistep):
         rest = (0,) * (steps - 1)
         if steps != DEFAULT_STEPS or stable:
             self.name = f"{'stable_' if stable else ''}multistep{steps}"  # what builds it again
-        self.trained = (Trained("a", rest, bound="zero-stable" if stable else None), Trained("b", (1, *rest)))
+        self.learned = (
+            LearnedCoefficient("a", rest, bound="zero-stable" if stable else None),
+            LearnedCoefficient("b", (1, *rest)),
+        )
         name_coefficients(self, a=a, b=b)
         super().__init__(*self.coefficients(self.k), start=Euler())
 
