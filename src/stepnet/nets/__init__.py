@@ -58,6 +58,7 @@ from stepnet.nets.refinement import NetworkOnGrid as NetworkOnGrid
 from stepnet.nets.refinement import StageOnGrid as StageOnGrid
 from stepnet.nets.refinement import carried_k as carried_k
 from stepnet.nets.refinement import carried_over as carried_over
+from stepnet.nets.refinement import check_refines as check_refines
 from stepnet.nets.refinement import check_step_sizes as check_step_sizes
 from stepnet.nets.refinement import depths_at as depths_at
 from stepnet.nets.refinement import depths_of as depths_of

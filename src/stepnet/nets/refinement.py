@@ -145,6 +145,43 @@ def refined(stage: StageOnGrid, count: int, unit: int, interpolation: Interpolat
     return steps
 
 
+@dataclass(frozen=True)
+class FirstBlocks:
+    """A stage cut off after some of its blocks: that of the same network at a smaller depth, of which none is built."""
+
+    stage: StageOnGrid
+    count: int
+
+    @property
+    def scheme(self) -> Scheme:
+        return self.stage.scheme
+
+    @property
+    def plan(self) -> Plan:
+        return self.stage.plan
+
+    @property
+    def dts(self) -> tuple[float, ...]:
+        return self.stage.dts[: int(self.transition is not None) + self.count]
+
+    @property
+    def transition(self) -> object | None:
+        return self.stage.transition
+
+    @property
+    def blocks(self) -> Sequence[nn.Module]:
+        return [*self.stage.blocks][: self.count]
+
+
+def check_refines(network: Network, shallow: Sequence[int], deep: Sequence[int]) -> None:
+    """Refuse depths of a network of which the first cannot be refined into the second with equal steps."""
+    unit = network.steps_per_block
+    for stage, few, many in zip(own_stages(network), shallow, deep, strict=True):
+        first = int(stage.transition is not None)
+        steps = refined(FirstBlocks(stage, (few - first) * unit), many - first, unit, "copied")
+        check_step_sizes(stage, [step.dt for step in steps], scaled=True)
+
+
 def regrid(network: Own, grid: Grid, dt: float | None = None) -> Own:
     """The network on a grid: blocks, coefficients and running statistics from the old one, built by `create_model`.
 
@@ -286,11 +323,12 @@ def depths_at(network: Network, depth: int) -> tuple[int, ...]:
 
     A ResNet counts its layers, of which two are stem and head; a GPT `gpt48x48` counts blocks.
     """
-    own_stages(network)
+    now = depths_of(network)
     origin = cast(Origin, origin_of(network))
     name, options = origin.name, {key: value for key, value in origin.options.items() if key not in ("depths", "dt")}
-    with torch.device("meta"):
-        now = depths_of(create_model(name, **options))
+    if "depths" in origin.options:  # not those that the name counts
+        with torch.device("meta"):
+            now = depths_of(create_model(name, **options))
     counted = named_depth(name, now)
     if counted is None or len(set(now)) > 1:
         raise UserError(f"{name} has stages of {now} blocks, and its name does not say how other depths are counted")

@@ -26,6 +26,7 @@ from stepnet.nets import (
     Grid,
     Network,
     carried_over,
+    check_refines,
     create_model,
     depths_at,
     depths_of,
@@ -85,10 +86,8 @@ def levels_of(config: TrainConfig) -> list[Level]:
     ends = accumulate(counts)
     found = [Level(*each, full=each[1] == full) for each in zip(recipe.levels, depths, ends, strict=True)]
     for shallow, deep in pairwise(found):
-        with torch.device("meta"):
-            coarse = cast(Network, create_model(config.model, **{**options, "depths": shallow.depths}))
         try:
-            refined_grid(on_grid(coarse), None, deep.depths)
+            check_refines(network, shallow.depths, deep.depths)
         except UserError as error:
             raise UserError(f"levels {shallow.depth} and {deep.depth} of {config.model}: {error}") from None
     return found
