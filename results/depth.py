@@ -18,21 +18,22 @@ coarsen     The "full" networks of both. A quarter of their blocks goes (7 of 27
             what "plain" costs. It "holds" if the 95 % interval of cost(refitted) - cost(plain) / 2 ends below 0, it
             "does not hold" if that begins above 0; else "inconclusive".
 transfer    GPTs of 4, 8, 16, 32 layers of width 32 on Shakespeare, 200 steps of the `text` recipe with batches of 8,
-            seed 0. Rules: none, 1/L, 1/sqrt(L), tuned at 4 layers. Rates 0.01 * 2^n: at each depth the best one at 4 layers with its
-            two neighbours, and further while the best is the last on its side. Measured: mean training loss of the
-            last 50 steps. Claim: with a rule the best rate at 8, 16 and 32 layers is within a factor of 2 of that at 4.
+            seed 0. Rules: none, 1/L, 1/sqrt(L), tuned at 4 layers. Rates 0.01 * 2^n: at each depth the best one at 4
+            layers with its two neighbours, and further while the best is the last on its side. Measured: mean training
+            loss of the last 50 steps. Claim: with a rule the best rate at 8, 16 and 32 layers is within a factor of 2
+            of that at 4.
 
 What was known before: on digits, 4 seeds of 4 + 4 + 4 epochs gave -1.25 +- 0.91 points at 0.77 of the time, and four
 networks a cost of 0.09 +- 0.11 refitted against 0.21 +- 0.20 plain. Building networks took part of that time; fewer are
 built now, the shallow levels have more epochs, and the first run in a process, which imports, is not counted. On
 characters, others had seen -0.106 nats at 0.94 of the time (150 + 250 + 400 steps of 3, 6, 12 layers against 600) and
 +0.033 at 0.65; of this protocol's network, one pair with seed 100 was looked at: 600 steps at full depth, test loss
-2.080, and 200 + 200 + 250 steps of 2, 4, 8 layers, 2.069 at 0.72 of the time. Transfer: of ResNets with batch norm on digits, depths 14
-to 50, one seed, 4 epochs, the best rate stayed within a factor of 2 without a rule, and moved by 4 with either (their
-records stay in the file); 100 steps of GPTs were too few to say anything.
+2.080, and 200 + 200 + 250 steps of 2, 4, 8 layers, 2.069 at 0.72 of the time. Transfer: of ResNets with batch norm on
+digits, depths 14 to 50, one seed, 4 epochs, the best rate stayed within a factor of 2 without a rule, and moved by 4
+with either (their records stay in the file); 100 steps of GPTs were too few to say anything.
 
-The machine is shared (this process had 0.11 of a core when it was tried), which is why networks and runs are this small:
-what is complete at the end of the session is counted, seeds in their order.
+The machine is shared (a trial had 0.11 of a core), which is why networks and runs are this small: what is complete at
+the end of the session is counted, seeds in their order.
 """
 
 from __future__ import annotations
@@ -50,7 +51,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from scipy.stats import t
 from torch import Tensor, nn
 
 import stepnet
@@ -61,9 +61,18 @@ from stepnet.nets.coarsening import choose, count_to_drop, outputs, refitted
 from stepnet.nets.refinement import depths_of, on_grid, regrid
 from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.training import Recipe, get_recipe
+from stepnet.training.histories import PairedDifferences
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "depth.jsonl"
+RESULTS, PAGE = HERE / "depth.jsonl", HERE.parent / "docs" / "depth.md"
+MEASURED = "<!-- Below this line: made by `python results/depth.py page`. -->"
+OPENING = """## What was measured
+
+The protocol stands in `results/depth.py` and was committed before the runs, with what was known by then; the records
+are `results/depth.jsonl`. Intervals are Student's, 95 %."""
+CLOSING = "Data: `results/depth.jsonl`; tables, verdicts and pictures: `python results/depth.py page`."
+TIME = 0.75  # the share of the full depth's processor time
+DROPPED = ("plain", "passed on", "refitted", "random plain", "random refitted")  # as in the protocol
 SEEDS, CUT_SEEDS = range(10), range(5)
 RULES, LAYERS, RATE = ("none", "1/L", "1/sqrt(L)"), (4, 8, 16, 32), 0.01
 TESTED = 512  # sequences
@@ -84,8 +93,19 @@ class Task:
     cut: int  # epochs of the full depth that take about as long
     figure: str  # that counts in "multilevel"
     unit: str
+    digits: int
     margin: float
     examples: int  # on which blocks are chosen
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}, {'ResNet of depth 56' if self.name == 'digits' else 'GPT of 8 layers'}"
+
+    def words(self, arm: str) -> str:
+        """An arm in words."""
+        levels, epochs = (", ".join(map(str, each)) for each in (self.levels, self.level_epochs))
+        full = f"full depth, {self.recipe.epochs if arm == 'full' else self.cut} epochs"
+        return f"depths {levels}: {epochs} epochs" if arm == "levels" else full
 
     def changes(self, arm: str) -> dict[str, Any]:
         """What an arm changes in the recipe."""
@@ -111,8 +131,8 @@ TEXT = get_recipe("text").override({"epochs": 8, "epoch_steps": 50})
 TASKS = {
     task.name: task
     for task in (
-        Task("digits", "narrow56", get_recipe("digits"), (20, 38, 56), (5, 4, 3), 8, "error", "points", 0.5, 100),
-        Task("characters", "gpt8x32", TEXT, (2, 4, 8), (3, 3, 3), 6, "loss", "nats", 0.02, 32),
+        Task("digits", "narrow56", get_recipe("digits"), (20, 38, 56), (5, 4, 3), 8, "error", "points", 2, 0.5, 100),
+        Task("characters", "gpt8x32", TEXT, (2, 4, 8), (3, 3, 3), 6, "loss", "nats", 3, 0.02, 32),
     )
 }
 
@@ -125,7 +145,9 @@ def multilevel(task: Task, seed: int, arms: tuple[str, ...], out: Path) -> Itera
         changes = task.changes(arm)
         data, folder = task.data(), out / f"{task.name}-{arm}{seed}"
         began = time.process_time()
-        stepnet.train(task.model, data, task.recipe.override(changes), out=folder, seed=seed, overwrite=True, quiet=True)
+        stepnet.train(
+            task.model, data, task.recipe.override(changes), out=folder, seed=seed, overwrite=True, quiet=True
+        )
         seconds = time.process_time() - began
         yield {**key, "cpu_seconds": round(seconds, 2), **figures(stepnet.load(folder), *task.tested())}
 
@@ -179,7 +201,9 @@ def last_loss(depth: int, rule: str, rate: float, folder: Path) -> float:
     rules = {} if rule == "none" else {"tuned_at_depth": LAYERS[0], "depth_rule": rule}
     recipe = TEXT.override({"epochs": 4, "batch_size": 8, "lr": rate, **rules})
     try:
-        run = stepnet.train(f"gpt{depth}x32", TASKS["characters"].data(), recipe, out=folder, overwrite=True, quiet=True)
+        run = stepnet.train(
+            f"gpt{depth}x32", TASKS["characters"].data(), recipe, out=folder, overwrite=True, quiet=True
+        )
     except stepnet.UserError as error:
         if "lower --lr" not in str(error):
             raise
@@ -222,48 +246,111 @@ def known(key: dict[str, Any]) -> bool:
     return any(all(record.get(name) == value for name, value in key.items()) for record in records(key["experiment"]))
 
 
-def summary() -> str:
-    """The tables of docs/depth.md."""
-    return "\n".join([*_multilevel_rows(), "", *_coarsen_rows(), "", *_transfer_rows()])
+def page() -> str:
+    """docs/depth.md as it stands, with what was measured."""
+    text = PAGE.read_text().partition(MEASURED)[0].rstrip()
+    parts = [OPENING, *multilevel_section(), *coarsen_section(), *transfer_section(), CLOSING]
+    return "\n\n".join([text, MEASURED, *parts]) + "\n"
 
 
-def interval(values: list[float]) -> str:
-    """`-0.1 ± 0.6`: the mean and the half width of its 95 % interval."""
-    half = float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
-    return f"{statistics.fmean(values):+.2f} ± {half:.2f}"
+def multilevel_section() -> list[str]:
+    if not records("multilevel characters"):
+        return []
+    found = ["### From shallow to deep", "![Test error and test loss against processor time](figures/depth_levels.svg)"]
+    for task in TASKS.values():
+        arms = by_arm(task)
+        full, levels = arms["full"], arms["levels"]
+        if not levels:
+            continue
+        rows = [
+            f"| {task.title} | seeds | processor time | test {task.figure} | minus full depth, same seeds |",
+            "| --- | --- | --- | --- | --- |",
+        ]
+        for arm, own in arms.items():
+            if own:
+                gaps = differences(own, full, task.figure)
+                cells = [f"{task.words(arm)}", str(len(own)), f"{time_share(own, full):.2f}", mean(own, task)]
+                rows.append(f"| {' | '.join([*cells, '' if arm == 'full' else interval(gaps, task.digits)])} |")
+        gaps = differences(levels, full, task.figure)
+        verdict = judge(gaps.mean - task.margin, gaps.half_width, ("reached", "not reached"))
+        if len(gaps) > 1 and time_share(levels, full) > TIME:
+            verdict = "not reached"
+        text = f"What the full depth reaches, in at most {TIME} of its time ({len(gaps)} pairs): **{verdict}**."
+        found += ["\n".join(rows), text]
+    return found
 
 
-def _multilevel_rows() -> list[str]:
-    arms: dict[str, dict[int, dict[str, Any]]] = {arm: {} for arm in ARMS}
-    for record in records("multilevel"):
+def coarsen_section() -> list[str]:
+    if not records("coarsen characters"):
+        return []
+    found = [
+        "### A quarter of the blocks dropped",
+        "![What dropped blocks cost in test loss](figures/depth_coarsen.svg)",
+    ]
+    for task in TASKS.values():
+        networks = {record["seed"]: record for record in records(f"coarsen {task.name}")}
+        if not networks:
+            continue
+        first = next(iter(networks.values()))
+        rows = [
+            f"| {len(networks)} networks, {task.name}: {first['dropped']} of {first['blocks']} blocks dropped "
+            "| test error | test loss | added test loss |",
+            "| --- | --- | --- | --- |",
+        ]
+        for arm in ("whole", *DROPPED):
+            errors, losses = ([record[arm][figure] for record in networks.values()] for figure in ("error", "loss"))
+            cost = "" if arm == "whole" else interval(added_loss(networks, arm), 3)
+            rows.append(f"| {arm} | {statistics.fmean(errors):.2f} % | {statistics.fmean(losses):.3f} | {cost} |")
+        plain, fitted = (added_loss(networks, arm).by_seed for arm in ("plain", "refitted"))
+        gaps = PairedDifferences({seed: fitted[seed] - plain[seed] / 2 for seed in plain})
+        verdict = judge(gaps.mean, gaps.half_width, ("holds", "does not hold"))
+        fewer = sum(gap < 0 for gap in gaps.by_seed.values())
+        text = (
+            f"Refitted steps cost at most half of what plain removal costs: **{verdict}**. The mean of cost(refitted) "
+            f"- cost(plain) / 2 is {interval(gaps, 3)}; it is below 0 on {fewer} "
+            f"of {len(gaps)} networks."
+        )
+        found += ["\n".join(rows), text]
+    return found
+
+
+def by_arm(task: Task) -> dict[str, dict[int, dict[str, Any]]]:
+    """The runs of a task, by arm and seed."""
+    arms: dict[str, dict[int, dict[str, Any]]] = {"full": {}, "levels": {}, "cut": {}}
+    for record in records(f"multilevel {task.name}"):
         arms[record["arm"]][record["seed"]] = record
-    seeds = sorted(set.intersection(*(set(own) for own in arms.values())))
-    rows = [
-        f"| {len(seeds)} paired seeds | processor time | test error | minus that of full depth |",
-        "| --- | --- | --- | --- |",
-    ]
-    for arm, name in (("full", "depth 56, 12 epochs"), ("levels", "20, 38, 56: 4 epochs each"), ("cut", "depth 56, 8")):
-        own, full = [arms[arm][seed] for seed in seeds], [arms["full"][seed] for seed in seeds]
-        share = sum(each["cpu_seconds"] for each in own) / sum(each["cpu_seconds"] for each in full)
-        errors = [each["error"] for each in own]
-        difference = interval([a - b["error"] for a, b in zip(errors, full, strict=True)]) if arm != "full" else ""
-        rows.append(f"| {name} | {share:.2f} | {statistics.fmean(errors):.2f} % | {difference} |")
-    return rows
+    return arms
 
 
-def _coarsen_rows() -> list[str]:
-    found = records("coarsen")
-    rows = [
-        f"| {len(found)} networks, {found[0]['dropped']} of {found[0]['blocks']} blocks gone | test error | test loss "
-        "| loss that it costs |",
-        "| --- | --- | --- | --- |",
-    ]
-    for arm in ("whole", "plain", "passed on", "refitted", "random plain", "random refitted"):
-        errors, losses = ([record[arm][figure] for record in found] for figure in ("error", "loss"))
-        costs = [record[arm]["loss"] - record["whole"]["loss"] for record in found]
-        cost = interval(costs) if arm != "whole" else ""
-        rows.append(f"| {arm} | {statistics.fmean(errors):.2f} % | {statistics.fmean(losses):.3f} | {cost} |")
-    return rows
+def time_share(own: dict[int, dict[str, Any]], full: dict[int, dict[str, Any]]) -> float:
+    """The processor time over that of the full depth, for the seeds that both have."""
+    seeds = own.keys() & full.keys()
+    return sum(own[seed]["cpu_seconds"] for seed in seeds) / sum(full[seed]["cpu_seconds"] for seed in seeds)
+
+
+def mean(own: dict[int, dict[str, Any]], task: Task) -> str:
+    value = statistics.fmean(record[task.figure] for record in own.values())
+    return f"{value:.{task.digits}f}{' %' if task.figure == 'error' else ''}"
+
+
+def differences(one: dict[int, dict[str, Any]], other: dict[int, dict[str, Any]], figure: str) -> PairedDifferences:
+    return PairedDifferences.of(*({seed: run[figure] for seed, run in side.items()} for side in (one, other)))
+
+
+def added_loss(networks: dict[int, dict[str, Any]], arm: str) -> PairedDifferences:
+    sides = ({seed: record[each]["loss"] for seed, record in networks.items()} for each in (arm, "whole"))
+    return PairedDifferences.of(*sides)
+
+
+def interval(gaps: PairedDifferences, digits: int) -> str:
+    """`-0.1 ± 0.6`: the mean and the half width of its 95 % interval."""
+    return f"{gaps.mean:+.{digits}f}" + (f" ± {gaps.half_width:.{digits}f}" if len(gaps) > 1 else "")
+
+
+def judge(value: float, half_width: float, words: tuple[str, str]) -> str:
+    """The first word if the interval ends below 0, the second if it begins above; else inconclusive."""
+    below, above = words
+    return below if value + half_width < 0 else above if value - half_width > 0 else "inconclusive"
 
 
 def transfer_losses() -> dict[str, dict[int, dict[float, float]]]:
@@ -275,13 +362,84 @@ def transfer_losses() -> dict[str, dict[int, dict[float, float]]]:
     return found
 
 
-def _transfer_rows() -> list[str]:
-    rows = ["| best learning rate | " + " | ".join(f"depth {depth}" for depth in DEPTHS) + " |", "| --- " * 4 + "|"]
+def transfer_section() -> list[str]:
+    found = transfer_losses()
+    tried = [depth for depth in LAYERS if any(found[rule][depth] for rule in RULES)]
+    if not tried:
+        return batch_norm_rows()
+    rows = [
+        "| best learning rate (loss) | "
+        + " | ".join(f"{depth} layers" for depth in tried)
+        + " | farthest from 4 layers |",
+        "| --- " * (len(tried) + 2) + "|",
+    ]
+    for rule in RULES:
+        cells, farthest = [], 0
+        for depth in tried:
+            losses = found[rule][depth]
+            if not bracketed(losses):
+                cells.append("not complete" if losses else "")
+                continue
+            n = best_rate(losses)
+            cells.append(f"{RATE * 2.0**n:g} ({min(losses.values()):.3f})")
+            farthest = max(farthest, abs(n - best_rate(found[rule][LAYERS[0]])))
+        rows.append(f"| {'no rule' if rule == 'none' else rule} | {' | '.join(cells)} | a factor of {2**farthest} |")
+    rate = min(found["none"][LAYERS[0]], key=found["none"][LAYERS[0]].__getitem__)
+    carried = [
+        f"| loss at {rate:g}, the best rate of 4 layers | " + " | ".join(f"{depth} layers" for depth in tried) + " |",
+        "| --- " * (len(tried) + 1) + "|",
+    ]
+    for rule in RULES:
+        cells = [f"{found[rule][depth][rate]:.3f}" if rate in found[rule][depth] else "" for depth in tried]
+        carried.append(f"| {'no rule' if rule == 'none' else rule} | {' | '.join(cells)} |")
+    return [
+        "### A learning rate from 4 layers to 32",
+        "![Training loss against learning rate, by depth](figures/depth_transfer.svg)",
+        "\n".join(rows),
+        transfer_verdict(),
+        "\n".join(carried),
+        *batch_norm_rows(),
+    ]
+
+
+def bracketed(losses: dict[float, float]) -> bool:
+    """Whether rates on both sides of the best one were tried."""
+    return len(losses) > 2 and min(losses, key=losses.__getitem__) not in (min(losses), max(losses))
+
+
+def transfer_verdict() -> str:
+    sentences = []
     for rule, depths in transfer_losses().items():
-        best = {depth: min(losses, key=lambda rate: losses[rate]) for depth, losses in depths.items()}
-        cells = [f"{best[depth]:g} (loss {depths[depth][best[depth]]:.3f})" for depth in DEPTHS]
-        rows.append(f"| {'no rule' if rule == 'none' else rule} | " + " | ".join(cells) + " |")
-    return rows
+        done = [depth for depth in LAYERS[1:] if bracketed(depths[depth])]
+        if not done or not bracketed(depths[LAYERS[0]]):
+            continue
+        first = best_rate(depths[LAYERS[0]])
+        holds = all(abs(best_rate(depths[depth]) - first) <= 1 for depth in done)
+        name = "without a rule" if rule == "none" else f"with {rule}"
+        layers = ", ".join(map(str, done))
+        sentences.append(f"{name} **{'it does' if holds else 'it does not'}** ({layers} layers)")
+    return f"The best rate stays within a factor of 2 of that of 4 layers: {'; '.join(sentences)}."
+
+
+def batch_norm_rows() -> list[str]:
+    """The first set of runs: narrow ResNets with batch norm on digits."""
+    depths, names = (14, 26, 50), {"plain": "no rule", "1/L": "1/L", "1/sqrt(L)": "1/sqrt(L)"}
+    rows = [
+        "| ResNets with batch norm, digits: best learning rate (loss) | "
+        + " | ".join(f"depth {depth}" for depth in depths)
+        + " |",
+        "| --- " * 4 + "|",
+    ]
+    for rule, name in names.items():
+        cells = []
+        for depth in depths:
+            own = [
+                r for r in records("transfer") if (r["rule"], r["depth"]) == (rule if depth > 14 else "plain", depth)
+            ]
+            best = min(own, key=lambda r: r["loss"])
+            cells.append(f"{best['lr']:g} ({best['loss']:.3f})")
+        rows.append(f"| {name} | {' | '.join(cells)} |")
+    return ["\n".join(rows)]
 
 
 def draw() -> None:
@@ -291,20 +449,27 @@ def draw() -> None:
 
     folder = HERE.parent / "docs" / "figures"
     with paper_style(2):
-        write_figure(plot_transfer(transfer_losses()), folder / "depth_transfer.svg")
-        picture, (left, right) = panels(2)
-        for arm in ARMS:
-            own = [record for record in records("multilevel") if record["arm"] == arm]
-            left.plot([r["cpu_seconds"] for r in own], [r["error"] for r in own], linestyle="", label=arm)
-        left.set(xlabel="processor seconds", ylabel="test error (%)", ylim=(0, None))
-        left.legend()
-        arms = ("plain", "passed on", "refitted", "random plain", "random refitted")
-        for n, arm in enumerate(arms):
-            costs = [record[arm]["loss"] - record["whole"]["loss"] for record in records("coarsen")]
-            right.plot([n] * len(costs), costs, linestyle="", color="C0", marker="o")
-        right.set(ylabel="added test loss", title="a quarter of the blocks dropped", yscale="symlog")
-        right.set_xticks(range(len(arms)), [arm.replace(" ", "\n") for arm in arms])
-        write_figure(picture, folder / "depth_runs.svg")
+        if records("transfer characters"):
+            write_figure(plot_transfer(transfer_losses()), folder / "depth_transfer.svg")
+        picture, axes = panels(2)
+        for own, task in zip(axes, TASKS.values(), strict=True):
+            for arm, runs in by_arm(task).items():
+                seconds, values = ([run[each] for run in runs.values()] for each in ("cpu_seconds", task.figure))
+                own.plot(seconds, values, linestyle="", label=arm)
+            own.set(xlabel="processor seconds", ylabel=f"test {task.figure}{' (%)' * (task.figure == 'error')}")
+            own.set(title=task.title, xlim=(0, None))
+        axes[0].legend()
+        write_figure(picture, folder / "depth_levels.svg")
+        picture, axes = panels(2)
+        for own, task in zip(axes, TASKS.values(), strict=True):
+            networks = {record["seed"]: record for record in records(f"coarsen {task.name}")}
+            for n, arm in enumerate(DROPPED):
+                costs = added_loss(networks, arm).by_seed.values()
+                own.plot([n] * len(costs), list(costs), linestyle="", color="C0", marker="o")
+            own.set(title=task.title, yscale="symlog")
+            own.set_xticks(range(len(DROPPED)), [arm.replace(" ", "\n") for arm in DROPPED])
+        axes[0].set_ylabel("added test loss")
+        write_figure(picture, folder / "depth_coarsen.svg")
 
 
 def main() -> None:
@@ -313,7 +478,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="the folder of all runs, outside the repository")
     options = parser.parse_args()
     if options.name == "page":
-        print(summary())
+        PAGE.write_text(page())
         draw()
         return
     if options.out is None:

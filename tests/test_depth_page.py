@@ -1,15 +1,22 @@
 """docs/depth.md says what results/depth.jsonl says."""
 
 import runpy
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
 
-def test_the_tables_are_those_of_the_records() -> None:
-    sys.path.insert(0, str(ROOT / "results"))
+def test_the_page_is_made_from_the_records() -> None:
     made = runpy.run_path(str(ROOT / "results" / "depth.py"))
-    page = (ROOT / "docs" / "depth.md").read_text()
-    for table in made["summary"]().split("\n\n"):
-        assert table in page, "run python results/depth.py page, and put its tables into docs/depth.md"
+    assert (ROOT / "docs" / "depth.md").read_text() == made["page"](), "run python results/depth.py page"
+
+
+def test_a_verdict_follows_the_interval() -> None:
+    judge = runpy.run_path(str(ROOT / "results" / "depth.py"))["judge"]
+    words = ("holds", "does not hold")
+    assert [judge(value, 1.0, words) for value in (-1.5, -0.5, 0.5, 1.5)] == [
+        "holds",
+        "inconclusive",
+        "inconclusive",
+        "does not hold",
+    ]
