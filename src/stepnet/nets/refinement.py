@@ -145,32 +145,20 @@ def refined(stage: StageOnGrid, count: int, unit: int, interpolation: Interpolat
     return steps
 
 
-@dataclass(frozen=True)
+@dataclass
 class FirstBlocks:
     """A stage cut off after some of its blocks: that of the same network at a smaller depth, of which none is built."""
 
-    stage: StageOnGrid
-    count: int
+    scheme: Scheme
+    plan: Plan
+    dts: tuple[float, ...]
+    transition: object | None
+    blocks: Sequence[nn.Module]
 
-    @property
-    def scheme(self) -> Scheme:
-        return self.stage.scheme
-
-    @property
-    def plan(self) -> Plan:
-        return self.stage.plan
-
-    @property
-    def dts(self) -> tuple[float, ...]:
-        return self.stage.dts[: int(self.transition is not None) + self.count]
-
-    @property
-    def transition(self) -> object | None:
-        return self.stage.transition
-
-    @property
-    def blocks(self) -> Sequence[nn.Module]:
-        return [*self.stage.blocks][: self.count]
+    @classmethod
+    def of(cls, stage: Stage, count: int) -> FirstBlocks:
+        first = int(stage.transition is not None)
+        return cls(stage.scheme, stage.plan, stage.dts[: first + count], stage.transition, [*stage.blocks][:count])
 
 
 def check_refines(network: Network, shallow: Sequence[int], deep: Sequence[int]) -> None:
@@ -178,7 +166,7 @@ def check_refines(network: Network, shallow: Sequence[int], deep: Sequence[int])
     unit = network.steps_per_block
     for stage, few, many in zip(own_stages(network), shallow, deep, strict=True):
         first = int(stage.transition is not None)
-        steps = refined(FirstBlocks(stage, (few - first) * unit), many - first, unit, "copied")
+        steps = refined(FirstBlocks.of(stage, (few - first) * unit), many - first, unit, "copied")
         check_step_sizes(stage, [step.dt for step in steps], scaled=True)
 
 
