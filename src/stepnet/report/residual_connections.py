@@ -54,7 +54,7 @@ def residual_schemes() -> dict[str, Scheme]:
 
 def general_linear_table() -> list[GeneralLinearRow]:
     """One row for each of the `residual_schemes`."""
-    return [_row(name, analyse(scheme if scheme.given else name)) for name, scheme in residual_schemes().items()]
+    return [_row(name, analyse(scheme if scheme.arguments else name)) for name, scheme in residual_schemes().items()]
 
 
 def _row(name: str, found: SchemeAnalysis) -> GeneralLinearRow:
