@@ -16,6 +16,7 @@ from stepnet import create_model
 from stepnet.training import machine, train
 from stepnet.training.machine import compiled_or_eager
 from stepnet.training.trainer import Trainer
+from stepnet.training.trial import trial_step
 from training.runs import assert_same_run
 from training.tiny import tiny_config
 
@@ -51,7 +52,7 @@ def test_blocks_that_were_compiled_in_place_are_forgotten(monkeypatch):
 def test_the_trial_leaves_the_network_as_it_was(tmp_path):
     with Trainer(tiny_config(tmp_path / "a", model="tiniest"), resume=True) as trainer:
         before = {name: value.clone() for name, value in trainer.network.state_dict().items()}
-        trainer._trial(trainer.network)
+        trial_step(trainer, trainer.network)
         assert all(torch.equal(value, before[name]) for name, value in trainer.network.state_dict().items())
         assert all(parameter.grad is None for parameter in trainer.network.parameters())
 

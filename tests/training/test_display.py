@@ -34,11 +34,14 @@ class Shown:
     def __init__(self, progress, scheme=None):
         self.progress, self.scheme, self.task = progress, scheme, Errors(None)
         self.recipe, self.batches, self.run = RECIPE, range(6), Run(Path("a"))
-        self.scores, self.level = SimpleNamespace(per_second=99.6), None
+        self.scores, self.level = SimpleNamespace(per_second=99.6, readings=1), None
         self.is_done = self.is_complete = False
 
-    def summary(self):
-        return []
+
+@pytest.fixture(autouse=True)
+def no_summary_of_a_stub(monkeypatch):
+    whole = display_module.run_summary
+    monkeypatch.setattr(display_module, "run_summary", lambda it: [] if isinstance(it, Shown) else whole(it))
 
 
 def shown(progress, scheme=None):
@@ -75,6 +78,23 @@ def test_the_time_left_is_that_of_all_steps_at_the_pace_so_far(capsys, monkeypat
     monkeypatch.setattr(display_module.time, "monotonic", lambda: at + 1000.0)  # 10 of 12 steps in 1000 s
     display.step(Shown(AT))
     assert capsys.readouterr().out.splitlines()[-1].endswith("100 images/s, 3 min left")
+
+
+@pytest.mark.parametrize(("limit", "printed"), [(20.0, ["time    5 s a step, 30 s an epoch, 60 s in all"]), (31.0, [])])
+def test_the_duration_of_a_slow_run_is_printed_once_the_first_step_is_not_part_of_it(
+    capsys, monkeypatch, limit, printed
+):
+    monkeypatch.setattr(display_module, "LONG_EPOCH", limit)
+    display, trainer = Display("tiny"), Shown(Progress(sums={"loss": 1.0, "wrong": 1.0}, seen=4))
+    trainer.data = SimpleNamespace(train=range(6 * RECIPE.batch_size))
+    display.start(trainer)
+    trainer.scores.per_second = 1.0  # the first step, which is slow
+    display.step(trainer)
+    assert capsys.readouterr().out == ""
+    trainer.scores = SimpleNamespace(per_second=RECIPE.batch_size / 5, readings=2)
+    for _ in range(2):
+        display.step(trainer)
+    assert capsys.readouterr().out.splitlines() == printed
 
 
 def test_a_bar_with_loss_error_speed_and_time_left_on_a_terminal(monkeypatch):

@@ -19,7 +19,7 @@ def test_one_signal_asks_and_its_echo_is_the_same_question(number):
     before, said = signal.getsignal(number), []
     with stop_signals() as asked:
         assert asked.number == 0
-        asked.answer = said.append
+        asked.notify = said.append
         signal.raise_signal(number)
         signal.raise_signal(number)  # Ctrl-C reaches a rank from the terminal and from torchrun
         assert asked.number == number
@@ -33,16 +33,16 @@ def test_a_signal_while_a_line_is_printed_still_asks():
         raise RuntimeError("reentrant call inside <_io.BufferedWriter>")
 
     with stop_signals() as asked:
-        asked.answer = printing
+        asked.notify = printing
         signal.raise_signal(signal.SIGINT)
         assert asked.number == signal.SIGINT
 
 
 @pytest.mark.parametrize(("number", "stops"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
 def test_a_second_signal_stops_at_once(monkeypatch, number, stops):
-    monkeypatch.setattr(signals, "ECHO", -1.0)
+    monkeypatch.setattr(signals, "DEBOUNCE", -1.0)
     with pytest.raises(stops) as stopped, stop_signals() as asked:
-        asked.answer = print
+        asked.notify = print
         signal.raise_signal(number)
         signal.raise_signal(number)
     assert number == signal.SIGINT or stopped.value.code == 143

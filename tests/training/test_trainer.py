@@ -1,8 +1,6 @@
-"""The parts of a run under way."""
+"""The objects of a run: folder, position, trial passes."""
 
 import json
-import re
-import time
 
 import pytest
 import torch
@@ -16,11 +14,11 @@ from stepnet.training.trainer import Trainer
 from training.tiny import RECIPE, read_all, tiny_config
 
 
-def test_a_job_holds_its_folder_and_lets_it_go(tmp_path):
+def test_a_trainer_locks_its_folder_and_unlocks_it(tmp_path):
     with Trainer(tiny_config(tmp_path / "a", model="tiniest"), resume=True) as trainer:
         assert not trainer.is_done and (tmp_path / "a" / ".lock").exists()
         assert trainer.learning_rate(1, 0) < trainer.learning_rate(0, 0)
-    assert trainer.held.closed and trainer.model is None
+    assert trainer.lock.closed and trainer.model is None
 
 
 def test_frozen_statistics_stay_frozen(tmp_path):
@@ -66,9 +64,9 @@ def test_a_folder_that_is_removed_under_a_run_is_not_made_again(tmp_path):
     assert not folder.exists()
 
 
-@pytest.mark.parametrize(("given", "sizes"), [(None, [256, 44]), (100, [100, 100, 100])])
-def test_evaluation_takes_the_batches_of_training_unless_told(tmp_path, finished, given, sizes):
-    with Trainer(tiny_config(tmp_path / "a", model="tiniest", eval_batch_size=given), resume=True) as trainer:
+@pytest.mark.parametrize(("eval_batch_size", "sizes"), [(None, [256, 44]), (100, [100, 100, 100])])
+def test_evaluation_batches_are_those_of_training_by_default(tmp_path, finished, eval_batch_size, sizes):
+    with Trainer(tiny_config(tmp_path / "a", model="tiniest", eval_batch_size=eval_batch_size), resume=True) as trainer:
         assert [len(labels) for _, labels in trainer.tests.epoch()] == sizes
     assert evaluate(finished, "last").items == 300
 
@@ -83,17 +81,17 @@ def pooled(side):
 def test_a_last_batch_of_one_image_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(
         UserError, match=r"batches of 136 leave one of 1,497 images alone, .*another --batch-size"
-    ) as told:
+    ) as error:
         train(pooled(3), "digits", RECIPE.override({"batch_size": 136}), out=tmp_path / "a")
-    assert "\n" not in str(told.value) and not (tmp_path / "a").exists()
+    assert "\n" not in str(error.value) and not (tmp_path / "a").exists()
     once = RECIPE.override({"batch_size": 748, "epochs": 1, "milestones": ()})
     train(pooled(3), "digits", once, out=tmp_path / "a", freeze_bn=True)
 
 
 def test_images_that_are_too_small_are_refused_before_anything_is_written(tmp_path):
-    with pytest.raises(UserError, match=r"cannot be trained on images of 8x8x1: .*; take larger images") as told:
+    with pytest.raises(UserError, match=r"cannot be trained on images of 8x8x1: .*; use larger images") as error:
         train(pooled(9), "digits", RECIPE, out=tmp_path / "a")
-    assert "\n" not in str(told.value) and not (tmp_path / "a").exists()
+    assert "\n" not in str(error.value) and not (tmp_path / "a").exists()
 
 
 def test_the_check_of_the_images_leaves_the_network_as_it_was(tmp_path):
@@ -105,26 +103,3 @@ def test_the_check_of_the_images_leaves_the_network_as_it_was(tmp_path):
     with Trainer(tiny_config(tmp_path / "a"), True, network=network) as trainer:
         assert all(torch.equal(tensor, before[name]) for name, tensor in trainer.network.state_dict().items())
     assert torch.equal(torch.random.get_rng_state(), state)
-
-
-class Slow(nn.Module):
-    """Takes 2 ms for each image, forward."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(64, 10)
-
-    def forward(self, x):
-        time.sleep(0.002 * len(x))
-        return self.layer(x.flatten(1))
-
-
-@pytest.mark.parametrize(("limit", "said"), [(1.0, True), (1e6, False)])
-def test_a_slow_network_says_before_its_first_step_how_long_an_epoch_takes(tmp_path, monkeypatch, limit, said):
-    monkeypatch.setattr("stepnet.training.trainer.LONG_EPOCH", limit)
-    with Trainer(tiny_config(tmp_path / "a"), resume=True, network=Slow()) as trainer:
-        lines = [line for line in trainer.summary() if line.startswith("time")]
-        assert bool(lines) == said
-        if said:  # 1,497 digits, 6 steps, 2 epochs
-            assert 0.002 * 1497 < trainer.epoch_seconds < 3 * 0.002 * 1497
-            assert re.fullmatch(r"time    about \d s a step, \d s an epoch, \d+ s in all", lines[0])

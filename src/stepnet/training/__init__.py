@@ -1,17 +1,18 @@
-"""Training: recipes as data, one visible loop, checkpoints that lose nothing, evaluation and comparison.
+"""Training: recipes as data, the loop, checkpoints, evaluation and comparison.
 
-recipes     the paper's recipes and a fast one          loop         the training loop, top to bottom
-config      what a run is made of                       trainer      the parts of a run under way
-tasks       loss, sums and metrics                      callbacks    what is called as it goes on
-build       from a config to network and optimiser      scores       losses and errors, summed on the device
-run         the run's folder                            saving       when it is saved, how it stops
-checkpoint  where to go on from                         signals      how it is asked to stop
-evaluation  the test error of a model                   processes    what its processes tell each other
-comparison  several models and seeds                    rendezvous   where they meet
-histories   what finished epochs tell                   paired       two networks, seed by seed
-entry       stepnet.train: any network, any data        compiling    torch.compile, and what to fall back on
-display     what a person sees of it                    precision    what the machine can compute in
-imports     modules of one's own                        notebook     the same in a notebook
+recipes     the paper's recipes and a fast one          loop         the training loop
+config      what a run is made of                       trainer      the objects of a run
+tasks       loss, sums and metrics                      trial        trial passes before the first step
+build       from a config to network and optimiser      callbacks    called after each step and epoch
+run         the run's folder                            scores       losses and metrics, summed on the device
+checkpoint  the state to resume from                    saving       when a run is saved, how it stops
+describe    descriptions of a run                       signals      Ctrl-C and SIGTERM
+evaluation  test metrics of a model                     processes    communication between processes
+confusion   errors by class                             machine      memory, cores, precision, torch.compile
+comparison  several models and seeds                    levels       multilevel training
+histories   metrics of finished epochs                  mixing       RandAugment, mixup, cutmix
+entry       stepnet.train                               imports      modules named by --import
+display     progress on a terminal                      notebook     progress in a notebook
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""What is called as a run goes on: the display of the command line, early stopping, an average of the weights."""
+"""Callbacks of the training loop: the protocol, an average of the weights, early stopping."""
 
 from __future__ import annotations
 
@@ -11,45 +11,46 @@ from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 if TYPE_CHECKING:
+    from stepnet.training.recipes import Recipe
     from stepnet.training.run import EpochMetrics
     from stepnet.training.trainer import Trainer
 
 
 class Callback:
-    """Override what you need; here every method does nothing. `examples/callbacks.py` has two.
+    """Base class whose methods do nothing: override those you need. `examples/callbacks.py` has two.
 
     A trainer has `config`, `recipe`, `task`, `network` (the module that is trained), `optimizer`, `progress` (epoch,
-    step, sums so far), `evaluated` (the module that is evaluated and written: a callback may set another one) and
-    `stop()`, which ends the run after the epoch under way.
+    step, sums so far), `evaluated` (the module that is evaluated and saved; a callback may set another one) and
+    `stop()`, which ends the run after the current epoch.
     """
 
     def note(self, text: str) -> None:
-        """Something begins that takes a while."""
+        """Called when something slow begins, such as reading data or compiling."""
 
     def message(self, text: str) -> None:
-        """Something happened that a log should say."""
+        """Called with an event for the log."""
 
     def start(self, trainer: Trainer) -> None:
-        """The run begins, or resumes at `trainer.progress`; so does each level of a multilevel run."""
+        """Called when the run, or a level of a multilevel run, begins or resumes at `trainer.progress`."""
 
     def step(self, trainer: Trainer) -> None:
-        """A step is done. The sums of `trainer.progress` are those of the last reading, about a second old."""
+        """Called after each step. The sums in `trainer.progress` are up to about a second old."""
 
     def epoch(self, trainer: Trainer, line: EpochMetrics) -> None:
-        """An epoch is done and evaluated; `line` is what is about to be written to metrics.jsonl."""
+        """Called after each epoch and its evaluation, before `line` is written to metrics.jsonl."""
 
     def state_dict(self) -> dict[str, Tensor]:
-        """What a checkpoint holds of the callback, so that a resumed run has the bits of one that was not stopped."""
+        """Return the tensors that a checkpoint must hold for this callback to resume."""
         return {}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take up what `state_dict` gave, after `start`."""
+        """Restore what `state_dict` returned. Called after `start`."""
 
 
 class WeightAverage(Callback):
-    """An exponential moving average of weights and buffers, `decay` of the old one at each step (`--ema`).
+    """Exponential moving average of weights and buffers, `decay * average + (1 - decay) * weights` (`--ema`).
 
-    It is what is evaluated and written; the network that is trained stays as it is.
+    The average is evaluated and saved; training does not use it.
     """
 
     def __init__(self, decay: float) -> None:
@@ -73,7 +74,7 @@ class WeightAverage(Callback):
 class EarlyStopping(Callback):
     """End the run when the task's first metric has not improved for `patience` epochs (`--patience`).
 
-    It is that of the validation set, or of the test set where there is none, which then chooses.
+    The metric is measured on the validation set, or on the test set if there is none.
     """
 
     def __init__(self, patience: int) -> None:
@@ -95,8 +96,14 @@ class EarlyStopping(Callback):
         self.best, self.waited = state["best"].item(), int(state["waited"])
 
 
+def recipe_callbacks(recipe: Recipe) -> list[Callback]:
+    """Return the callbacks that a recipe asks for."""
+    average: list[Callback] = [] if recipe.ema is None else [WeightAverage(recipe.ema)]
+    return average if recipe.patience is None else [*average, EarlyStopping(recipe.patience)]
+
+
 class CallbackList(Callback):
-    """Several, called in their order; each has its state under the name of its class."""
+    """Several callbacks, called in order; the state of each is saved under the name of its class."""
 
     def __init__(self, callbacks: Sequence[Callback] = ()) -> None:
         self.callbacks = {
@@ -129,6 +136,6 @@ class CallbackList(Callback):
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         for name, each in self.callbacks.items():
-            own = {key.removeprefix(f"{name}."): t for key, t in state.items() if key.startswith(f"{name}.")}
-            if own:
-                each.load_state_dict(own)
+            tensors = {key.removeprefix(f"{name}."): t for key, t in state.items() if key.startswith(f"{name}.")}
+            if tensors:
+                each.load_state_dict(tensors)

@@ -1,21 +1,36 @@
-"""What the files of a run say of its network."""
+"""Descriptions of a run: for its files, for its config, and for a person at its start."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import copy
+import zlib
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import torch
 from torch import nn
 
-from stepnet.data import Data
-from stepnet.exchange import ModelDescription, TrainingRecord, describe_network, preprocessing_of
-from stepnet.nets import coefficients
-from stepnet.training.config import TrainConfig
+from stepnet.data import Data, Text
+from stepnet.errors import UserError
+from stepnet.exchange import ModelDescription, TrainingRecord, describe_network, preprocessing_of, read_model
+from stepnet.nets import coefficients, profile
+from stepnet.schemes import Scheme
+from stepnet.tensors import Tensors, checksum
+from stepnet.training.config import NetworkRecord, TrainConfig
+from stepnet.training.recipes import recipe_words
 from stepnet.training.run import EpochMetrics, environment
 from stepnet.training.tasks import TaskRecord
 
+if TYPE_CHECKING:
+    from stepnet.training.trainer import Trainer
+
+FEW_STEPS = 10  # in an epoch
+
 
 def describe_run(config: TrainConfig, data: Data, network: nn.Module) -> ModelDescription:
-    """The description of a run's network at its beginning."""
+    """Return the description of a run's network before training."""
     here = environment()
     training = TrainingRecord(
         data=config.data,
@@ -36,10 +51,77 @@ def describe_progress(
     epochs: int,
     line: EpochMetrics | None = None,
 ) -> ModelDescription:
-    """The description after so many epochs, with the figures on the test set if these are the weights that had them."""
+    """Return the description after `epochs` epochs, with the test metrics of `line` if they are of these weights."""
     assert start.training is not None
     tested = {name.removeprefix("test_"): value for name, value in (line or {}).items() if name.startswith("test_")}
     training = start.training.changed(
         epochs=epochs, test_error=tested.pop("error", None), top5_error=tested.pop("top5_error", None), tested=tested
     )
     return start.changed(training=training, k=coefficients(network))
+
+
+def network_record(network: nn.Module, data: Data, scheme: Scheme | None) -> NetworkRecord:
+    """Count what a network costs, so that a report need not build it again."""
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    record = NetworkRecord(parameters, scheme=scheme.name if scheme else None)
+    with suppress(Exception):  # a foreign network may not run on the meta device, or cannot be copied
+        size = (1, data.train.context) if isinstance(data.train, Text) else (data.in_channels, data.image_size)
+        cost = profile(copy.deepcopy(network).to("meta"), *size)
+        record = replace(record, multiply_adds=cost.multiply_adds, steps=cost.steps, own_steps=cost.own_steps)
+    return record
+
+
+def network_fingerprint(weights: Tensors) -> str:
+    """Identify weights: `12 tensors, 578 numbers, names and shapes 1a2b3c4d, weights 5e6f7a8b`."""
+    shapes = "".join(f"{name} {list(tensor.shape)} {tensor.dtype}\n" for name, tensor in sorted(weights.items()))
+    numbers = sum(tensor.numel() for tensor in weights.values())
+    contents = f"names and shapes {zlib.crc32(shapes.encode()):08x}, weights {checksum(weights):08x}"
+    return f"{len(weights)} tensors, {numbers:,} numbers, {contents}"
+
+
+def weights_fingerprint(place: str | None) -> str | None:
+    """Identify the weights in a file or run; None if it does not exist, as when a checkpoint replaces them."""
+    if place is None or not Path(place).exists():
+        return None
+    with suppress(UserError):
+        return network_fingerprint(read_model(place).weights)
+    return None
+
+
+def run_summary(trainer: Trainer) -> list[str]:
+    """Say what a run is, in lines of at most 80 columns unless names are long."""
+    config, recipe, data, processes = trainer.config, trainer.recipe, trainer.data, trainer.processes
+    scheme = f":{config.scheme}" if config.scheme else ""
+    options = "".join(f", {name}={value}" for name, value in config.model_kwargs.items())
+    parameters = sum(parameter.numel() for parameter in trainer.network.parameters())
+    size = "x".join(map(str, data.train.shape))
+    items = f"{len(data.train):,} + {len(data.test):,} {trainer.task.items} {size}"
+    from_python = config.data.startswith(f"{data.name} of ")  # its name in the config repeats the sizes
+    targets = f"{data.num_classes} classes" if data.num_classes else trainer.task.name
+    name, *changes = recipe_words(recipe).split(", ")
+    steps = len(trainer.batches)
+    pace = f"{recipe.epochs} epochs of {steps} steps, batch {recipe.batch_size}"
+    device = torch.cuda.get_device_name() if processes.device.type == "cuda" else "cpu"
+    threads = f"{processes.count} process(es), {torch.get_num_threads()} thread(s)"
+    compiled = ", compiled" if config.compile else ""
+    modes = [mode for module in trainer.network.modules() if (mode := getattr(module, "memory_in_use", None))]
+    stages = f"{modes[0]} in every stage" if len(set(modes)) == 1 else ", ".join(modes)
+    levels = f"depths {', '.join(map(str, recipe.levels))}, each refined into the next"
+    return [
+        f"model   {config.model}{scheme}{options}: {parameters:,} parameters",
+        f"data    {data.name if from_python else config.data}: {items}, {targets}",
+        f"recipe  {name}{', changed' if changes else ''}: {pace}, lr {recipe.lr:g} {recipe.schedule}",
+        *([f"        {_few_steps(trainer)}"] if steps < FEW_STEPS and recipe.min_steps is None else []),
+        f"device  {device}, {threads}, {config.precision}{compiled}",
+        *([f"memory  {config.memory}: {stages}"] if config.memory else []),
+        *([f"levels  {levels}"] if recipe.levels else []),
+        f"folder  {trainer.run.folder}",
+    ]
+
+
+def _few_steps(trainer: Trainer) -> str:
+    """Suggest more steps: a network learns by steps, not by epochs."""
+    count, items = len(trainer.data.train), trainer.task.items
+    smaller = max(2, count // (2 * FEW_STEPS))
+    photos = ", or --recipe photos" if trainer.task.of_classes else ""
+    return f"few steps: {count:,} {items}; try --batch-size {smaller}{photos}"

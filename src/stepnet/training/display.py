@@ -1,4 +1,4 @@
-"""What a person sees of a run: a progress bar on a terminal and in a notebook, lines now and then elsewhere."""
+"""The progress of a run: a bar on a terminal and in a notebook, lines at intervals elsewhere."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from stepnet.nets import outermost
 from stepnet.schemes import Scheme
 from stepnet.training import checkpoint
 from stepnet.training.callbacks import Callback
+from stepnet.training.describe import run_summary
 from stepnet.training.levels import Level
 from stepnet.training.machine import Crowding
 from stepnet.training.notebook import NotebookBar, duration, in_notebook
@@ -24,10 +25,11 @@ from stepnet.training.scores import SEEN, figures_of
 from stepnet.training.trainer import Trainer
 
 SECONDS_BETWEEN_LINES = 30.0  # within an epoch, where there is no terminal
+LONG_EPOCH = 60.0  # seconds: of a longer one, the duration is printed as soon as it is known
 
 
 class TerminalBar:
-    """A bar that moves while something is under way; it is gone when that is done."""
+    """A progress bar of rich, removed from the screen when it is closed."""
 
     def __init__(self, stream: TextIO) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
@@ -36,7 +38,7 @@ class TerminalBar:
         self.progress.start()
 
     def update(self, text: str, done: int | None = None, total: int | None = None) -> None:
-        """Show a text, and how much of the whole is done where that is known."""
+        """Show a text, and the progress if it is known."""
         self.progress.update(self.task, description=text, completed=done, total=total)
 
     def print(self, text: str) -> None:
@@ -44,34 +46,35 @@ class TerminalBar:
         self.progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Take the bar off the screen."""
+        """Remove the bar from the screen."""
         self.progress.stop()
 
 
 class Display(Callback):
-    """What the run is; then loss, metric, speed and the time left. No line has more than 80 columns of its own."""
+    """Print what the run is, then its loss, metric, speed and time left, in lines of at most 80 columns."""
 
     def __init__(self, title: str = "", stream: TextIO | None = None) -> None:
         self.title = title
-        self.stream = stream or sys.stdout or open(os.devnull, "w")  # noqa: PTH123, SIM115  (closed: nobody looks)
+        self.stream = stream or sys.stdout or open(os.devnull, "w")  # noqa: PTH123, SIM115  (stdout is closed)
         self.bar: TerminalBar | NotebookBar | None = None
-        self.quiet = int(os.environ.get("RANK", 0)) > 0  # of many processes one speaks
-        self.spoke_at = time.monotonic()
+        self.quiet = int(os.environ.get("RANK", 0)) > 0  # only the first process prints
+        self.printed_at = time.monotonic()
         self.scheme: Scheme | None = None
         self.outside: set[str] = set()
         self.described = False
-        self.level: Level | None = None  # of the run that is under way
+        self.level: Level | None = None
         self.began = time.monotonic(), 0  # when, and after how many steps
+        self.timed = False  # whether the duration of an epoch is known
         self.crowding: Crowding | None = None
 
     def titled(self, title: str) -> Display:
-        """The same display for the next run."""
+        """Use this display for the next run, under another title."""
         self.close()
         self.title = title
         return self
 
     def note(self, text: str) -> None:
-        """What takes a while now: beside a moving bar where there is one, elsewhere a line."""
+        """Show what is being done, next to the bar if there is one."""
         if self.quiet:
             return
         self._begin_bar()
@@ -94,13 +97,13 @@ class Display(Callback):
     def start(self, trainer: Trainer) -> None:
         self.scheme, self.outside = trainer.scheme, set()
         deeper = trainer.level is not None and self.level is not None and trainer.level != self.level
-        if not deeper:  # a level has said what it is; runs of a comparison share all but their titles
-            for line in [self.title] if self.described else trainer.summary():
+        if not deeper:  # the next level was announced already; runs of a comparison differ only in their titles
+            for line in [self.title] if self.described else run_summary(trainer):
                 self._print(line)
         self.level = None if trainer.level is None or trainer.level.full else trainer.level
         self.described = True
         self.epochs, self.steps, progress = trainer.recipe.epochs, len(trainer.batches), trainer.progress
-        self.crowding = Crowding()
+        self.crowding, self.timed = Crowding(), False
         if trainer.is_complete:
             self._print(f"{self.title}: already finished ({progress.epoch} epochs), see {trainer.run.folder}")
             return
@@ -116,45 +119,56 @@ class Display(Callback):
         progress, task = trainer.progress, trainer.task.record
         if not progress.seen:
             return
-        late = time.monotonic() - self.spoke_at > SECONDS_BETWEEN_LINES
+        self._print_duration(trainer)
+        late = time.monotonic() - self.printed_at > SECONDS_BETWEEN_LINES
         if self.bar is None and not late:
             return
-        found = figures_of(trainer.task, {**progress.sums, SEEN: progress.seen})
-        own = "".join(f" {m} {m.show(found[m.name])}" for m in task.metrics[:1] if m.name in found.keys() - {"loss"})
-        figures = f"loss {found['loss']:.3f}{own} {trainer.scores.per_second:.0f} {task.items}/s"
+        metric, values = task.metric, figures_of(trainer.task, {**progress.sums, SEEN: progress.seen})
+        score = f" {metric} {metric.show(values[metric.name])}" if metric.name in values.keys() - {"loss"} else ""
+        figures = f"loss {values['loss']:.3f}{score} {trainer.scores.per_second:.0f} {task.items}/s"
         if self.bar is not None:
-            left = "" if isinstance(self.bar, TerminalBar) else self._time_left(progress)  # rich says it itself
+            left = "" if isinstance(self.bar, TerminalBar) else self._time_left(progress)  # rich has a column for it
             text = f"{self.title} {progress.epoch + 1}/{self.epochs} {figures}{left}"
             self.bar.update(text, self._steps_done(progress), self.epochs * self.steps)
         else:
             place = f"epoch {progress.epoch + 1}/{self.epochs}, step {progress.step}/{self.steps}"
             self._print(f"{place}: {figures}{self._time_left(progress)}")
 
+    def _print_duration(self, trainer: Trainer) -> None:
+        """Print once how long a slow run will take, from the speed measured after its first step, which is slower."""
+        if self.timed or trainer.scores.readings < 2:
+            return
+        self.timed = True
+        epoch = min(len(trainer.data.train), self.steps * trainer.recipe.batch_size) / trainer.scores.per_second
+        if epoch > LONG_EPOCH:
+            whole = duration(epoch * (self.epochs - trainer.progress.epoch))
+            self._print(f"time    {epoch / self.steps:.2g} s a step, {duration(epoch)} an epoch, {whole} in all")
+
     def _steps_done(self, progress: checkpoint.Progress) -> int:
         return progress.epoch * self.steps + progress.step
 
     def _time_left(self, progress: checkpoint.Progress) -> str:
-        """`, 12 min left` of the whole run, at the pace so far."""
+        """Return `, 12 min left`, extrapolated from the steps so far."""
         (at, first), done = self.began, self._steps_done(progress)
         seconds = (time.monotonic() - at) / max(done - first, 1)
         return f", {duration(seconds * (self.epochs * self.steps - done))} left"
 
     def epoch(self, trainer: Trainer, line: EpochMetrics) -> None:
         width, task, metric = len(str(self.epochs)), trainer.task.record, trainer.task.record.metric
-        own = f"{metric} {metric.show(line[metric.name]):>6}  " if metric.name in line.keys() - {"loss"} else ""
-        tested = "val" if f"val_{metric.name}" in line else "test"  # with both, the test set waits for the end
+        score = f"{metric} {metric.show(line[metric.name]):>6}  " if metric.name in line.keys() - {"loss"} else ""
+        tested = "val" if f"val_{metric.name}" in line else "test"
         self._print(
-            f"epoch {line['epoch'] + 1:{width}}/{self.epochs}  loss {line['loss']:.4f}  {own}"
+            f"epoch {line['epoch'] + 1:{width}}/{self.epochs}  loss {line['loss']:.4f}  {score}"
             f"{tested} {metric.show(task.choice(line)):>6}  lr {line['lr']:.3g}  "
             f"{line[task.speed]:.0f} {task.items}/s"
         )
-        self._tell_unstable(line)
+        self._report_unstable(line)
         if self.crowding is not None and (warning := self.crowding.warning()):
             self._print(warning)
         self.crowding = None  # once in a run
 
-    def _tell_unstable(self, line: EpochMetrics) -> None:
-        """Say when a k_n leaves the interval in which the scheme is zero-stable, or comes back."""
+    def _report_unstable(self, line: EpochMetrics) -> None:
+        """Print when a k_n leaves the interval in which the scheme is zero-stable, or returns to it."""
         if self.scheme is None:
             return
         values = {name: k if isinstance(k, list) else [k] for name, k in line["k"].items()}
@@ -167,7 +181,7 @@ class Display(Callback):
         self.outside = outside
 
     def close(self) -> None:
-        """Take the bar off the screen, whatever ended the run."""
+        """Remove the bar from the screen."""
         if self.bar is not None:
             self.bar.close()
             self.bar = None
@@ -176,13 +190,13 @@ class Display(Callback):
         if self.quiet:
             return
         text = for_terminal(text)
-        self.spoke_at = time.monotonic()
+        self.printed_at = time.monotonic()
         if self.bar is not None:
             self.bar.print(text)
             return
         try:
             print(text, file=self.stream, flush=True)
-        except OSError:  # a full disk, or a reader that has seen enough: training goes on
+        except OSError:  # a full disk or a closed pipe must not stop the training
             self.quiet = True
             with suppress(OSError, ValueError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())

@@ -118,7 +118,7 @@ def refine_checkpoint(trainer: Trainer, level: Level) -> None:
     grid = refined_grid(on_grid(old), None, level.depths)
     config = level.config(trainer.config)
     new = cast(Network, build_network(replace(config, pretrained=False, weights=None, start_like=None), trainer.data))
-    new = cast(Network, trainer.placed(new))
+    new = cast(Network, trainer.place(new))
     new.load_state_dict(_on(grid, old).state_dict())
     optimizer = build_optimizer(trainer.recipe, new)
     _carry_state(trainer.optimizer, optimizer, old, new, grid)

@@ -1,10 +1,10 @@
-"""The training loop, top to bottom: read a batch, step, save; evaluate and write a line at the end of each epoch.
+"""The training loop: read a batch, take a step, save; evaluate and write the metrics at the end of each epoch.
 
-All randomness is a function of (seed, epoch, step): data order and augmentation by `stepnet.data`, noise by the network
-(`stepnet.nets.draws`). A checkpoint therefore holds weights, momentum and a position, and a resumed run goes on to the
-same bits. No step waits for the device: losses are summed there and read about once a second (`scores`). Beside this
-file: loss and metrics (`tasks`), the parts of a run (`trainer`), when it is saved and how it stops (`saving`), how its
-processes talk (`processes`).
+All randomness is a function of (seed, epoch, step): data order and augmentation in `stepnet.data`, noise in the network
+(`stepnet.nets.draws`). A checkpoint therefore holds weights, optimiser state and a position, and a resumed run is equal
+to the bit. No step waits for the device: losses are summed there and read about once a second (`scores`). In other
+files: loss and metrics (`tasks`), the objects of a run (`trainer`), saving and stopping (`saving`), communication
+between processes (`processes`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from stepnet.training.run import EpochMetrics, Run
 from stepnet.training.saving import Saver
 from stepnet.training.scores import SEEN, Sums, at_least_float32, evaluate_batch, figures_of
 from stepnet.training.signals import Interrupted, StopRequest, stop_signals
-from stepnet.training.trainer import Trainer, slices
+from stepnet.training.trainer import Trainer
+from stepnet.training.trial import slices
 
 
 @checked
@@ -45,18 +46,18 @@ def train_config(
     data: Data | None = None,
     task: str | None = None,
 ) -> Run:
-    """Train what a config says, from the beginning or from where its folder stands.
+    """Train the run of a config, or resume it if its folder has a checkpoint.
 
-    A `network`, `data` or `task` that is given takes the place of what the config names.
+    `network`, `data` and `task` replace those that the config names.
     """
     import_modules(config.imports)
     levels: list[Level] = levels_of(config)
     if levels and network is not None:
-        raise UserError(f"levels {config.recipe.levels}: the network is built already; name a model instead")
+        raise UserError(f"levels {config.recipe.levels}: they need a model by name, not a network")
     first = level_of(Run(config.out).last, levels) if levels and resume and not overwrite else 0
-    with only_run_here(), stop_signals() as stop:
-        parts: list[Level | None] = [*levels[first:]] or [None]
-        for level, deeper in zip_longest(parts, levels[first + 1 :]):
+    with one_run_per_process(), stop_signals() as stop:
+        remaining: list[Level | None] = [*levels[first:]] or [None]
+        for level, deeper in zip_longest(remaining, levels[first + 1 :]):
             with Trainer(config, resume, overwrite, network, data, callbacks, task, level) as trainer:
                 fit(trainer, stop)
                 if level is None or deeper is None or trainer.progress.stopped or stop.number:
@@ -66,7 +67,7 @@ def train_config(
             resume, overwrite, data = True, False, trainer.data
     if stop.number and not trainer.is_complete:
         raise Interrupted(stop.number, f"saved {trainer.run.last}; the same command resumes there")
-    if stop.number:  # after the last step: nothing is left to save, but a comparison must not start its next run
+    if stop.number:  # after the last step: a comparison must not start its next run
         raise Interrupted(stop.number, f"{trainer.run.folder} is complete")
     return trainer.run
 
@@ -75,12 +76,12 @@ _training = threading.Lock()
 
 
 @contextmanager
-def only_run_here() -> Iterator[None]:
-    """Refuse a second run in this process: dropout of networks that are not ours draws from torch's only generator."""
+def one_run_per_process() -> Iterator[None]:
+    """Raise if this process is training already: foreign networks draw dropout from torch's global generator."""
     if not _training.acquire(blocking=False):
         raise UserError(
-            "another run is being trained in this process, and both would draw from torch's one generator: wait until "
-            "it ends, or train in a process of its own"
+            "another run is being trained in this process, and both would draw from torch's global generator: wait "
+            "until it ends, or use another process"
         )
     try:
         yield
@@ -89,14 +90,14 @@ def only_run_here() -> Iterator[None]:
 
 
 def fit(trainer: Trainer, stop: StopRequest) -> None:
-    """Epoch after epoch, to the end."""
+    """Train to the last epoch, or until a signal or a callback stops the run."""
     config, recipe, progress, batches = trainer.config, trainer.recipe, trainer.progress, trainer.batches
     device, task, scores, callbacks = trainer.processes.device, trainer.task, trainer.scores, trainer.callbacks
     saver = Saver(trainer, scores, stop)
     trainer.start_callbacks()
     if not trainer.is_done:
         trainer.processes.on_main(trainer.record_start)
-    stop.answer = callbacks.note
+    stop.notify = callbacks.note
 
     while not trainer.is_done:
         epoch = progress.epoch
@@ -104,18 +105,20 @@ def fit(trainer: Trainer, stop: StopRequest) -> None:
         scores.begin()
         for inputs, targets in batches.epoch(epoch, progress.step):
             step, lr = progress.step, trainer.learning_rate(epoch, progress.step)
-            serial = epoch * len(batches) + step
+            global_step = epoch * len(batches) + step
             inputs, targets = inputs.to(device, non_blocking=True), targets.to(device, non_blocking=True)
 
-            word = random_words(1, config.seed, serial, trainer.processes.rank, Stream.NOISE)
-            torch.manual_seed(int(word[0]))  # for mixup, and for dropout and the like in networks that are not ours
+            word = random_words(1, config.seed, global_step, trainer.processes.rank, Stream.NOISE)
+            torch.manual_seed(int(word[0]))  # for mixup, and for dropout in foreign networks
             if trainer.mix is not None:
                 inputs, targets = trainer.mix(inputs, targets)
             places, parts = batches.places(step, len(inputs)), slices(len(inputs), recipe.accumulate)
-            for part in parts:  # processes exchange the gradient of a batch once
+            for part in parts:
+                x, y, size = inputs[part], targets[part], batches.size(step)
+                # Of the parts of a batch, the last one synchronises the gradients of all processes.
                 with nullcontext() if part is parts[-1] else trainer.accelerator.no_sync(trainer.model):
-                    found = add_gradient(trainer, inputs[part], targets[part], places[part], serial, batches.size(step))
-                scores.add(found, part.stop - part.start)
+                    sums = forward_backward(trainer, x, y, places[part], global_step, size)
+                scores.add(sums, len(x))
             if recipe.clip is not None:
                 trainer.accelerator.clip_grad_norm_(trainer.network.parameters(), recipe.clip)
             for group in trainer.optimizer.param_groups:
@@ -129,14 +132,14 @@ def fit(trainer: Trainer, stop: StopRequest) -> None:
 
         scores.read()
         saver.check_finite("the loss", progress.loss_sum)
-        test = evaluate_epoch(trainer, saver, trainer.tests, "test_")
+        evaluation = evaluate_epoch(trainer, saver, trainer.tests, "test_")
         if trainer.validation is not None:
-            test |= evaluate_epoch(trainer, saver, trainer.validation, "val_")
-        saver.check_finite("the test loss", test["test_loss"])
+            evaluation |= evaluate_epoch(trainer, saver, trainer.validation, "val_")
+        saver.check_finite("the test loss", evaluation["test_loss"])
         line: EpochMetrics = {
             "epoch": epoch,
             **figures_of(task, {**progress.sums, SEEN: progress.seen}),
-            **test,
+            **evaluation,
             "lr": trainer.learning_rate(epoch, len(batches) - 1),
             task.record.speed: round(progress.seen / max(progress.seconds, 1e-9), 1),
             "seconds": round(progress.seconds, 3),
@@ -151,23 +154,23 @@ def fit(trainer: Trainer, stop: StopRequest) -> None:
     stop.number = int(number)
 
 
-def add_gradient(
-    trainer: Trainer, inputs: Tensor, targets: Tensor, places: range, serial: int, size: int
+def forward_backward(
+    trainer: Trainer, inputs: Tensor, targets: Tensor, places: range, global_step: int, size: int
 ) -> dict[str, Tensor]:
-    """Add the gradient of some items of a global batch of `size`; give what is summed of them."""
+    """Accumulate the gradient of some items of a global batch of `size`; return their loss and the task's sums."""
     recipe, task = trainer.recipe, trainer.task
-    noise = drawn_options(trainer.network, trainer.config.seed, serial, places)
+    noise = drawn_options(trainer.network, trainer.config.seed, global_step, places)
     cost = None if recipe.running_cost == "weight_decay" else KineticCost()
     outputs = at_least_float32(trainer.model(inputs, **noise, **({} if cost is None else {"cost": cost})))
     loss = task.training_loss(outputs, targets, recipe)
     objective = loss if cost is None else loss + recipe.kinetic * len(inputs) * cost.total
-    # Processes average their gradients, so each counts its sum as a share of the mean over the global batch.
+    # The gradients of all processes are averaged; their mean must be that of the mean loss over the global batch.
     trainer.accelerator.backward(objective * (trainer.processes.count / size))
     return {"loss": loss.detach(), **task.sums(outputs.detach(), targets)}
 
 
 def evaluate_epoch(trainer: Trainer, saver: Saver, batches: Batches, prefix: str) -> dict[str, float]:
-    """The figures of the network as it is now over a whole set, by their names in metrics.jsonl."""
+    """Return the metrics of the current network over a whole set, by their names in metrics.jsonl."""
     network, sums = trainer.evaluated.eval(), Sums(trainer.processes.device)
     for inputs, targets in batches.epoch():
         saver.stop_if_asked()

@@ -1,4 +1,4 @@
-"""When a run is saved, what is never saved, and how it stops."""
+"""When a run is saved and how it stops; values that are not finite are never saved."""
 
 from __future__ import annotations
 
@@ -18,30 +18,31 @@ from stepnet.training.trainer import Trainer
 
 
 class Saver:
-    """Saves by step and by clock, and before a stop; weights that are not finite never replace good ones."""
+    """Saves a run every so many steps and minutes, after each epoch, and before it stops."""
 
     def __init__(self, trainer: Trainer, scores: EpochScores, stop: StopRequest) -> None:
         self.trainer, self.scores, self.stop = trainer, scores, stop
         self.saved_at = time.monotonic()
 
     def after_step(self) -> None:
-        """Save if it is time to; save and stop if any process was asked to.
+        """Save if it is time to; save and stop if any process received a signal.
 
-        One process looks at every step. Of several, all look at the steps at which they read their scores anyway.
+        A single process checks at every step; several processes check when they read their scores, which synchronises
+        them anyway.
         """
-        progress, alone = self.trainer.progress, self.trainer.processes.count == 1
+        progress, single = self.trainer.progress, self.trainer.processes.count == 1
         reading = self.scores.due
         if reading:
             self.scores.read()
             self.check_finite("the loss", progress.loss_sum)
         late = False
-        if alone or reading:
+        if single or reading:
             late = self.stop_if_asked(time.monotonic() - self.saved_at > 60 * self.trainer.config.checkpoint_minutes)
         if late or progress.step % self.trainer.config.checkpoint_steps == 0:
             self.save()
 
     def stop_if_asked(self, late: bool = False) -> bool:
-        """Save and stop if any process was asked to; otherwise whether any is late."""
+        """Save and stop if any process received a signal; otherwise return whether any process is late in saving."""
         number, any_late = self.trainer.processes.largest([self.stop.number, late])
         if number:
             self.scores.pause()
@@ -50,7 +51,7 @@ class Saver:
         return bool(any_late)
 
     def save(self) -> None:
-        """Write the checkpoint from which the run can go on."""
+        """Write the checkpoint."""
         trainer = self.trainer
         self.scores.read()
         self.check_finite("the loss", trainer.progress.loss_sum)
@@ -69,7 +70,7 @@ class Saver:
         self.scores.pause()
 
     def end_epoch(self, line: EpochMetrics) -> None:
-        """Write the epoch's line, its weights if they are the best so far, and the checkpoint that counts it."""
+        """Write the weights, the metrics and the checkpoint of a finished epoch."""
         trainer, progress = self.trainer, self.trainer.progress
         self.check_weights()
         metric = trainer.task.record.metric
@@ -93,12 +94,12 @@ class Saver:
         self.save()
 
     def check_weights(self) -> None:
-        """A finite loss may have had an infinite gradient, which reaches the optimiser's state first."""
+        """Check weights and optimiser state: an infinite gradient of a finite loss shows there first."""
         states = self.trainer.optimizer.state
         values = {n: t for n, t in self.trainer.network.state_dict().items() if t.is_floating_point()}
         for name, parameter in self.trainer.network.named_parameters():
-            kept = states.get(parameter, {}).items()
-            values |= {f"{key} of {name}": t for key, t in kept if torch.is_tensor(t) and t.is_floating_point()}
+            state = states.get(parameter, {}).items()
+            values |= {f"{key} of {name}": t for key, t in state if torch.is_tensor(t) and t.is_floating_point()}
         if self.trainer.evaluated is not self.trainer.network:
             average = self.trainer.evaluated.state_dict().items()
             values |= {f"{name} of the average": t for name, t in average if t.is_floating_point()}
@@ -108,7 +109,7 @@ class Saver:
                 self.check_finite(name, size)
 
     def check_finite(self, what: str, value: float) -> None:
-        """Refuse to go on with a value that is not finite."""
+        """Raise for a value that is not finite, and name the item of the data set that caused it, if one did."""
         if math.isfinite(value):
             return
         trainer, p = self.trainer, self.trainer.progress
@@ -118,7 +119,7 @@ class Saver:
         )
         image = batches.first_not_finite(p.epoch, since, until)
         if image is not None:
-            place = getattr(batches.source, "places", range(len(batches.source)))[image]  # in the set that was given
+            place = getattr(batches.source, "places", range(len(batches.source)))[image]  # in the user's data set
             which = "test" if tested else "training"
             raise UserError(
                 f"{trainer.data.name}: item {place} of the {which} set holds NaN or infinity: repair or remove it"

@@ -1,4 +1,4 @@
-"""Losses and what else a task sums, added up on the device, where nobody waits for them, and read at intervals."""
+"""Losses and other sums of a task, accumulated on the device without synchronisation and read at intervals."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from stepnet.training.processes import Processes
 from stepnet.training.tasks import Task
 
 SECONDS_BETWEEN_READINGS = 1.0
-SEEN = "seen"  # the items, which are counted: a folder may hold some that cannot be decoded
+SEEN = "seen"  # the number of items: a folder may hold images that cannot be decoded
 
 
 def at_least_float32(outputs: Tensor) -> Tensor:
-    """The outputs in float32, or in float64 where the network computes in it: a loss is not taken in half precision."""
+    """Return the outputs in float32 or float64: a loss is not computed in half precision."""
     return outputs.to(torch.promote_types(outputs.dtype, torch.float32)) if outputs.is_floating_point() else outputs
 
 
@@ -30,7 +30,7 @@ class Sums:
         self.values = torch.tensor(list((values or {}).values()), dtype=torch.float64, device=device)
 
     def add(self, named: Mapping[str, Tensor], count: int) -> None:
-        """Those of a batch of so many items. Waits for nothing."""
+        """Add the sums of a batch of `count` items, without synchronisation."""
         values = torch.stack([*(value.double() for value in named.values()), self.values.new_tensor(count)])
         if not self.names:
             self.names, self.values = (*named, SEEN), torch.zeros_like(values)
@@ -41,18 +41,18 @@ class Sums:
         self.values += values
 
     def read(self, processes: Processes) -> dict[str, float]:
-        """Over all processes, read from the device, which is waited for."""
+        """Return the sums over all processes. Synchronises with the device."""
         return dict(zip(self.names, processes.sum(self.values), strict=True)) if self.names else {}
 
 
 def evaluate_batch(model: nn.Module, task: Task, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    """The sums of a batch of the test set."""
+    """Return the sums of a batch of the test set."""
     outputs = at_least_float32(model(inputs))
     return {"loss": task.loss(outputs, targets), **task.test_sums(outputs, targets)}
 
 
 def figures_of(task: Task, sums: Mapping[str, float]) -> dict[str, float]:
-    """The mean loss and the metrics, by name."""
+    """Return the mean loss and the metrics, by name."""
     means = {name: value / sums[SEEN] for name, value in sums.items() if name != SEEN}
     return {"loss": means["loss"], **task.figures(means)}
 
@@ -60,19 +60,19 @@ def figures_of(task: Task, sums: Mapping[str, float]) -> dict[str, float]:
 class EpochScores:
     """The scores of the epoch so far, over all processes.
 
-    They are summed on the device and read about once a second, at steps on which all processes agree. Sums of float32
-    losses in float64 are exact, so it does not matter when they are read, nor whether the run was stopped in between.
+    They are summed on the device and read about once a second, at the same steps in all processes. Sums of float32
+    losses in float64 are exact, so they do not depend on when they are read, or on whether the run was interrupted.
     """
 
     def __init__(self, progress: Progress, processes: Processes) -> None:
         self.progress, self.processes = progress, processes
         self.next_reading = 0
-        self.since = 0  # the step after which the last reading began
-        self.per_second = 0.0
+        self.since = 0  # the step of the reading before the last one
+        self.per_second, self.readings = 0.0, 0
         self.begin()
 
     def begin(self) -> None:
-        """Take over the sums of the run's position."""
+        """Start from the sums of `progress`."""
         p = self.progress
         so_far = {**p.sums, SEEN: float(p.seen)} if p.sums else {}
         self.sums = Sums(self.processes.device, so_far if self.processes.is_main else dict.fromkeys(so_far, 0.0))
@@ -81,16 +81,16 @@ class EpochScores:
         self.next_reading = min(self.next_reading, p.step) + 1
 
     def add(self, named: Mapping[str, Tensor], count: int) -> None:
-        """The sums of so many items more. Waits for nothing."""
+        """Add the sums of `count` items, without synchronisation."""
         self.sums.add(named, count)
 
     def end_step(self) -> None:
-        """One step more."""
+        """Count a step."""
         self.progress.step += 1
         self.tick()
 
     def tick(self) -> None:
-        """Count the seconds since the last tick as training: reading images is, writing checkpoints is not."""
+        """Count the seconds since the last tick as training: reading data counts, writing checkpoints does not."""
         now = time.perf_counter()
         self.progress.seconds += now - self.clock
         self.clock = now
@@ -100,7 +100,7 @@ class EpochScores:
         return self.progress.step >= self.next_reading
 
     def read(self) -> None:
-        """Bring `progress` up to date. The device is waited for."""
+        """Update `progress`. Synchronises with the device."""
         p = self.progress
         self.since = self.step
         p.sums = self.sums.read(self.processes)
@@ -108,12 +108,13 @@ class EpochScores:
         self.tick()
         steps = p.step - self.step
         if steps:
+            self.readings += 1
             (seconds,) = self.processes.largest([self.clock - self.read_at])
             self.per_second = (p.seen - self.seen) / max(seconds, 1e-9)
             self.next_reading = p.step + max(1, int(SECONDS_BETWEEN_READINGS * steps / max(seconds, 1e-9)))
         self.read_at, self.step, self.seen = self.clock, p.step, p.seen
 
     def pause(self) -> None:
-        """What happened since the last tick is not training."""
+        """Do not count the seconds since the last tick as training."""
         self.read_at += time.perf_counter() - self.clock
         self.clock = time.perf_counter()

@@ -1,5 +1,4 @@
-"""Ctrl-C and SIGTERM ask a run to stop: the step under way is finished and saved first. Before the first step they stop
-it at once: there is nothing to save, and what is being built may take minutes."""
+"""Ctrl-C and SIGTERM stop a run after the current step, which is saved; before the first step, at once."""
 
 from __future__ import annotations
 
@@ -12,30 +11,30 @@ from types import FrameType
 
 
 class Interrupted(KeyboardInterrupt):
-    """The run was asked to stop and its place is saved; the exit code is 128 + the signal's number."""
+    """A signal stopped the run after its checkpoint was saved; the exit code is 128 + the signal's number."""
 
     def __init__(self, number: int, where: str) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}; {where}")
         self.exit_code = 128 + number
 
 
-# Ctrl-C under a launcher comes twice, from the terminal and from the launcher: within this time, they are one.
-ECHO = 1.0
+# Under a launcher Ctrl-C arrives twice, from the terminal and from the launcher: within these seconds, they are one.
+DEBOUNCE = 1.0
 
 
 class StopRequest:
-    """The number of the signal that asked the run to stop, 0 while none did; and when it did."""
+    """The signal that asked the run to stop, and when; 0 until one does."""
 
     number: int = 0
     at: float = 0.0
-    answer: Callable[[str], None] | None = (
-        None  # says that it was heard; None while there is nothing to finish and save
+    notify: Callable[[str], None] | None = (
+        None  # confirms the signal; None until the first step, when a run stops at once
     )
 
 
 @contextmanager
 def stop_signals() -> Iterator[StopRequest]:
-    """Catch SIGINT and SIGTERM for a while. A second one stops at once, as ever."""
+    """Record SIGINT and SIGTERM instead of dying of them. A second one stops the process at once."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():  # Python allows handlers in the main thread only
         yield request
@@ -44,12 +43,12 @@ def stop_signals() -> Iterator[StopRequest]:
     def handle(number: int, frame: FrameType | None) -> None:
         if not request.number:
             request.number, request.at = number, time.monotonic()
-            if request.answer is None:
-                raise Interrupted(number, "before its first step; the same command starts again")
+            if request.notify is None:
+                raise Interrupted(number, "before its first step; run the same command to start again")
             again = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-            with suppress(RuntimeError):  # it may have come while a line was being printed
-                request.answer(f"stopping after this step; {again} again to quit now")
-        elif time.monotonic() - request.at > ECHO:
+            with suppress(RuntimeError):  # the signal may have arrived while a line was being printed
+                request.notify(f"stopping after this step; {again} again to quit now")
+        elif time.monotonic() - request.at > DEBOUNCE:
             raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
