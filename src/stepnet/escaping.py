@@ -1,10 +1,11 @@
-"""Text of strangers (names in files, folders, paths) for programs that would read more into it than text.
+"""Escape untrusted text (names of files, folders, classes) for the terminal, CSV, Markdown and matplotlib.
 
-One function for each kind of output. HTML has `html.escape`; the page's own charts and tables escape in `page.js`.
+HTML has `html.escape`; the charts and tables of the report escape in `page.js`.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import unicodedata
@@ -23,29 +24,34 @@ def for_terminal(text: object, keep: str = "\n\t") -> str:
 
 
 def echo(text: object = "", file: TextIO | None = None, end: str = "\n") -> None:
-    """Print text that may hold names from files; every command prints by this."""
+    """Print escaped text. Every command prints by this function or by `print_json`."""
     print(for_terminal(text), file=sys.stdout if file is None else file, end=end, flush=not end)
 
 
+def print_json(value: object) -> None:
+    """Print a value as indented JSON."""
+    echo(json.dumps(value, indent=2))
+
+
 def for_csv(value: object) -> object:
-    """Keep a spreadsheet from taking text for a formula, by the apostrophe that such programs know; numbers stay."""
+    """Prefix text that a spreadsheet would take for a formula with an apostrophe; return numbers unchanged."""
     return f"'{value}" if isinstance(value, str) and re.match(r"[=+\-@\t\r]", value) else value
 
 
 def for_markdown(text: object) -> str:
-    """Text on one line in which Markdown and HTML mark nothing."""
+    """Escape the markup of Markdown and HTML, and join lines."""
     line = for_terminal(" ".join(str(text).split()))
     line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*\[\]|])", r"\\\1", line)
 
 
 def markdown_code(text: object) -> str:
-    """A code span, fenced by more backticks than stand in the text."""
+    """Return a code span, fenced by more backticks than the text has in a row."""
     line = for_terminal(" ".join(str(text).split()))
     fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
     return f"{fence} {line} {fence}" if len(fence) > 1 else f"`{line}`"
 
 
 def for_plot(text: object) -> str:
-    """Text in which matplotlib finds no formula."""
+    """Escape the dollar signs that matplotlib would take for formulas."""
     return for_terminal(text).replace("$", r"\$")

@@ -87,16 +87,16 @@ def _options(factory: Callable[..., object]) -> tuple[list[str], bool]:
     them on to; where neither is known, for any.
     """
     if isinstance(factory, partial):
-        given = inspect.signature(factory.func).bind_partial(*factory.args).arguments
+        bound = inspect.signature(factory.func).bind_partial(*factory.args).arguments
         names, others = _options(factory.func)
-        return [name for name in names if name not in given], others
+        return [name for name in names if name not in bound], others
     parameters = inspect.signature(factory).parameters.values()
-    own = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    parameter_names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return own, False
+        return parameter_names, False
     passed_on = factory.__mro__[1] if isinstance(factory, type) else get_type_hints(factory).get("return")
     if not isinstance(passed_on, type) or passed_on is object:
-        return own, True
+        return parameter_names, True
     required = {p.name for p in inspect.signature(passed_on).parameters.values() if p.default is p.empty}
     names, others = _options(passed_on)
-    return own + [name for name in names if name not in own and name not in required], others
+    return parameter_names + [name for name in names if name not in parameter_names and name not in required], others

@@ -23,10 +23,10 @@ CHECKSUM = "checksum"
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
     """Write the tensors and the header; a disk that is full leaves the file that was there."""
     _check_name(path)
-    own = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    copies = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     with atomic_file(path) as partial:
         try:
-            save_file(own, partial, metadata={**header, CHECKSUM: str(checksum(own))})
+            save_file(copies, partial, metadata={**header, CHECKSUM: str(checksum(copies))})
         except SafetensorError as error:  # a full disk reaches us in this form
             raise OSError(str(error)) from None
 
@@ -59,12 +59,12 @@ def _check_name(path: Path) -> None:
         raise UserError(f"{path}: safetensors opens no file whose path is not UTF-8; rename it") from None
 
 
-def first_difference(own: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> str | None:
+def first_difference(network: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> str | None:
     """The first name that only one of two networks has, or under which their tensors are not alike."""
-    missing = sorted(set(own) ^ set(other))
+    missing = sorted(set(network) ^ set(other))
     if missing:
-        return f"{missing[0]!r}, which only {'the network' if missing[0] in own else 'the file'} has"
-    for name, tensor in own.items():
+        return f"{missing[0]!r}, which only {'the network' if missing[0] in network else 'the file'} has"
+    for name, tensor in network.items():
         if not alike(tensor, other[name]):
             there, here = (f"{list(t.shape)} {str(t.dtype).removeprefix('torch.')}" for t in (other[name], tensor))
             return f"{name!r}: {there} in the file, {here} in the network"

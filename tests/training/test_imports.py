@@ -31,7 +31,7 @@ def run_with(folder, *imports):
 
 def test_a_strangers_run_runs_no_code(tmp_path, module):
     run = run_with(tmp_path / "run", module)
-    with pytest.raises(UserError, match=f"was trained elsewhere .* say --import {module}"):
+    with pytest.raises(UserError, match=f"was trained elsewhere .* add --import {module}"):
         import_modules_of(str(run.folder))
     assert not (tmp_path / "was_run").exists()
     import_modules_of(str(run.folder), [module])

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from stepnet.commands.own_modules import OwnModules
+from stepnet.commands.import_flag import ImportFlag
 from stepnet.errors import UserError
-from stepnet.escaping import echo
+from stepnet.escaping import print_json
 
 
 @dataclass
-class Bench(OwnModules):
+class Bench(ImportFlag):
     """Time training steps side by side: LM against plain, converted against original, gated, reversible.
 
     Ratios within one process, interleaved, medians with quartiles; the A/A control is the baseline timed twice, and
@@ -63,7 +62,7 @@ class Bench(OwnModules):
         with Console(stderr=True).status("measuring"):
             rows = list(measured)
         if self.json:
-            echo(json.dumps([asdict(row) for row in rows], indent=2))
+            print_json([asdict(row) for row in rows])
         else:
             print_rows(rows, title)
         if self.out is not None:

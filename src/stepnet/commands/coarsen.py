@@ -8,12 +8,12 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from stepnet.commands.own_modules import OwnModules
+from stepnet.commands.import_flag import ImportFlag
 from stepnet.escaping import echo
 
 
 @dataclass
-class Coarsen(OwnModules):
+class Coarsen(ImportFlag):
     """Drop blocks of a trained network and refit the steps of the others; weights stay as they are.
 
     Prints the test error against the number of blocks that stay: blocks whose going costs least removed, the same with

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import re
 import statistics
@@ -21,7 +20,7 @@ from tyro.conf import Positional
 from stepnet.commands.columns import RIGHT, latex_table, print_table
 from stepnet.commands.train import TrainingFlags, print_coefficients, shown
 from stepnet.errors import UserError
-from stepnet.escaping import echo, for_csv
+from stepnet.escaping import echo, for_csv, print_json
 from stepnet.files import atomic_file
 from stepnet.training import TrainConfig, default_folder, file_name, read_label, write_label
 
@@ -96,7 +95,7 @@ class Compare(TrainingFlags):
 
             write_report([run.folder for row in rows for run in row.runs], self.report)
         if self.json:
-            echo(json.dumps(_figures(rows), indent=2))
+            print_json(_figures(rows))
             return
         metric = rows[0].task.metric
         unit = f" in {metric.unit}" if metric.unit else ""
@@ -126,8 +125,8 @@ def under_schemes(models: Sequence[str], schemes: str) -> list[str]:
     label = read_label(models[0])
     if len(models) > 1 or label.scheme is not None:
         raise UserError(f"--schemes with {' '.join(models)}: expected one model, without a scheme of its own")
-    own = [read_label(f"{label.model}:{scheme}") for scheme in re.split(r",(?!\w+=)", schemes)]
-    return [write_label(each._replace(kwargs=label.kwargs | each.kwargs)) for each in own]
+    labels = [read_label(f"{label.model}:{scheme}") for scheme in re.split(r",(?!\w+=)", schemes)]
+    return [write_label(each._replace(kwargs=label.kwargs | each.kwargs)) for each in labels]
 
 
 def _table(rows: Sequence[NetworkRuns]) -> tuple[list[str], list[list[str]]]:

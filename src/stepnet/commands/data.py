@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,7 +9,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import OmitSubcommandPrefixes, Positional, subcommand
 
 from stepnet.commands.columns import RIGHT, print_table
-from stepnet.escaping import echo
+from stepnet.escaping import echo, print_json
 
 
 @dataclass
@@ -56,7 +55,7 @@ class List:
                 named = dict(zip(("training", "test", "classes"), counts, strict=True))
                 figures.append({"data": name, **named, "image": list(data.train.shape)})
         if self.json:
-            echo(json.dumps(figures, indent=2))
+            print_json(figures)
             return
         numbers = [RIGHT + heading for heading in ("training", "test", "classes", "image")]
         print_table(["data", *numbers], rows, f"data sets in {root}")

@@ -8,13 +8,13 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from stepnet.commands.own_modules import OwnModules
+from stepnet.commands.import_flag import ImportFlag
 from stepnet.errors import UserError
 from stepnet.escaping import echo
 
 
 @dataclass
-class Export(OwnModules):
+class Export(ImportFlag):
     """Write a trained network as ONNX or for torch.export; it is kept only if its outputs are torch's."""
 
     model: Annotated[Positional[str], arg(metavar="MODEL")]

@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from stepnet.commands.own_modules import OwnModules
+from stepnet.commands.import_flag import ImportFlag
 from stepnet.escaping import echo
 
 
 @dataclass
-class DrawFigure(OwnModules):
+class DrawFigure(ImportFlag):
     """Draw a figure of the paper, from your runs if you like: PNG, SVG or PDF, one or two columns wide.
 
     networks: schematics (figures 1, 2 left); k: learned coefficients (4); curves: training and test (3, 5);
@@ -45,8 +45,8 @@ class DrawFigure(OwnModules):
             if self.name == "lesion":
                 from stepnet.commands.columns import RIGHT, print_table
 
-                found = lesions(self.subjects, labels=self.labels or None)
-                for title, one in found.items():
+                by_network = lesions(self.subjects, labels=self.labels or None)
+                for title, one in by_network.items():
                     longer = {one.names[n]: f"{error:.2f}" for n, error in one.rescaled.items()}
                     rows = [
                         [what, f"{error:.2f}", f"{error - one.intact:+.2f}", longer.get(what, "")]
@@ -54,7 +54,7 @@ class DrawFigure(OwnModules):
                     ]
                     headings = ["dropped", *(RIGHT + each for each in ("error", "change", "neighbour's step longer"))]
                     print_table(headings, rows, f"{title}: test error in %")
-                picture = plot_lesion(found)
+                picture = plot_lesion(by_network)
             else:
                 picture = draw(self.name, self.subjects, self.labels or None)
             write_figure(picture, out)

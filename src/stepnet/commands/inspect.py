@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from stepnet.commands.own_modules import OwnModules
+from stepnet.commands.import_flag import ImportFlag
 from stepnet.errors import UserError
-from stepnet.escaping import echo
+from stepnet.escaping import echo, print_json
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,7 +22,7 @@ IMAGES = 100  # on which a trained network is looked at
 
 
 @dataclass
-class Inspect(OwnModules):
+class Inspect(ImportFlag):
     """Show a network stage by stage: scheme, equation, coefficients; with --out, draw it as the paper does.
 
     For a run it shows what each step does to test images: its k and roots, how far it moves a state, the largest
@@ -77,7 +76,7 @@ class Inspect(OwnModules):
                 shown = open_with_images(self.model, IMAGES, self.data_root)
                 facts["steps"] = step_facts(shown, spectra(shown.network, shown.images[:1]))
                 facts["images"] = len(shown.images)
-        echo(json.dumps(facts, indent=2))
+        print_json(facts)
 
     def _tell_dynamics(self) -> None:
         from stepnet.commands.columns import RIGHT, print_table
@@ -90,12 +89,12 @@ class Inspect(OwnModules):
             if self.figures is not None:
                 raise
             return
-        found = spectra(shown.network, shown.images[:1])
+        spectrum = spectra(shown.network, shown.images[:1])
         right = [heading if heading in ("step", "") else RIGHT + heading for heading in HEADINGS]
         echo()
-        print_table(right, step_rows(shown, found), f"each step on {len(shown.images)} test images")
+        print_table(right, step_rows(shown, spectrum), f"each step on {len(shown.images)} test images")
         if self.figures is not None:
-            for path in write_pictures(shown, found, self.figures):
+            for path in write_pictures(shown, spectrum, self.figures):
                 echo(f"wrote {path}")
 
     def _open(self) -> tuple[str, nn.Module]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Annotated
@@ -10,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional, arg
 
 from stepnet.commands.columns import RIGHT, print_table
-from stepnet.commands.own_modules import OwnModules
+from stepnet.commands.import_flag import ImportFlag
 from stepnet.errors import UserError
-from stepnet.escaping import echo
+from stepnet.escaping import print_json
 
 if TYPE_CHECKING:
     from stepnet.report import Listing
 
 
 @dataclass
-class Models(OwnModules):
+class Models(ImportFlag):
     """List the networks and what they cost: parameters, multiply-adds and activation memory for one image."""
 
     pattern: Annotated[Positional[str], arg(metavar="PATTERN")] = "*"
@@ -31,15 +30,15 @@ class Models(OwnModules):
         from stepnet.report import counted, kept, registered, short_bytes, short_count
 
         self.import_modules()
-        known, own = kept(), registered()
-        names = [name for name in (*known, *own) if fnmatch(name, self.pattern)]
+        known, added = kept(), registered()
+        names = [name for name in (*known, *added) if fnmatch(name, self.pattern)]
         if not names and not set("*?[") & set(self.pattern):
             names = [self.pattern]  # perhaps of a family of any size, such as gpt12x48
         if not names:
             raise UserError(f"no model matches {self.pattern!r}: try 'stepnet models' or a pattern such as 'lm_*'")
         listings = [known[name] if name in known else counted(name) for name in names]
         if self.json:
-            echo(json.dumps([asdict(each) for each in listings], indent=2))
+            print_json([asdict(each) for each in listings])
             return
         rows = [
             [

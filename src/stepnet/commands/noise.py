@@ -42,12 +42,12 @@ class ShowNoise:
             for name in list_noises():
                 echo(f"{name:<18}{get_noise(name).about}")
             return
-        found = analyse_noise(self.name, self.samples, self.damping, **self._parameters())
+        analysis = analyse_noise(self.name, self.samples, self.damping, **self._parameters())
         if self.plot is not None:  # first: where there can be no picture, nothing else is printed
             from stepnet.report import draw_noises
 
-            draw_noises(found.numbers, self.plot, self.samples)
-        echo(json.dumps(found.as_dict(), indent=2) if self.json else found)
+            draw_noises(analysis.numbers, self.plot, self.samples)
+        echo(json.dumps(analysis.as_dict(), indent=2) if self.json else analysis)
         if self.plot is not None:
             echo(f"\nwrote {self.plot}")
 

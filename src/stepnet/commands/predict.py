@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +9,13 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from stepnet.commands.own_modules import OwnModules
+from stepnet.commands.import_flag import ImportFlag
 from stepnet.errors import UserError
-from stepnet.escaping import echo
+from stepnet.escaping import echo, print_json
 
 
 @dataclass
-class Predict(OwnModules):
+class Predict(ImportFlag):
     """Classify pictures with a trained network: the likeliest classes of each. No data set is needed."""
 
     model: Annotated[Positional[str], arg(metavar="MODEL")]
@@ -37,7 +36,7 @@ class Predict(OwnModules):
             raise UserError("no images: name pictures, a folder of pictures, or - to read paths from standard input")
         network = load(self.model)
         paths = [path for named in self.images for path in _pictures(named)]
-        found, unreadable = [], 0
+        predictions, unreadable = [], 0
         for path in paths:
             try:
                 (likely,) = predict(network, [path], self.top)
@@ -47,19 +46,19 @@ class Predict(OwnModules):
                 echo(f"stepnet: {error}", file=sys.stderr)
                 unreadable += 1
                 continue
-            found.append({"image": str(path), "classes": [each._asdict() for each in likely]})
+            predictions.append({"image": str(path), "classes": [each._asdict() for each in likely]})
             if not self.json:
                 echo(path)
                 for each in likely:
                     echo(f"  {100 * each.probability:5.1f} %  {each.name}")
         if self.json:
-            echo(json.dumps(found, indent=2))
+            print_json(predictions)
         if unreadable:
             raise UserError(f"{unreadable} of {len(paths)} pictures could not be read")
 
 
 @dataclass
-class Generate(OwnModules):
+class Generate(ImportFlag):
     """Continue a text with a trained language model, token by token."""
 
     model: Annotated[Positional[str], arg(metavar="RUN|MODEL")]

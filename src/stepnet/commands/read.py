@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from stepnet.commands.own_modules import OwnModules
+from stepnet.commands.import_flag import ImportFlag
 from stepnet.escaping import echo
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Read(OwnModules):
+class Read(ImportFlag):
     """Read off a network which scheme it is: with which weight what each block adds arrives at every later block.
 
     The network runs once on random input. A run or a converted network is compared with the scheme that it declares.

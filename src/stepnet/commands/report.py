@@ -8,12 +8,12 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from stepnet.commands.own_modules import OwnModules
+from stepnet.commands.import_flag import ImportFlag
 from stepnet.escaping import echo
 
 
 @dataclass
-class Report(OwnModules):
+class Report(ImportFlag):
     """Write runs as one HTML page that works offline: summary, curves, learned k_n, error against cost, commands."""
 
     runs: Annotated[Positional[list[Path]], arg(metavar="RUN [RUN ...]")]

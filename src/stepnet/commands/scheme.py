@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional, arg
 
 from stepnet.commands.columns import print_table
-from stepnet.commands.own_modules import OwnModules
+from stepnet.commands.import_flag import ImportFlag
 from stepnet.errors import UserError
-from stepnet.escaping import echo
+from stepnet.escaping import echo, print_json
 
 if TYPE_CHECKING:
     from stepnet.analysis import SchemeAnalysis
 
 
 @dataclass
-class ShowScheme(OwnModules):
+class ShowScheme(ImportFlag):
     """Analyse a scheme: order, stability, modified equation. Without a name, list all schemes."""
 
     name: Annotated[Positional[str | None], arg(metavar="NAME")] = None
@@ -49,14 +49,14 @@ class ShowScheme(OwnModules):
             raise UserError(f"{self.name} is a noise, not a scheme: stepnet noise {self.name}")
         if self.k is not None and get_scheme(self.name).k is None:
             raise UserError(f"scheme {self.name!r} has no k: leave out --k {self.k:g}")
-        given: dict[str, float] = {} if self.k is None else {"k": self.k}
-        given |= {} if self.streams is None else {"streams": self.streams}
-        found = analyse(self.name, **given)
+        options: dict[str, float] = {} if self.k is None else {"k": self.k}
+        options |= {} if self.streams is None else {"streams": self.streams}
+        analysis = analyse(self.name, **options)
         if self.plot is not None:  # first: where there can be no picture, nothing else is printed
             from stepnet.report import draw_scheme
 
-            draw_scheme(found.scheme if given else get_scheme(self.name), self.plot)
-        echo(found.latex if self.latex else json.dumps(found.as_dict(), indent=2) if self.json else found)
+            draw_scheme(analysis.scheme if options else get_scheme(self.name), self.plot)
+        echo(analysis.latex if self.latex else json.dumps(analysis.as_dict(), indent=2) if self.json else analysis)
         if self.plot is not None:
             echo(f"\nwrote {self.plot}")
 
@@ -70,7 +70,7 @@ def print_all(as_json: bool = False) -> None:
         """One-step methods, multistep methods, pairs; each by its cost, and those of a known network first."""
         return each.equation.partitioned, each.scheme.steps, each.scheme.stages, not each.scheme.network
 
-    found = sorted(map(analyse, list_schemes()), key=place)
+    analyses = sorted(map(analyse, list_schemes()), key=place)
     if as_json:
         facts = [
             {
@@ -80,13 +80,13 @@ def print_all(as_json: bool = False) -> None:
                 "equation": str(each.equation_line),
                 "network": each.scheme.network or None,
             }
-            for each in found
+            for each in analyses
         ]
-        echo(json.dumps(facts, indent=2))
+        print_json(facts)
         return
     rows = [
         (each.scheme.name, str(each.order), str(each.scheme.stages), each.equation_line, each.scheme.network)
-        for each in found
+        for each in analyses
     ]
     print_table(["scheme", "order", "evaluations", "equation", "network"], rows)
     echo("\nevaluations: of f in one step\n`stepnet scheme NAME` shows one scheme, `stepnet noise` lists the noises")

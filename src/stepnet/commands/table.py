@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from tyro.conf import Positional
 
 from stepnet.commands.columns import RIGHT, latex_table, print_table
-from stepnet.escaping import echo
+from stepnet.escaping import echo, print_json
 
 if TYPE_CHECKING:
     from stepnet.report import Measurement, PaperRow, ParameterCount
@@ -57,13 +56,13 @@ def print_schemes(as_json: bool, as_latex: bool = False) -> None:
     printed = {row.network: row.scheme for row in SCHEMES}
     rows = []
     for name in list_schemes():
-        found = analyse(name)
-        if network := found.scheme.network:
-            rows.append([network, found.equation_line, name, str(found.order), printed.get(network, "")])
+        analysis = analyse(name)
+        if network := analysis.scheme.network:
+            rows.append([network, analysis.equation_line, name, str(analysis.order), printed.get(network, "")])
     headings = ["network", "equation", "scheme", RIGHT + "order", "the paper says"]
     if as_json:
         names = [heading.removeprefix(RIGHT).replace(" ", "_") for heading in headings]
-        echo(json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=2))
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
     elif as_latex:
         echo(latex_table(headings, rows, TITLES["schemes"]))
     else:
@@ -78,7 +77,7 @@ def print_residual(as_json: bool, as_latex: bool = False) -> None:
     headings = [name.replace("_", "-") for name in rows[0]]
     cells = [list(row.values()) for row in rows]
     if as_json:
-        echo(json.dumps(rows, indent=2))
+        print_json(rows)
     elif as_latex:
         echo(latex_table(headings, cells, TITLES["residual"]))
     else:
@@ -94,10 +93,14 @@ def print_errors(rows: tuple[PaperRow, ...], table: Table) -> None:
     counts = [count(row) for row in rows]
     if table.json:
         ours = [
-            {"counted": own.parameters, "counted_classes": own.classes, "measured": measured(row, measurements) or None}
-            for row, own in zip(rows, counts, strict=True)
+            {
+                "counted": counted.parameters,
+                "counted_classes": counted.classes,
+                "measured": measured(row, measurements) or None,
+            }
+            for row, counted in zip(rows, counts, strict=True)
         ]
-        echo(json.dumps([asdict(row) | own for row, own in zip(rows, ours, strict=True)], indent=2))
+        print_json([asdict(row) | our for row, our in zip(rows, ours, strict=True)])
         return
     cells = {
         "network": [row.model for row in rows],
@@ -105,7 +108,9 @@ def print_errors(rows: tuple[PaperRow, ...], table: Table) -> None:
         "training": [row.strategy for row in rows] if table.name == "stochastic" else [],
         "data": [row.dataset for row in rows] if table.name == "cifar" else [],
         RIGHT + "params": [row.params or "" for row in rows] if any(row.params for row in rows) else [],
-        RIGHT + "counted": [f"{own.parameters:,}{_mark(row, own)}" for row, own in zip(rows, counts, strict=True)],
+        RIGHT + "counted": [
+            f"{counted.parameters:,}{_mark(row, counted)}" for row, counted in zip(rows, counts, strict=True)
+        ],
         RIGHT + "error": [_error(row) for row in rows],
         "measured": [measured(row, measurements) for row in rows],
         "our model": [row.name for row in rows],
@@ -127,13 +132,13 @@ def _error(row: PaperRow) -> str:
     return f"{row.error:.2f}" if row.top5 is None else f"{row.error:.1f} / {row.top5:.1f}"
 
 
-def _mark(row: PaperRow, own: ParameterCount) -> str:
+def _mark(row: PaperRow, counted: ParameterCount) -> str:
     """One character behind the count, so that digits stay aligned."""
     from stepnet.report import CLASSES
 
-    if row.params is not None and not own.fits(row.params):
+    if row.params is not None and not counted.fits(row.params):
         return "!"
-    return "*" if own.classes != CLASSES[row.dataset] else " "
+    return "*" if counted.classes != CLASSES[row.dataset] else " "
 
 
 def _notes(
@@ -141,7 +146,7 @@ def _notes(
 ) -> list[str]:
     from stepnet.report import measured
 
-    marks = {_mark(row, own) for row, own in zip(rows, counts, strict=True)}
+    marks = {_mark(row, counted) for row, counted in zip(rows, counts, strict=True)}
     notes = ["* counted for 10 classes, as the paper's figure must have been"] if "*" in marks else []
     notes += ["! not the paper's figure: as described, the network has this many"] if "!" in marks else []
     if any(row.top5 is not None for row in rows):

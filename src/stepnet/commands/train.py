@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, Self
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional
 
-from stepnet.commands.own_modules import OwnModules
+from stepnet.commands.import_flag import ImportFlag
 from stepnet.data import lasting_name
 from stepnet.errors import UserError, first_line
-from stepnet.escaping import echo
+from stepnet.escaping import echo, print_json
 from stepnet.training import (
     Recipe,
     TrainConfig,
@@ -74,7 +73,7 @@ class TrainingFlags(_flags_of(TrainConfig, optional=False)):  # type: ignore[mis
     config: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Start from this config, such as a run's config.yaml; flags override it."""
     overrides: Annotated[OmitArgPrefixes[Overrides], tyro.conf.arg(name="recipe")] = field(default_factory=Overrides)
-    given: tyro.conf.Suppress[Any] = None
+    from_file: tyro.conf.Suppress[Any] = None
 
     @classmethod
     def defaults(cls, words: Sequence[str]) -> Self | None:
@@ -90,7 +89,7 @@ class TrainingFlags(_flags_of(TrainConfig, optional=False)):  # type: ignore[mis
         values["model_kwargs"] = [f"{name}={value!r}" for name, value in config.model_kwargs.items()]
         if "models" in fields:
             values["models"] = [config.model]
-        return cls(**values, config=Path(named[-1]), given=config)
+        return cls(**values, config=Path(named[-1]), from_file=config)
 
     def run_config(self, model: str, out: Path | None = None) -> TrainConfig:
         """The whole config of one run."""
@@ -103,12 +102,12 @@ class TrainingFlags(_flags_of(TrainConfig, optional=False)):  # type: ignore[mis
         check_own_name(label.model, list_models())
         changes = {k: v for k, v in dataclasses.asdict(self.overrides).items() if v is not None}
         usual = get_recipe(self.recipe or default_recipe(label.model, self.data))
-        recipe = (usual if self.given is None or self.recipe else self.given.recipe).override(changes)
+        recipe = (usual if self.from_file is None or self.recipe else self.from_file.recipe).override(changes)
         shared = {f.name for f in dataclasses.fields(TrainConfig)} & {f.name for f in dataclasses.fields(TrainingFlags)}
         options = {name: getattr(self, name) for name in shared}
         images = TRAINING_IMAGES.get(self.data, 0) * recipe.epochs
         config = dataclasses.replace(
-            self.given or TrainConfig(label.model),
+            self.from_file or TrainConfig(label.model),
             **options
             | {
                 "model": label.model,
@@ -164,7 +163,7 @@ class Train(TrainingFlags):
 
 
 @dataclass
-class Evaluate(OwnModules):
+class Evaluate(ImportFlag):
     """Measure the test error of a run or a model file, or of pretrained weights by their name."""
 
     run: Annotated[Positional[str], tyro.conf.arg(metavar="RUN|MODEL")]
@@ -193,19 +192,19 @@ class Evaluate(OwnModules):
             from stepnet.training import class_errors
 
             by_class = class_errors(self.run, self.which, self.data_root, self.data, self.val_share)
-            found = by_class.result
+            result = by_class.result
         else:
-            found = evaluate(self.run, self.which, self.data_root, self.data, val_share=self.val_share)
+            result = evaluate(self.run, self.which, self.data_root, self.data, val_share=self.val_share)
         if self.json:
-            figures = {"loss": found.loss, **found.metrics, found.task.items: found.items, "epochs": found.epochs}
+            figures = {"loss": result.loss, **result.metrics, result.task.items: result.items, "epochs": result.epochs}
             figures |= by_class.as_dict() if by_class else {}
-            echo(json.dumps({"run": str(self.run), "which": self.which, **figures}, indent=2))
+            print_json({"run": str(self.run), "which": self.which, **figures})
         else:
             which = f"{self.which}, " if Path(self.run).is_dir() else ""
-            metrics = [f"{m} {m.show(found.metrics[m.name])}" for m in found.task.metrics if m.name in found.metrics]
+            metrics = [f"{m} {m.show(result.metrics[m.name])}" for m in result.task.metrics if m.name in result.metrics]
             echo(
-                f"{self.run} ({which}after {found.epochs} epochs): "
-                f"test {', '.join(metrics)}, loss {found.loss:.4f}, {found.items:,} {found.task.items}"
+                f"{self.run} ({which}after {result.epochs} epochs): "
+                f"test {', '.join(metrics)}, loss {result.loss:.4f}, {result.items:,} {result.task.items}"
             )
             if by_class:
                 print_class_errors(by_class)
@@ -214,26 +213,28 @@ class Evaluate(OwnModules):
 
             run = Run(Path(self.run))
             wanted = run.config.recipe.epochs
-            if self.which != "last" or found.epochs < wanted:
-                raise UserError(f"--record: {self.run} is at {found.epochs} of {wanted} epochs; record the last one")
-            record(run, found, self.record)
+            if self.which != "last" or result.epochs < wanted:
+                raise UserError(f"--record: {self.run} is at {result.epochs} of {wanted} epochs; record the last one")
+            record(run, result, self.record)
 
 
-def print_class_errors(found: ClassErrors) -> None:
+def print_class_errors(by_class: ClassErrors) -> None:
     """A row for each class, with its commonest confusions; the whole matrix of a few classes; the surest mistakes."""
     from stepnet.commands.columns import RIGHT, print_table
 
     rows = []
-    for name, error, counts in zip(found.classes, found.errors, found.confusion.tolist(), strict=True):
-        others = sorted(((n, c) for c, n in enumerate(counts) if n and found.classes[c] != name), reverse=True)
-        taken_for = ", ".join(f"{found.classes[c]} {n}" for n, c in others[:3])
+    for name, error, counts in zip(by_class.classes, by_class.errors, by_class.confusion.tolist(), strict=True):
+        others = sorted(((n, c) for c, n in enumerate(counts) if n and by_class.classes[c] != name), reverse=True)
+        taken_for = ", ".join(f"{by_class.classes[c]} {n}" for n, c in others[:3])
         rows.append([name, str(sum(counts)), f"{error:.2f}", taken_for])
     print_table(["class", RIGHT + "images", RIGHT + "error %", "taken for"], rows)
-    if len(found.classes) <= MATRIX:
-        cells = [[name, *map(str, row)] for name, row in zip(found.classes, found.confusion.tolist(), strict=True)]
-        print_table(["is, taken for:", *(RIGHT + name for name in found.classes)], cells, "\nconfusion matrix")
-    if found.mistakes:
-        wrong = [[m.image, m.label, m.prediction, f"{100 * m.probability:.1f}"] for m in found.mistakes]
+    if len(by_class.classes) <= MATRIX:
+        cells = [
+            [name, *map(str, row)] for name, row in zip(by_class.classes, by_class.confusion.tolist(), strict=True)
+        ]
+        print_table(["is, taken for:", *(RIGHT + name for name in by_class.classes)], cells, "\nconfusion matrix")
+    if by_class.mistakes:
+        wrong = [[m.image, m.label, m.prediction, f"{100 * m.probability:.1f}"] for m in by_class.mistakes]
         print_table(["image", "is", "taken for", RIGHT + "probability %"], wrong, "\nmost wrong")
 
 
@@ -262,9 +263,9 @@ def print_coefficients(ks: Mapping[str, float | list[float]], title: str = "") -
     """The learned k_n, eight to a line; of one for each channel, and of a matrix, the mean."""
     from stepnet.nets import by_name
 
-    for name, own in by_name(ks).items():
-        values = [k if isinstance(k, float) else fmean(k) for k in own.values()]
-        means = "" if all(isinstance(k, float) for k in own.values()) else ", means over channels"
+    for name, layers in by_name(ks).items():
+        values = [k if isinstance(k, float) else fmean(k) for k in layers.values()]
+        means = "" if all(isinstance(k, float) for k in layers.values()) else ", means over channels"
         means = means if name == "k" else means.replace("channels", "its entries")
         echo(f"{title}{name}_n by layer{means}:")
         for start in range(0, len(values), 8):

@@ -46,7 +46,7 @@ class Transfer(TrainingFlags):
             raise UserError(f"depths {self.depths}, lrs {self.lrs}: expected two depths or more, and rates above 0")
         base = dataclasses.replace(self.run_config(self.model, self.out), out="")
         with shown(Display("")) as display:
-            found = transfer_grid(
+            grid = transfer_grid(
                 base, sorted(set(self.depths)), sorted(set(self.lrs)), self.rule, self.out, display.titled
             )
         if display.quiet:
@@ -54,11 +54,11 @@ class Transfer(TrainingFlags):
         for rule, name in ((RULELESS, "without a rule"), (self.rule, f"step size {self.rule}")):
             rows = [
                 [str(depth), *(f"{losses[lr]:.4g}" for lr in losses), f"{min(losses, key=lambda lr: losses[lr]):g}"]
-                for depth, losses in found[rule].items()
+                for depth, losses in grid[rule].items()
             ]
             rates = [f"{lr:g}" for lr in sorted(set(self.lrs))]
             print_table(["depth", *(RIGHT + r for r in (*rates, "best"))], rows, f"training loss, {name}")
         if self.figure is not None:
             with paper_style(2):
-                write_figure(plot_transfer(found), self.figure)
+                write_figure(plot_transfer(grid), self.figure)
             echo(f"wrote {self.figure}")

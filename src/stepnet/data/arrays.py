@@ -30,13 +30,13 @@ def map_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArr
     """The array of exactly this type and shape in the .npy file at `path`, memory-mapped."""
     with open_file(path, HEADER + math.prod(shape) * dtype.itemsize), np.errstate(over="ignore"):
         try:
-            found = npy.open_memmap(path, mode="r")
+            array = npy.open_memmap(path, mode="r")
         except DAMAGE as error:
             raise UserError(f"{printable(path)}: {first_line(error)}") from None
-    if (found.shape, found.dtype) != (shape, dtype) or not found.flags.c_contiguous:
-        what = f"an array of type {found.dtype} and shape {found.shape}, expected {dtype} {shape}"
+    if (array.shape, array.dtype) != (shape, dtype) or not array.flags.c_contiguous:
+        what = f"an array of type {array.dtype} and shape {array.shape}, expected {dtype} {shape}"
         raise UserError(f"{printable(path)}: {what}")
-    return np.asarray(found)
+    return np.asarray(array)
 
 
 def read_arrays(path: Path, names: Sequence[str], largest: int) -> list[NDArray[Any]]:

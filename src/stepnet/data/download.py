@@ -46,13 +46,15 @@ def download(url: str, path: Path, sha256: str) -> None:
                 part.unlink()
             cause = getattr(error.args[0], "reason", error)  # urllib3's retries around it say less
             raise Unreachable(f"{url} cannot be reached: {first_line(cause)}") from None
-        found = sha256_of(part)
-        if found == sha256:
+        actual = sha256_of(part)
+        if actual == sha256:
             part.replace(path)
             return
         part.unlink()
         if not have:  # else its beginning was perhaps of another version: once more from zero
-            raise UserError(f"{url} has the sha256 {found} where {sha256} is expected: it was deleted; try again later")
+            raise UserError(
+                f"{url} has the sha256 {actual} where {sha256} is expected: it was deleted; try again later"
+            )
     raise UserError(f"{url} broke off {ATTEMPTS} times: run again to go on from there")
 
 
@@ -65,9 +67,11 @@ def extract(archive: Path, sha256: str, folder: Path) -> None:
 
 def check_archive(archive: Path, sha256: str) -> None:
     """Refuse an archive of other bytes."""
-    found = sha256_of(archive)
-    if found != sha256:
-        raise UserError(f"{archive.name} has the sha256 {found} where {sha256} is expected: nothing of it was unpacked")
+    actual = sha256_of(archive)
+    if actual != sha256:
+        raise UserError(
+            f"{archive.name} has the sha256 {actual} where {sha256} is expected: nothing of it was unpacked"
+        )
 
 
 def sha256_of(path: Path) -> str:

@@ -162,9 +162,9 @@ def fetch_text(name: str, root: Path, say: Callable[[str], None]) -> Path:
 
 
 def _verify_text(file: Path, path: Path) -> None:
-    found = sha256_of(file)
-    if found != TEXT_SHA256:
-        raise UserError(f"{path} has the sha256 {found} where {TEXT_SHA256} is expected: move it away and run again")
+    actual = sha256_of(file)
+    if actual != TEXT_SHA256:
+        raise UserError(f"{path} has the sha256 {actual} where {TEXT_SHA256} is expected: move it away and run again")
 
 
 PUBLISHED = {
@@ -222,9 +222,9 @@ def verify(published: Published, folder: Path) -> None:
     """Refuse a folder whose batches are not those that were published."""
     for batch, sha256 in published.batches:
         path = folder / batch
-        found = sha256_of(path) if path.is_file() else "no file"
-        if found != sha256:
-            raise UserError(f"{path} is not the published one (sha256 {found}, expected {sha256}): move {folder} away")
+        actual = sha256_of(path) if path.is_file() else "no file"
+        if actual != sha256:
+            raise UserError(f"{path} is not the published one (sha256 {actual}, expected {sha256}): move {folder} away")
 
 
 def _fetch_batches(published: Published, folder: Path, say: Callable[[str], None]) -> None:

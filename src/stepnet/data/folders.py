@@ -43,7 +43,7 @@ LabelledPaths = list[tuple[Path, str]]  # each image with its class
 
 
 @dataclass(frozen=True)
-class Found:
+class FolderImages:
     """The images of a folder by their class, and the classes in the order of their names."""
 
     train: LabelledPaths
@@ -57,10 +57,10 @@ def folder_data(folder: Path, cache: Path, side: int | None = None, val_share: f
 
     Small ones are decoded once, into a file in the folder `cache`; larger ones whenever they are asked for.
     """
-    found = find_images(folder, val_share)
-    side = side or common_side([path for path, _ in found.train])
-    parts = (found.train, found.test or found.validation, *([found.validation] if found.test else []))
-    train, test, *validation = (photos(part, found.classes, side) for part in parts)
+    images = find_images(folder, val_share)
+    side = side or common_side([path for path, _ in images.train])
+    parts = (images.train, images.test or images.validation, *([images.validation] if images.test else []))
+    train, test, *validation = (photos(part, images.classes, side) for part in parts)
     name = folder.resolve().name
     fits = sum(map(len, parts)) * side * side * 3 <= DECODED_BYTES
     kept = cache / f"{cache_key(train.sample())}-statistics.json"
@@ -75,22 +75,26 @@ def folder_data(folder: Path, cache: Path, side: int | None = None, val_share: f
 @register_data("imagenet")
 def imagenet(root: Path) -> Data:
     """The class folders in `root/imagenet/train` and `root/imagenet/val`, in images of 224 x 224 pixels."""
-    found = find_images(root / "imagenet")
-    train, test = (photos(part, found.classes, DEFAULT_SIDE) for part in (found.train, found.validation))
+    images = find_images(root / "imagenet")
+    train, test = (photos(part, images.classes, DEFAULT_SIDE) for part in (images.train, images.validation))
     return Data("imagenet", train, test, IMAGENET_CONSTANTS)
 
 
-def find_images(folder: Path, val_share: float | None = None) -> Found:
+def find_images(folder: Path, val_share: float | None = None) -> FolderImages:
     """List the images below `folder`, in one of the known layouts."""
     if val_share is not None and not 0 < val_share < 1:
         raise UserError(f"val_share = {val_share}: expected a share between 0 and 1, as 0.1")
     train = folder / "train" if (folder / "train").is_dir() else folder
-    own = next((folder / name for name in VALIDATION if (folder / name).is_dir()), None) if train != folder else None
+    held_out = (
+        next((folder / name for name in VALIDATION if (folder / name).is_dir()), None) if train != folder else None
+    )
     images = _class_folders(train)
-    if own is not None and val_share is not None:
-        raise UserError(f"val_share = {val_share}, but {printable(folder)} has a folder {own.name}/: give only one")
-    if own is not None:
-        validation = _annotated(own) if (own / ANNOTATIONS).exists() else _class_folders(own)
+    if held_out is not None and val_share is not None:
+        raise UserError(
+            f"val_share = {val_share}, but {printable(folder)} has a folder {held_out.name}/: give only one"
+        )
+    if held_out is not None:
+        validation = _annotated(held_out) if (held_out / ANNOTATIONS).exists() else _class_folders(held_out)
     elif val_share is not None:
         validation = [pair for pair in images if position(pair[0].relative_to(train)) < val_share]
         images = [pair for pair in images if position(pair[0].relative_to(train)) >= val_share]
@@ -101,12 +105,12 @@ def find_images(folder: Path, val_share: float | None = None) -> Found:
         )
     classes = tuple(sorted({name for _, name in images}))
     _check(folder, images, validation, classes)
-    return Found(images, validation, classes, _labelled_test(folder, own, set(classes)))
+    return FolderImages(images, validation, classes, _labelled_test(folder, held_out, set(classes)))
 
 
-def _labelled_test(folder: Path, own: Path | None, classes: set[str]) -> LabelledPaths | None:
+def _labelled_test(folder: Path, held_out: Path | None, classes: set[str]) -> LabelledPaths | None:
     """The images of test/ beside val/, if their classes are known: those of Tiny ImageNet's test/ are not."""
-    if own is None or own.name != "val" or not (folder / "test").is_dir():
+    if held_out is None or held_out.name != "val" or not (folder / "test").is_dir():
         return None
     images = _class_folders(folder / "test")
     return images if images and {name for _, name in images} <= classes else None
@@ -161,13 +165,13 @@ def _class_folders(folder: Path) -> LabelledPaths:
 
 
 def _images_below(folder: Path) -> Iterable[Path]:
-    found = [
+    paths = [
         os.path.join(parent, name)  # noqa: PTH118  (a million times)
         for parent, _, names in os.walk(folder)
         for name in names
         if os.path.splitext(name)[1].lower() in SUFFIXES  # noqa: PTH122
     ]
-    return map(Path, sorted(found))
+    return map(Path, sorted(paths))
 
 
 def _annotated(folder: Path) -> LabelledPaths:

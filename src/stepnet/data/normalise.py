@@ -79,10 +79,10 @@ def kept_statistics(path: Path, take: Callable[[], Normalisation]) -> Normalisat
     with suppress(UserError, ValueError, KeyError, TypeError):
         values = json.loads(read_file(path, LARGEST_KEPT))
         return Normalisation(tuple(map(float, values["mean"])), tuple(map(float, values["std"])))
-    found = take()
+    computed = take()
     with suppress(UserError), atomic_file(path) as partial:  # where nothing can be written they are taken again
-        partial.write_text(json.dumps(asdict(found)))
-    return found
+        partial.write_text(json.dumps(asdict(computed)))
+    return computed
 
 
 def _moments(counts: NDArray[np.int64]) -> tuple[float, float]:

@@ -121,8 +121,8 @@ def unknown_characters(what: str, strange: Sequence[str], classes: Sequence[str]
     return UserError(f"{what} has characters outside of the model's vocabulary of {len(classes)}: {shown}{more}")
 
 
-def _characters(content: bytes, given: Sequence[str] | None, what: str) -> tuple[tuple[str, ...], Tokens]:
-    """A vocabulary, the given one or that of the text in the order of Unicode, and the text as tokens of it."""
+def _characters(content: bytes, vocabulary: Sequence[str] | None, what: str) -> tuple[tuple[str, ...], Tokens]:
+    """Return the vocabulary, by default the characters of the text in the order of Unicode, and the text's tokens."""
     try:
         text = content.decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
@@ -130,9 +130,9 @@ def _characters(content: bytes, given: Sequence[str] | None, what: str) -> tuple
     points = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), np.uint32)
     occurs = np.zeros(0x110000, np.bool_)
     occurs[points] = True
-    own = tuple(map(chr, np.flatnonzero(occurs)))
-    classes = own if given is None else tuple(given)
-    if strange := sorted(set(own) - set(classes)):
+    occurring = tuple(map(chr, np.flatnonzero(occurs)))
+    classes = occurring if vocabulary is None else tuple(vocabulary)
+    if strange := sorted(set(occurring) - set(classes)):
         raise unknown_characters(what, strange, classes)
     if len(classes) > MOST_CLASSES:
         raise UserError(f"{what} has {len(classes):,} different characters: read it with --tokens bytes")

@@ -87,8 +87,8 @@ def _compared(network: nn.Module, exported: Callable[[Tensor], Tensor], example:
     worst = 0.0
     with torch.inference_mode():
         for images in (example, torch.cat([example[:1].flip(-1), example])):
-            wanted, found = network(images), exported(images)
-            worst = max(worst, float((found - wanted).abs().max() / wanted.abs().max().clamp(min=1e-12)))
+            wanted, outputs = network(images), exported(images)
+            worst = max(worst, float((outputs - wanted).abs().max() / wanted.abs().max().clamp(min=1e-12)))
     if not worst <= TOLERANCE:
         raise UserError(f"{path} is not written: exported, the network's outputs differ by {worst:.1e} of the largest")
     return worst

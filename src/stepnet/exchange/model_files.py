@@ -90,8 +90,8 @@ def save(
         training=before.training if same else None,
         license=before.license,
     )
-    given = {"classes": tuple(classes), "preprocessing": preprocessing, "license": license}
-    made = made.changed(**{name: value for name, value in given.items() if value})
+    changes = {"classes": tuple(classes), "preprocessing": preprocessing, "license": license}
+    made = made.changed(**{name: value for name, value in changes.items() if value})
     outputs = made.options.get("num_classes", len(made.classes))
     if made.classes and len(made.classes) != outputs:
         raise UserError(f"{len(made.classes)} classes for a network of {outputs}: expected a name for each")

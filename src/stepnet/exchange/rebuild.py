@@ -38,8 +38,8 @@ def rebuild(description: ModelDescription, weights: Tensors, where: object) -> n
         network = _try_build(description.changed(conversion=None), weights, where)
         if description.conversion is not None:  # which modules are blocks is found by running the network
             lay_out(network, description.conversion.layout, len(weights))
-            given = {name: weights[name] for name in network.state_dict() if name in weights}
-            _check_same(network, description, given, where)
+            original = {name: weights[name] for name in network.state_dict() if name in weights}
+            _check_same(network, description, original, where)
             network = _try_build(description, weights, where, "cpu")
         _check_same(network, description, weights, where)
         check_finite(weights, where)

@@ -60,7 +60,7 @@ def coefficients_words(networks: Sequence[NetworkRuns]) -> str:
     ranges = []
     for network in networks:
         final = [run.coefficients[-1] for run in network.runs if run.epochs and run.coefficients[-1]]
-        ks = [(k, layer) for found in final for layer, k in found.items() if math.isfinite(k)]
+        ks = [(k, layer) for layers in final for layer, k in layers.items() if math.isfinite(k)]
         if not ks:
             continue
         (low, lowest), (high, highest) = min(ks), max(ks)
@@ -88,7 +88,7 @@ def _coefficients(runs: Sequence[RunHistory], schemes: set[str | None]) -> Json:
         return None
     length = max(len(run.epochs) for _, run in learned)
     stops = sorted({round(j * (length - 1) / max(1, min(length, FRAMES) - 1)) for j in range(min(length, FRAMES))})
-    bands = {found.stable_k for found in map(get_scheme, filter(None, schemes)) if found.trainable}
+    bands = {scheme.stable_k for scheme in map(get_scheme, filter(None, schemes)) if scheme.trainable}
     return {
         "epochs": [stop + 1 for stop in stops],
         "band": bands.pop() if len(bands) == 1 else None,

@@ -42,8 +42,8 @@ def count(row: PaperRow) -> ParameterCount:
 
 def multiply_adds(row: PaperRow) -> int | None:
     """Of our network, for one image of the row's data set."""
-    found = _kept().get(row.name)
-    return None if found is None else found.multiply_adds
+    listing = _kept().get(row.name)
+    return None if listing is None else listing.multiply_adds
 
 
 def _plain(row: PaperRow) -> str:

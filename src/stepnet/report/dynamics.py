@@ -133,14 +133,14 @@ def spectra(model: nn.Module, image: Tensor, count: int = EIGENVALUES) -> list[S
     exact = copy.deepcopy(model).double().eval()
     with torch.no_grad():
         stages = trajectory(exact, image.double())
-    found = []
+    result = []
     for stage, (steps, states) in enumerate(zip(network_steps(exact), stages, strict=True)):
         for step, u in zip(steps, states[:-1], strict=True):
             if not step.transition:
                 factor = step.dt**step.scheme.equation.derivative
                 values = factor * jacobian_eigenvalues(right_hand_side(step.block), u, count)
-                found.append(StepSpectrum(step, values, _growth(step, values), stage))
-    return found
+                result.append(StepSpectrum(step, values, _growth(step, values), stage))
+    return result
 
 
 def jacobian_eigenvalues(

@@ -77,11 +77,11 @@ def panels(count: int, height: float = 0.9) -> tuple[Picture, list[Axes]]:
 
     `height` is that of one panel of a stack, in heights of the caller's own figures.
     """
-    width, own = matplotlib.rcParams["figure.figsize"]
+    width, full_height = matplotlib.rcParams["figure.figsize"]
     if width >= count * NARROWEST:
-        picture = Picture(figsize=(width, min(own, 0.8 * width)))
+        picture = Picture(figsize=(width, min(full_height, 0.8 * width)))
         return picture, list(picture.subplots(1, count, squeeze=False)[0])
-    picture = Picture(figsize=(width, count * height * min(own, 0.72 * width)))
+    picture = Picture(figsize=(width, count * height * min(full_height, 0.72 * width)))
     return picture, list(picture.subplots(count, 1, squeeze=False)[:, 0])
 
 

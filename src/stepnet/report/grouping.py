@@ -27,13 +27,13 @@ def by_data(histories: Sequence[RunHistory], labels: Sequence[str] | None = None
     for history in histories:
         contents.setdefault(history.config.data, set()).add(history.config.data_fingerprint)
     tasks = {history.task.name for history in histories}
-    found: dict[str, list[RunHistory]] = {}
+    groups: dict[str, list[RunHistory]] = {}
     for history in histories:
         data, content = history.config.data, history.config.data_fingerprint
         changed = len(contents[data] - {None}) > 1  # under the same name; runs made before do not say
         name = f"{data} ({content or 'contents unknown'})" if changed else data
-        found.setdefault(f"{name}: {history.task.name}" if len(tasks) > 1 else name, []).append(history)
-    networks = {data: _networks(group) for data, group in found.items()}
+        groups.setdefault(f"{name}: {history.task.name}" if len(tasks) > 1 else name, []).append(history)
+    networks = {data: _networks(group) for data, group in groups.items()}
     if labels is not None:
         networks = _labelled(networks, labels)
     return {data: sorted(group, key=lambda n: n.scheme != "euler") for data, group in networks.items()}
@@ -56,9 +56,9 @@ def _labelled(networks: dict[str, list[NetworkRuns]], labels: Sequence[str]) -> 
         raise UserError(
             f"labels {', '.join(labels)}: expected {len(known)} different ones, one for each of {', '.join(known)}"
         )
-    given = iter(labels)
+    names = iter(labels)
     return {
-        data: [dataclasses.replace(network, label=next(given)) for network in group] for data, group in networks.items()
+        data: [dataclasses.replace(network, label=next(names)) for network in group] for data, group in networks.items()
     }
 
 

@@ -16,9 +16,9 @@ from stepnet.report.sketches import NetworkSketch
 HEADINGS = ("step", "k", "roots", "", "|du|/|u|", "largest dt λ", "growth")
 
 
-def step_rows(shown: OpenedNetwork, found: Sequence[StepSpectrum]) -> list[list[str]]:
+def step_rows(shown: OpenedNetwork, spectra: Sequence[StepSpectrum]) -> list[list[str]]:
     """One row for each step: `k`, the roots at z = 0, what they mean, the effective step, eigenvalue and growth."""
-    spectrum = {one.step.name: one for one in found}
+    spectrum = {one.step.name: one for one in spectra}
     steps = [step for stage in network_steps(shown.network) for step in stage]
     moved = [value for stage in effective_steps(shown.network, shown.images) for value in stage]
     return [
@@ -52,15 +52,15 @@ def network_facts(network: NetworkSketch) -> dict[str, Any]:
     return {"network": network.title, "stages": stages}
 
 
-def step_facts(shown: OpenedNetwork, found: Sequence[StepSpectrum]) -> list[dict[str, Any]]:
+def step_facts(shown: OpenedNetwork, spectra: Sequence[StepSpectrum]) -> list[dict[str, Any]]:
     """What the rows of `step_rows` say, as numbers; a complex one is [real, imaginary]."""
-    spectrum = {one.step.name: one for one in found}
+    spectrum = {one.step.name: one for one in spectra}
     steps = [step for stage in network_steps(shown.network) for step in stage]
     moved = [value for stage in effective_steps(shown.network, shown.images) for value in stage]
     facts = []
     for step, ratio in zip(steps, moved, strict=True):
-        own = spectrum.get(step.name)
-        largest = None if own is None else complex(own.z[0])
+        eigenvalues = spectrum.get(step.name)
+        largest = None if eigenvalues is None else complex(eigenvalues.z[0])
         facts.append(
             {
                 "step": step.name,
@@ -71,13 +71,13 @@ def step_facts(shown: OpenedNetwork, found: Sequence[StepSpectrum]) -> list[dict
                 "zero_stable": None if step.k is None else bool(step.scheme.zero_stable_at(step.k)),
                 "relative_update": float(ratio),
                 "eigenvalue": None if largest is None else [largest.real, largest.imag],
-                "growth": None if own is None or own.growth is None else float(own.growth),
+                "growth": None if eigenvalues is None or eigenvalues.growth is None else float(eigenvalues.growth),
             }
         )
     return facts
 
 
-def write_pictures(shown: OpenedNetwork, found: Sequence[StepSpectrum], folder: Path) -> list[Path]:
+def write_pictures(shown: OpenedNetwork, spectra: Sequence[StepSpectrum], folder: Path) -> list[Path]:
     """The schematic, the coefficients, trajectories and spectrum of a network, as SVG."""
     from stepnet.nets import coefficients
     from stepnet.report.figures import paper_style, write_figure
@@ -89,7 +89,7 @@ def write_pictures(shown: OpenedNetwork, found: Sequence[StepSpectrum], folder: 
         pictures = {
             "network": plot_network(shown.network, shown.title),
             "trajectory": plot_trajectory(shown.network, *shown.some_of_each()),
-            "spectrum": plot_spectrum(shown.network, shown.images[:1], found),
+            "spectrum": plot_spectrum(shown.network, shown.images[:1], spectra),
         }
         if coefficients(shown.network):
             pictures["k"] = plot_coefficients(shown.network)
@@ -106,10 +106,10 @@ def _coefficient(step: NetworkStep) -> tuple[str, str, str]:
     return f"{step.k:.3f}", ", ".join(shown), verdict(step.scheme, step.k)
 
 
-def _eigenvalue(found: StepSpectrum | None) -> tuple[str, str]:
+def _eigenvalue(spectrum: StepSpectrum | None) -> tuple[str, str]:
     """The largest eigenvalue, a complex one with its conjugate, and the growth."""
-    if found is None:
+    if spectrum is None:
         return "", ""
-    largest = complex(found.z[0])
+    largest = complex(spectrum.z[0])
     pair = "" if abs(largest.imag) < 1e-9 else f" ± {abs(largest.imag):.2f}i"
-    return f"{largest.real:.2f}{pair}", "" if found.growth is None else f"{found.growth:.2f}"
+    return f"{largest.real:.2f}{pair}", "" if spectrum.growth is None else f"{spectrum.growth:.2f}"

@@ -84,13 +84,13 @@ def lesion_study(model: nn.Module, images: Tensor, labels: Tensor, batch_size: C
 
 def _neighbours(stages: Sequence[Sequence[NetworkStep]]) -> dict[int, int]:
     """For each step that keeps the shape, the number of the one before it that does, or of the one after it."""
-    found: dict[int, int] = {}
+    neighbours: dict[int, int] = {}
     first = 0
     for stage in stages:
         inside = [first + n for n, step in enumerate(stage) if not step.transition]
         first += len(stage)
-        found |= {n: inside[place - 1 if place else 1] for place, n in enumerate(inside) if len(inside) > 1}
-    return found
+        neighbours |= {n: inside[place - 1 if place else 1] for place, n in enumerate(inside) if len(inside) > 1}
+    return neighbours
 
 
 @contextmanager
@@ -145,12 +145,12 @@ def _converted_scaled(step: ConvertedStep, role: Role, factor: float) -> Iterato
     else:
         whole = step._block
 
-        def block(own: Role, v: Tensor, *rest: Any) -> Any:
-            output = whole(own, v, *rest)
-            if own is not role:
+        def block(at: Role, v: Tensor, *rest: Any) -> Any:
+            output = whole(at, v, *rest)
+            if at is not role:
                 return output
-            f = state_in(output, own.result) - v if factor else 0.0
-            return with_state(output, v + factor * f if factor else v, own.result)
+            f = state_in(output, at.result) - v if factor else 0.0
+            return with_state(output, v + factor * f if factor else v, at.result)
 
         step.__dict__["_block"] = block
     try:

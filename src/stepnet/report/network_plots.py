@@ -59,13 +59,13 @@ def plot_trajectory(model: nn.Module, images: Tensor, labels: Sequence[object] |
 
 @checked
 def plot_spectrum(
-    model: nn.Module, image: Tensor, found: Annotated[Sequence[StepSpectrum], MinLen(1)] | None = None
+    model: nn.Module, image: Tensor, precomputed: Annotated[Sequence[StepSpectrum], MinLen(1)] | None = None
 ) -> Picture:
     """The largest eigenvalues of `dt f'(u_n)` of every step, coloured by depth, on the scheme's stability region.
 
     Where each step has its own k, the regions of the smallest and of the largest one are drawn.
     """
-    spectrum = spectra(model, image) if found is None else found
+    spectrum = spectra(model, image) if precomputed is None else precomputed
     values = np.concatenate([one.z for one in spectrum])
     left, right = min(-2.2, values.real.min()) - MARGIN, max(0.4, values.real.max()) + MARGIN
     top = max(1.5, np.abs(values.imag).max()) + MARGIN
@@ -118,10 +118,10 @@ def plot_reading(reading: Reading) -> Picture:
 
 
 @checked
-def plot_lesion(found: Annotated[Mapping[str, Lesion], MinLen(1)]) -> Picture:
+def plot_lesion(lesions: Annotated[Mapping[str, Lesion], MinLen(1)]) -> Picture:
     """Left, the error after dropping each block (open markers: transitions); then, for each network, pairs."""
-    picture, top, squares = _lesion_panels(len(found))
-    for (title, one), style in zip(found.items(), rc_styles(), strict=False):
+    picture, top, squares = _lesion_panels(len(lesions))
+    for (title, one), style in zip(lesions.items(), rc_styles(), strict=False):
         colour, marker = style.get("color", "C0"), style.get("marker", "o")
         line = {"color": colour, "linewidth": 0.8}
         top.plot([n + 1 for n in one.single], list(one.single.values()), marker="", **line)
@@ -138,8 +138,8 @@ def plot_lesion(found: Annotated[Mapping[str, Lesion], MinLen(1)]) -> Picture:
         top.get_legend_handles_labels()[0],
         "open: blocks that change the shape, dotted: none dropped, dashed: a neighbour's step is longer instead",
     )
-    for axes, (title, one), style in zip(squares, found.items(), rc_styles(), strict=False):
-        _draw_pairs(axes, title if len(found) > 1 else "", one, style.get("color", "C0"))
+    for axes, (title, one), style in zip(squares, lesions.items(), rc_styles(), strict=False):
+        _draw_pairs(axes, title if len(lesions) > 1 else "", one, style.get("color", "C0"))
     squares[0].set_ylabel("and block")
     picture.colorbar(squares[-1].images[0], ax=squares, label="error (%)")
     return picture

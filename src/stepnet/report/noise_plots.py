@@ -33,8 +33,8 @@ def _draw_moment(axes: Any, noise: Noise, moment: int, colour: str, samples: int
     exact = [weak_error(noise, n, moment) for n in EXACT_STEPS]
     term = one_step_error(noise, moment)
     label = f"{term.name}, order {term.order - 1}"
-    axes.plot([found.dt for found in exact], [abs(found.error) for found in exact], color=colour, label=label)
+    axes.plot([each.dt for each in exact], [abs(each.error) for each in exact], color=colour, label=label)
     for index, n in enumerate(LARGE_STEPS):
-        found = weak_error(noise, n, moment, samples=samples, seed=index)
-        if abs(found.error) > found.interval:  # what sampling cannot tell from 0 has no place on this axis
-            axes.errorbar(found.dt, abs(found.error), found.interval, fmt="o", markersize=3, color=colour)
+        sampled = weak_error(noise, n, moment, samples=samples, seed=index)
+        if abs(sampled.error) > sampled.interval:  # what sampling cannot tell from 0 has no place on this axis
+            axes.errorbar(sampled.dt, abs(sampled.error), sampled.interval, fmt="o", markersize=3, color=colour)

@@ -133,14 +133,14 @@ def _summary(data: str, networks: Sequence[NetworkRuns]) -> str:
     headings += [f"Minus {networks[0].label}, paired (95 %)", f"{task.items.capitalize()}/s", "Paper (%)"]
     rows = []
     for network in networks:
-        found, printed = network.cost, printed_error(network)
+        cost, printed = network.cost, printed_error(network)
         rows.append(
             [
                 network.label,
                 network.scheme or NOTHING,
                 str(len(network.counted)) + ("" if len(network.counted) == len(network.runs) else "*"),
-                f"{found.parameters:,}" if found else NOTHING,
-                short_count(found.multiply_adds) if found and found.multiply_adds else NOTHING,
+                f"{cost.parameters:,}" if cost else NOTHING,
+                short_count(cost.multiply_adds) if cost and cost.multiply_adds else NOTHING,
                 _spread(network, lambda run: run.last_score),
                 _spread(network, lambda run: run.best_score),
                 *(_spread(network, partial(_last, f"test_{other.name}")) for other in others),
@@ -192,25 +192,25 @@ def _warnings(networks: Sequence[NetworkRuns]) -> str:
 def _configuration(histories: Sequence[RunHistory]) -> str:
     """What all runs share once; what differs, run by run."""
     configs = {str(history.folder): _flat(dataclasses.asdict(history.config)) for history in histories}
-    return _shared_and_own("configuration", "Configuration", configs)
+    return _shared_and_different("configuration", "Configuration", configs)
 
 
 def _environment(histories: Sequence[RunHistory]) -> str:
-    found = {str(history.folder): _flat(history.environment) for history in histories}
-    for values in found.values():
+    environments = {str(history.folder): _flat(history.environment) for history in histories}
+    for values in environments.values():
         values.pop("command", None)
-    return _shared_and_own("environment", "Environment", found)
+    return _shared_and_different("environment", "Environment", environments)
 
 
-def _shared_and_own(name: str, title: str, found: dict[str, dict[str, str]]) -> str:
-    fields = list(dict.fromkeys(field for values in found.values() for field in values))
-    alike = {field: {values.get(field, NOTHING) for values in found.values()} for field in fields}
+def _shared_and_different(name: str, title: str, by_run: dict[str, dict[str, str]]) -> str:
+    fields = list(dict.fromkeys(field for values in by_run.values() for field in values))
+    alike = {field: {values.get(field, NOTHING) for values in by_run.values()} for field in fields}
     shared = [[field, *values] for field, values in alike.items() if len(values) == 1]
-    own = [field for field in fields if len(alike[field]) > 1]
+    different = [field for field in fields if len(alike[field]) > 1]
     parts = [_table(f"{title} of all runs", ["Field", "Value"], shared)] if shared else []
-    if own:
-        rows = [[folder, *(values.get(field, NOTHING) for field in own)] for folder, values in found.items()]
-        parts.append(_table(f"{title}: where runs differ", ["Run", *own], rows))
+    if different:
+        rows = [[folder, *(values.get(field, NOTHING) for field in different)] for folder, values in by_run.items()]
+        parts.append(_table(f"{title}: where runs differ", ["Run", *different], rows))
     return _part(name, title, "\n".join(parts))
 
 

@@ -38,7 +38,7 @@ def residual_schemes() -> dict[str, Scheme]:
     a, b, p = sympy.symbols("a b p", real=True)
     entries = {name: sympy.symbols(names, real=True) for name, names in (("U", "U1 U2"), ("B", "B1 B2"))}
     v = sympy.symbols("V11 V12 V21 V22", real=True)
-    given: dict[str, dict[str, Any]] = {
+    options: dict[str, dict[str, Any]] = {
         "euler": {},
         "lm": {},
         "multistep": {"steps": 2, "a": (a,), "b": (1 - b, b)},
@@ -49,7 +49,7 @@ def residual_schemes() -> dict[str, Scheme]:
         "hyper": {**entries, "V": (v[:2], v[2:])},
         "mhc": {"V": ((1 - p, p), (p, 1 - p))},
     }
-    return {name: get_scheme(name, **values) for name, values in given.items()}
+    return {name: get_scheme(name, **values) for name, values in options.items()}
 
 
 def general_linear_table() -> list[GeneralLinearRow]:
@@ -57,20 +57,20 @@ def general_linear_table() -> list[GeneralLinearRow]:
     return [_row(name, analyse(scheme if scheme.arguments else name)) for name, scheme in residual_schemes().items()]
 
 
-def _row(name: str, found: SchemeAnalysis) -> GeneralLinearRow:
-    matrix, scheme = found.companion, found.scheme
+def _row(name: str, analysis: SchemeAnalysis) -> GeneralLinearRow:
+    matrix, scheme = analysis.companion, analysis.scheme
     u, b = _factors(matrix.diff(z))
     v = matrix.subs(z, 0)
     free = len(v.free_symbols) > 2  # conditions on more than two are no line of a table
-    mass = 0 if free else found.equation.mass
+    mass = 0 if free else analysis.equation.mass
     return GeneralLinearRow(
         scheme=name,
         U=_text(u),
         V=_text(v),
         B=_text(b),
-        zero_stable="eigenvalues of V in the unit disc, simple on its circle" if free else zero_stable_text(found),
-        equation=found.equation_line if mass != 0 else "none, unless V q = q and U q = 1",
-        order=str(found.order) if mass != 0 else "1 where there is one" if free else "0",
+        zero_stable="eigenvalues of V in the unit disc, simple on its circle" if free else zero_stable_text(analysis),
+        equation=analysis.equation_line if mass != 0 else "none, unless V q = q and U q = 1",
+        order=str(analysis.order) if mass != 0 else "1 where there is one" if free else "0",
         cost=f"1 f, {'all states' if scheme.whole_past else _count(matrix.rows)}",
         parameters=_parameters(name),
         source=scheme.reference,

@@ -18,7 +18,7 @@ from stepnet.errors import UserError
 from stepnet.files import atomic_file, read_file
 from stepnet.report.paper import PaperRow
 from stepnet.schema import LARGEST, read_as
-from stepnet.training import TOLD_APART, TaskRecord, TrainConfig, recipe_words
+from stepnet.training import IN_FOLDER_NAME, TaskRecord, TrainConfig, recipe_words
 
 if TYPE_CHECKING:
     from stepnet.training import EvaluationResult, Run
@@ -57,14 +57,16 @@ def measured_here() -> Path:
 
 def read_measurements(folder: Path) -> list[Measurement]:
     """All runs in the files of a folder; none if there is no such folder."""
-    found: list[Measurement] = []
+    measurements: list[Measurement] = []
     for path in sorted(folder.glob("*.json")):
         content = _read(path)
-        found += read_as(list[Measurement], content.get("runs", []) if isinstance(content, dict) else [], str(path))
-    return found
+        measurements += read_as(
+            list[Measurement], content.get("runs", []) if isinstance(content, dict) else [], str(path)
+        )
+    return measurements
 
 
-def record(run: Run, found: EvaluationResult, path: Path) -> None:
+def record(run: Run, result: EvaluationResult, path: Path) -> None:
     """Write a run's figures into a results file, replacing an earlier one of the same run."""
     content = _read(path) if path.exists() else {"runs": []}
     if not isinstance(content, dict) or not isinstance(content.get("runs"), list):
@@ -73,8 +75,10 @@ def record(run: Run, found: EvaluationResult, path: Path) -> None:
         )
     read_as(list[Measurement], content["runs"], str(path))
     config, epochs, environment = run.config, run.finished(), run.recorded_environment()
-    if found.task.name != TaskRecord().name:
-        raise UserError(f"{run.folder} is a run of {found.task.name}: the paper's tables hold errors of classification")
+    if result.task.name != TaskRecord().name:
+        raise UserError(
+            f"{run.folder} is a run of {result.task.name}: the paper's tables hold errors of classification"
+        )
     entry = {
         "model": config.model,
         "data": config.data,
@@ -83,10 +87,10 @@ def record(run: Run, found: EvaluationResult, path: Path) -> None:
         **({"options": config.model_kwargs} if config.model_kwargs else {}),
         **({"settings": settings} if (settings := _settings(config)) else {}),
         "seed": config.seed,
-        "epochs": found.epochs,
-        "test_error": round(found.error, 4),
+        "epochs": result.epochs,
+        "test_error": round(result.error, 4),
         "best_test_error": round(min(line["test_error"] for line in epochs), 4),
-        "test_loss": round(found.loss, 6),
+        "test_loss": round(result.loss, 6),
         "train_loss": epochs[-1]["loss"],
         "images_per_second": median(line["images_per_second"] for line in epochs),
         "k": epochs[-1]["k"],
@@ -123,7 +127,7 @@ def measured(row: PaperRow, measurements: Sequence[Measurement]) -> str:
 def _settings(config: TrainConfig) -> dict[str, Any]:
     """What tells a run's result from that of the same recipe; of trained weights at the start, that there were any."""
     plain = TrainConfig(config.model)
-    changed = {name: getattr(config, name) for name in TOLD_APART if getattr(config, name) != getattr(plain, name)}
+    changed = {name: getattr(config, name) for name in IN_FOLDER_NAME if getattr(config, name) != getattr(plain, name)}
     return changed | ({"weights": True} if config.weights else {})
 
 

@@ -88,8 +88,8 @@ def plot_coefficients(
     Of a network, those that it has; of runs, those after `epoch` (from 1), the last one by default.
     """
     if isinstance(runs, nn.Module):
-        own = {layer: mean_coefficient(k) for layer, k in coefficients(runs).items()}
-        groups: list[tuple[str, list[KByLayer]]] = [(type(runs).__name__, [own])]
+        ks = {layer: mean_coefficient(k) for layer, k in coefficients(runs).items()}
+        groups: list[tuple[str, list[KByLayer]]] = [(type(runs).__name__, [ks])]
     else:
         networks = _networks(runs, labels=labels)
         groups = [(network.label, [_after(run, epoch) for run in network.runs]) for network in networks]
@@ -105,11 +105,11 @@ def plot_coefficients(
     if band is not None:
         axes.axhspan(*band, color="C0", alpha=0.08, linewidth=0)
         axes.axhline(0, color="0.6", linewidth=0.6)
-    for (label, found), style in zip(groups, rc_styles(), strict=False):
-        for number, one in enumerate(found):
+    for (label, curves), style in zip(groups, rc_styles(), strict=False):
+        for number, one in enumerate(curves):
             layers = range(1, len(one) + 1)
             axes.plot(layers, list(one.values()), **style, alpha=0.8, label=None if number else label)
-    deepest = max((one for _, found in groups for one in found), key=len)
+    deepest = max((one for _, curves in groups for one in curves), key=len)
     _mark_stages(axes, list(deepest))
     axes.set(xlabel="layer, in order of depth", ylabel="$k_n$" if names == ["k"] else "coefficient")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -120,7 +120,7 @@ def plot_coefficients(
 
 def _named(runs: list[KByLayer], name: str) -> list[KByLayer]:
     """The coefficients of one name, of the runs that have them."""
-    return [own for one in runs if (own := by_name(one).get(name))]
+    return [ks for one in runs if (ks := by_name(one).get(name))]
 
 
 @checked
@@ -161,10 +161,10 @@ def _networks(runs: OneOrMore, data: str | None = None, labels: Sequence[str] | 
     folders = _folders(runs)
     if not folders:
         raise UserError("no runs: name at least one run folder")
-    found = by_data(read_histories(folders), labels)
-    if len(found) > 1 or (data is not None and data not in found):
-        raise UserError(f"runs on {', '.join(found)}: expected runs on {data or 'one data set'}, one figure for each")
-    networks = next(iter(found.values()))
+    by_name = by_data(read_histories(folders), labels)
+    if len(by_name) > 1 or (data is not None and data not in by_name):
+        raise UserError(f"runs on {', '.join(by_name)}: expected runs on {data or 'one data set'}, one figure for each")
+    networks = next(iter(by_name.values()))
     return networks if labels else [dataclasses.replace(each, label=for_plot(each.label)) for each in networks]
 
 

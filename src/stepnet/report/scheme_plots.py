@@ -29,15 +29,15 @@ def plot_stability(*schemes: str | Scheme, extent: tuple[float, float, float, fl
     stands for the scheme with its own coefficient; `plot_stability("euler", get_scheme("lm", k=-0.5))` shows one k.
     """
     width, height = matplotlib.rcParams["figure.figsize"]
-    found = _analysed(schemes)
-    if width < 2 * height or len(found) == 1:
+    analyses = _analysed(schemes)
+    if width < 2 * height or len(analyses) == 1:
         picture = Picture(figsize=(min(width, 1.25 * height), height))
-        draw_stability(picture.subplots(), found, extent)
+        draw_stability(picture.subplots(), analyses, extent)
         return picture
     picture = Picture()  # a wide one has a panel for each scheme
-    for axes, one, style in zip(picture.subplots(1, len(found), sharey=True), found, rc_styles(), strict=False):
+    for axes, one, style in zip(picture.subplots(1, len(analyses), sharey=True), analyses, rc_styles(), strict=False):
         draw_stability(axes, [one], extent, style)
-        axes.set(title=label_of(one.scheme), ylabel="Im $z$" if one is found[0] else "")
+        axes.set(title=label_of(one.scheme), ylabel="Im $z$" if one is analyses[0] else "")
     return picture
 
 
@@ -54,10 +54,10 @@ def draw_scheme(scheme: str | Scheme, path: Path) -> None:
     picture = Picture(figsize=(9.0, 4.2))
     check_suffix(picture, path)
     left, right = picture.subplots(1, 2)
-    found = _analysed((scheme,))
-    draw_order(right, found)  # first: it tells what cannot be solved
-    draw_stability(left, found)
-    picture.suptitle(label_of(found[0].scheme))
+    analyses = _analysed((scheme,))
+    draw_order(right, analyses)  # first: it tells what cannot be solved
+    draw_stability(left, analyses)
+    picture.suptitle(label_of(analyses[0].scheme))
     write_figure(picture, path)
 
 
@@ -71,23 +71,23 @@ def draw_stability(
     axes.axhline(0, color=QUIET, linewidth=0.6)
     axes.axvline(0, color=QUIET, linewidth=0.6)
     handles = []
-    for found, style in zip(schemes, rc_styles() if first is None else [first], strict=False):
+    for analysis, style in zip(schemes, rc_styles() if first is None else [first], strict=False):
         colour, dash = style.get("color", "C0"), style.get("linestyle", "-")
-        region = found.stability_region(extent, POINTS)
+        region = analysis.stability_region(extent, POINTS)
         radius = np.minimum(region.radius, 10.0)
         if len(schemes) == 1:
             axes.contourf(region.re, region.im, radius, levels=[0.0, 1.0], colors=[colour], alpha=0.15)
         axes.contour(region.re, region.im, radius, levels=[1.0], colors=[colour], linestyles=[dash])
-        for limit, ends in ((found.stability_interval, (-1, 0)), (found.imaginary_limit, (-1j, 1j))):
+        for limit, ends in ((analysis.stability_interval, (-1, 0)), (analysis.imaginary_limit, (-1j, 1j))):
             if len(schemes) > 1 and (radius <= 1).mean() > 0.001:
                 continue  # thick lines of several schemes would hide each other
             reach = min(float(limit), 2 * max(map(abs, extent)))
             along = reach * np.array(ends, dtype=complex)
             axes.plot(along.real, along.imag, color=colour, linewidth=2.5, solid_capstyle="butt", marker="")
-        handles.append(Line2D([], [], color=colour, linestyle=dash, label=label_of(found.scheme)))
+        handles.append(Line2D([], [], color=colour, linestyle=dash, label=label_of(analysis.scheme)))
     axes.set(xlim=extent[:2], ylim=extent[2:])
     axes.set_aspect("equal")
-    powers = {found.equation.derivative for found in schemes}
+    powers = {analysis.equation.derivative for analysis in schemes}
     power = f"^{powers.pop()}" if len(powers) == 1 and powers != {1} else ""
     axes.set(xlabel=rf"Re $z = \Delta t{power}\,\lambda$", ylabel="Im $z$")
     if len(schemes) > 1:
@@ -99,13 +99,13 @@ def draw_stability(
 def draw_order(axes: Axes, schemes: list[SchemeAnalysis]) -> None:
     """The errors and their slopes on given axes."""
     steps: Any = ()
-    for found, style in zip(schemes, rc_styles(), strict=False):
-        run = found.convergence()
+    for analysis, style in zip(schemes, rc_styles(), strict=False):
+        run = analysis.convergence()
         clear = run.error > 1e-12  # at rounding, a slope says nothing
-        name = "measured" if len(schemes) == 1 else label_of(found.scheme)
+        name = "measured" if len(schemes) == 1 else label_of(analysis.scheme)
         axes.plot(run.dt[clear], run.error[clear], **{"marker": "o", **style}, label=f"{name}, slope {run.slope:.2f}")
-        guide = 0.6 * run.error[0] * (run.dt / run.dt[0]) ** found.order  # a little below, so that both are seen
-        label = f"order {found.order}, derived" if len(schemes) == 1 else None
+        guide = 0.6 * run.error[0] * (run.dt / run.dt[0]) ** analysis.order  # a little below, so that both are seen
+        label = f"order {analysis.order}, derived" if len(schemes) == 1 else None
         axes.plot(run.dt[clear], guide[clear], "--", color=QUIET, linewidth=0.8, marker="", label=label, zorder=1)
         steps = run.dt
     axes.set(xscale="log", yscale="log", xlabel=r"$\Delta t$", ylabel="largest error at t = 1")
@@ -131,11 +131,11 @@ def _figure(axes: Axes) -> Figure:
 def _analysed(schemes: tuple[str | Scheme, ...]) -> list[SchemeAnalysis]:
     if not schemes:
         raise UserError("no scheme to draw: give one or more, such as plot_stability('euler', 'rk4')")
-    found = [analyse(get_scheme(scheme)) for scheme in schemes]
+    analyses = [analyse(get_scheme(scheme)) for scheme in schemes]
     most = len(matplotlib.rcParams["axes.prop_cycle"])
-    if len(found) > most:
-        raise UserError(f"{len(found)} schemes and {most} colours: draw fewer in one picture")
-    for each in found:
+    if len(analyses) > most:
+        raise UserError(f"{len(analyses)} schemes and {most} colours: draw fewer in one picture")
+    for each in analyses:
         if each.scheme.k is not None and not math.isfinite(float(each.scheme.k)):
             raise UserError(f"{each.scheme} has no number k: give one")
-    return found
+    return analyses

@@ -49,9 +49,9 @@ class Anatomy:
     @classmethod
     def of(cls, block: nn.Module) -> Anatomy:
         """As the block's attributes say; a plain block has none."""
-        own = isinstance(block, UnsharedWeights)
+        unshared = isinstance(block, UnsharedWeights)
         part = block.fs[0] if isinstance(block, UnsharedWeights) else block
-        return cls(getattr(part, "whole", False), own, tuple(getattr(part, "branch_weights", ())))
+        return cls(getattr(part, "whole", False), unshared, tuple(getattr(part, "branch_weights", ())))
 
 
 PLAIN = Anatomy()
@@ -93,12 +93,12 @@ def wiring(step: PlannedStep, n: int, step_size: float = 1, block: Anatomy = PLA
     meanings: dict[Quantity, WeightedSum] = {}  # of each evaluation of this step, in terms of boxes
 
     def rewritten(terms: Terms) -> WeightedSum:
-        found: WeightedSum = {}
+        total: WeightedSum = {}
         for quantity, weight in terms:
             meaning = meanings.get(quantity, {(quantity.name, quantity.n): sympy.Integer(1)})
             for source, share in meaning.items():
-                found[source] = sympy.expand(found.get(source, 0) + weight.subs(dt, length) * share)
-        return {source: weight for source, weight in found.items() if weight != 0}
+                total[source] = sympy.expand(total.get(source, 0) + weight.subs(dt, length) * share)
+        return {source: weight for source, weight in total.items() if weight != 0}
 
     arguments: list[WeightedSum] = []
     labels: list[str] = []
@@ -146,11 +146,11 @@ def _placed(labels: list[str], arguments: list[WeightedSum], result: WeightedSum
 
 def states_and_slopes(result: Mapping[EdgeSource, sympy.Expr]) -> tuple[list[tuple[int, sympy.Expr]], ...]:
     """The past states and the past right-hand sides in a sum, by the step that they belong to."""
-    found: dict[str, list[tuple[int, sympy.Expr]]] = {"u": [], "f": []}
+    terms: dict[str, list[tuple[int, sympy.Expr]]] = {"u": [], "f": []}
     for source, weight in result.items():
         if not isinstance(source, int):
-            found["f" if source[0] in "fg" else "u"].append((source[1], weight))
-    return found["u"], found["f"]
+            terms["f" if source[0] in "fg" else "u"].append((source[1], weight))
+    return terms["u"], terms["f"]
 
 
 GReads = Literal["old", "new", "predicted"]  # X_n, X_{n+1}, or X_n + dt f where the new X is still another sum
@@ -259,14 +259,14 @@ def _of_states(scheme: Scheme, planned: Plan) -> Plan:
         return planned
 
     def rewritten(terms: Terms) -> Terms:
-        found: dict[Quantity, sympy.Expr] = {}
+        total: dict[Quantity, sympy.Expr] = {}
         for quantity, weight in terms:
             known = quantity.name == "f" or quantity.n < 1
             parts = {quantity.n: 1} if known else scheme.in_states(quantity.name, quantity.n)
             for n, share in parts.items():
                 place = Quantity("f" if quantity.name == "f" else "u", n, quantity.i)
-                found[place] = sympy.expand(found.get(place, 0) + share * weight)
-        return tuple((quantity, weight) for quantity, weight in found.items() if weight != 0)
+                total[place] = sympy.expand(total.get(place, 0) + share * weight)
+        return tuple((quantity, weight) for quantity, weight in total.items() if weight != 0)
 
     steps = []
     for step in planned.steps:
@@ -276,12 +276,12 @@ def _of_states(scheme: Scheme, planned: Plan) -> Plan:
 
 
 def _step(step: PlannedStep, n: int, block: Anatomy, k: float | None, step_size: float) -> SketchedStep:
-    found = wiring(step, n, step_size, block)
+    step_wiring = wiring(step, n, step_size, block)
     states, slopes = (
         tuple((n - place, weight) for place, weight in sorted(terms, key=lambda term: -term[0]))
-        for terms in states_and_slopes(found.result)
+        for terms in states_and_slopes(step_wiring.result)
     )
-    return SketchedStep(states, slopes, found, k, _g_reads(step, n))
+    return SketchedStep(states, slopes, step_wiring, k, _g_reads(step, n))
 
 
 def _g_reads(step: PlannedStep, n: int) -> GReads:
@@ -294,14 +294,14 @@ def _g_reads(step: PlannedStep, n: int) -> GReads:
 def _stages(model: nn.Module) -> Iterator[StageSketch]:
     for module in model.modules():
         if isinstance(module, Stage):
-            own = [] if module.mixing is not None else [k for _, k in module.named_coefficients()]
+            coefficients = [] if module.mixing is not None else [k for _, k in module.named_coefficients()]
             pair = module.scheme.partitioned
             shape = f"{_channels(module)} + {_channels(module)} channels" if pair else f"{_channels(module)} channels"
             after = "" if module.after is None else getattr(module.after, "__name__", "activation")
             blocks = [Anatomy.of(block) for block in module.steps]
-            ks, entry = [_value(k) for k in own], module.plan.entry
+            ks, entry = [_value(k) for k in coefficients], module.plan.entry
             stage = sketch_stage(module.scheme, module.depth, ks, module.dts, shape, entry, after, blocks)
-            yield replace(stage, by_channel=any(k.numel() > 1 for k in own))
+            yield replace(stage, by_channel=any(k.numel() > 1 for k in coefficients))
     for row in converted_rows(model):
         ks = [_value(k) for _, block, role in row if (k := block.k_of(role)) is not None]
         first = row[0][2]

@@ -219,8 +219,8 @@ def _column(box: Box) -> float:
 
 def _is_free(wiring: Wiring, number: int, level: int) -> bool:
     """Whether no box stands in a box's row between it and a level."""
-    own = wiring.boxes[number]
-    return not any(box.row == own.row and own.level < box.level < level for box in wiring.boxes)
+    start = wiring.boxes[number]
+    return not any(box.row == start.row and start.level < box.level < level for box in wiring.boxes)
 
 
 def _lowest(wiring: Wiring, argument: WeightedSum, base: float) -> float:

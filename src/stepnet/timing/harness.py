@@ -84,9 +84,9 @@ def interleave(
             shift = repeat % len(names)
             for name in names[shift:] + names[:shift]:
                 start = clock()
-                own = variants[name]()
+                measured = variants[name]()
                 if repeat >= 0:
-                    seconds[name].append(own if isinstance(own, float) else clock() - start)
+                    seconds[name].append(measured if isinstance(measured, float) else clock() - start)
     finally:
         if collecting:
             gc.enable()

@@ -2,8 +2,8 @@ from .callbacks import Callback as Callback
 from .callbacks import EarlyStopping as EarlyStopping
 from .comparison import compare as compare
 from .config import FINGERPRINTS as FINGERPRINTS
+from .config import IN_FOLDER_NAME as IN_FOLDER_NAME
 from .config import INCIDENTAL as INCIDENTAL
-from .config import TOLD_APART as TOLD_APART
 from .config import TrainConfig as TrainConfig
 from .config import default_folder as default_folder
 from .config import file_name as file_name

@@ -34,9 +34,9 @@ def build_network(config: TrainConfig, data: Data) -> nn.Module:
     name, scheme, kwargs = read_label(config.start_like)
     first = dataclasses.replace(config, model=name, scheme=scheme, model_kwargs=kwargs, start_like=None, memory=None)
     if (first.model, first.scheme, first.model_kwargs) != (config.model, config.scheme, config.model_kwargs):
-        reference, own = build_network(first, data).state_dict(), network.state_dict()
-        shared = {n: t for n, t in reference.items() if n in own and own[n].shape == t.shape}
-        network.load_state_dict(own | shared)
+        reference, initial = build_network(first, data).state_dict(), network.state_dict()
+        shared = {n: t for n, t in reference.items() if n in initial and initial[n].shape == t.shape}
+        network.load_state_dict(initial | shared)
     return network
 
 
@@ -53,24 +53,24 @@ def build_optimizer(recipe: Recipe, network: nn.Module) -> torch.optim.Optimizer
     members: dict[tuple[float, float, float], list[nn.Parameter]] = {}  # by weight decay, learning rate, eps
     for name, parameter in network.named_parameters():
         multiple = recipe.k_lr if is_coefficient(name) else recipe.head_lr if name in head else 1.0
-        own = ruled if id(parameter) in blocks else Multiples()
-        key = (0.0 if name in spared else decay * own.weight_decay, multiple * own.lr, own.eps)
+        multiples = ruled if id(parameter) in blocks else Multiples()
+        key = (0.0 if name in spared else decay * multiples.weight_decay, multiple * multiples.lr, multiples.eps)
         members.setdefault(key, []).append(parameter)
     groups: list[dict[str, Any]] = [
-        {"params": own, "weight_decay": wd, "multiple": multiple} | ({} if eps == 1 else {"eps": EPS * eps})
-        for (wd, multiple, eps), own in members.items()
+        {"params": parameters, "weight_decay": wd, "multiple": multiple} | ({} if eps == 1 else {"eps": EPS * eps})
+        for (wd, multiple, eps), parameters in members.items()
     ]
     if not groups:
         raise UserError(f"a {type(network).__name__} without parameters: expected a network that can be trained")
     known = {name.lower(): kind for name, kind in vars(torch.optim).items() if isinstance(kind, type)}
     check_known("optimizer", recipe.optimizer, known.keys() - {"optimizer", "lbfgs", "sparseadam"})
     kind = known[recipe.optimizer]
-    given: dict[str, Any] = (
+    options: dict[str, Any] = (
         {"momentum": recipe.momentum, "nesterov": recipe.nesterov} if kind is torch.optim.SGD else {}
     )
     if "betas" in inspect.signature(kind).parameters:
-        given["betas"] = recipe.betas
-    return kind(groups, lr=recipe.lr, **given)  # type: ignore[no-any-return]
+        options["betas"] = recipe.betas
+    return kind(groups, lr=recipe.lr, **options)  # type: ignore[no-any-return]
 
 
 def _seeded(config: TrainConfig, data: Data) -> nn.Module:

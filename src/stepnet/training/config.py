@@ -1,4 +1,4 @@
-"""What a run is made of: one definition for the library, the flags and the run's `config.yaml`."""
+"""The config of a run: one definition for the library, the flags and the run's `config.yaml`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from stepnet.schema import read_as, read_yaml
 from stepnet.training.recipes import Recipe, default_recipe, flag, get_recipe, recipe_name
 from stepnet.training.tasks import TaskRecord
 
-# In the name of a run's folder, where they are not as usual.
-TOLD_APART = (
+# Fields that are part of the name of a run's folder where they differ from the default.
+IN_FOLDER_NAME = (
     "precision",
     "freeze_bn",
     "sync_bn",
@@ -35,9 +35,9 @@ TOLD_APART = (
     "weights",
     "memory",
 )
-REQUIRED = {"epochs", "batch_size", "optimizer", "lr", "schedule", "momentum"}  # of a recipe that is written in full
+REQUIRED = {"epochs", "batch_size", "optimizer", "lr", "schedule", "momentum"}  # in a complete recipe
 FINGERPRINTS = ("data_fingerprint", "network_fingerprint", "weights_fingerprint")
-# Fields that do not change what is computed: a run may be resumed with others.
+# Fields that do not change what is computed: a run may be resumed with other values.
 INCIDENTAL = {"out", "data_root", "device", "checkpoint_steps", "checkpoint_minutes", "log", "imports"}
 
 FIXED_OPTIONS = {
@@ -58,21 +58,21 @@ class Label(NamedTuple):
     kwargs: dict[str, Any]
 
     def under(self, scheme: str | None) -> Label:
-        """The same network under the scheme of a flag, where the label names none."""
+        """Return the label with the scheme of a flag; raise if it names another scheme already."""
         if scheme and self.scheme and self.scheme != scheme:
             label = f"{self.model}:{self.scheme}"
-            raise UserError(f"{label} names the scheme {self.scheme!r}, and {scheme!r} is given: give only one")
+            raise UserError(f"{label} names the scheme {self.scheme!r}, but --scheme is {scheme!r}: give only one")
         return self._replace(scheme=self.scheme or scheme)
 
 
 @dataclass(frozen=True)
 class NetworkRecord:
-    """What a network costs, for one image or other item, and the scheme that steps its blocks."""
+    """The cost of a network for one image or other item, and the scheme that steps its blocks."""
 
     parameters: int
-    multiply_adds: int = 0  # of convolutions and matrix products in the forward pass; 0 where they cannot be counted
+    multiply_adds: int = 0  # of convolutions and matrix products in the forward pass; 0 if they cannot be counted
     steps: int = 0  # of all its stages
-    own_steps: int = 0  # those that its scheme takes, and not the scheme's start or a transition
+    own_steps: int = 0  # without those of the scheme's starter and of transitions
     scheme: str | None = None
 
 
@@ -83,12 +83,12 @@ class TrainConfig:
 
     model: str
     data: str = flag(
-        "data set: digits (built in), cifar10, cifar100, imagenet, or a folder with a folder of images for each class; "
-        "for a GPT shakespeare or a text file",
+        "data set: digits (built in), cifar10, cifar100, imagenet, or a folder with one folder of images per class; "
+        "for a GPT, shakespeare or a text file",
         "digits",
     )
     scheme: str | None = flag(
-        "step the blocks with this scheme, not the model's own; timm/ and torchvision/ networks are converted",
+        "scheme that steps the blocks, instead of the model's; timm/ and torchvision/ networks are converted",
         None,
     )
     model_kwargs: dict[str, Any] = field(default_factory=dict)  # options of the model, as `create_model` takes them
@@ -97,7 +97,7 @@ class TrainConfig:
     start_like: str | None = None  # a label, NAME[:SCHEME][,OPTION=VALUE…]: its initial weights where they agree
     out: str = ""
     data_root: str | None = flag("folder of all data sets; by default $STEPNET_DATA or ~/.cache/stepnet", None)
-    imports: tuple[str, ...] = ()  # modules that register models, schemes or data of one's own
+    imports: tuple[str, ...] = ()  # user modules that register models, schemes or data
     pretrained: bool = flag(
         "start from the weights that timm, torchvision or stepnet has for the model, with a new classifier", False
     )
@@ -105,78 +105,80 @@ class TrainConfig:
         "start from a model file, a run or hf-hub:OWNER/NAME; with a new classifier where the classes differ",
         None,
     )
-    image_size: int | None = flag("of images from a folder; by default their own size if small, else 224", None)
+    image_size: int | None = flag(
+        "size of images from a folder; by default their size if they are small, else 224", None
+    )
     val_share: float | None = flag(
         "share for validation, such as 0.1, of a text or a folder without val/ or test/", None
     )
-    context: Count | None = flag("tokens in a sequence of text, and of the network's context; by default 64", None)
-    tokens: Literal["characters", "bytes"] = flag("what text is read as", "characters")
+    context: Count | None = flag("context length: tokens in a sequence of text; by default 64", None)
+    tokens: Literal["characters", "bytes"] = flag("unit that text is split into", "characters")
     holdout: OpenShare | None = flag(
-        "share of the training set, as 0.1, on which the best epoch is chosen in place of the test set", None
+        "share of the training set, such as 0.1, on which the best epoch is chosen instead of on the test set", None
     )
-    device: str | None = flag("cpu, cuda, cuda:1 or mps; by default a GPU if there is one", None)
+    device: str | None = flag("device: cpu, cuda, cuda:1 or mps; by default a GPU if there is one", None)
     memory: Literal["stored", "recompute", "reversible", "auto"] | None = flag(
-        "what a training step keeps for its backward pass: less memory takes more time; by default as the model has it",
+        "what a step stores for its backward pass: less memory takes more time; by default the model's setting",
         None,
     )
     precision: Literal["fp32", "bf16", "fp16"] = flag("number format; bf16 and fp16 use autocast", "fp32")
     compile: bool = False
-    channels_last: bool = flag("memory layout, which makes convolutions faster", True)
+    channels_last: bool = flag("use the channels-last memory layout, which makes convolutions faster", True)
     sync_bn: bool = flag("synchronised batch norm over processes (GPUs only)", False)
-    freeze_bn: bool = flag("normalise by the running statistics as they are, and do not update them", False)
-    eval_batch_size: Count | None = flag("images evaluated at once; by default as many as in a training step", None)
+    freeze_bn: bool = flag("keep batch norm in evaluation mode, with fixed running statistics", False)
+    eval_batch_size: Count | None = flag("batch size of evaluation; by default that of training", None)
     checkpoint_steps: Count = flag("save a checkpoint at least every N steps", 1000)
     checkpoint_minutes: Positive = flag("save a checkpoint at least every N minutes", 5.0)
-    log: Literal["none", "tensorboard", "wandb"] = flag("also send the metrics there", "none")
-    # Written by the run: what its task measures, what its network costs, and what a name does not say of the data and
-    # of a network that was given. Older runs have none of it.
-    task: TaskRecord | None = None  # None: as the data says
+    log: Literal["none", "tensorboard", "wandb"] = flag("also log the metrics to TensorBoard or W&B", "none")
+    # Written by the run: the metrics of its task, the cost of its network, and fingerprints of its data and of networks
+    # and weights that a name does not identify. Older runs have none of them.
+    task: TaskRecord | None = None  # None: the task of the data set
     network: NetworkRecord | None = None
     data_fingerprint: str | None = None
     network_fingerprint: str | None = None
-    weights_fingerprint: str | None = None  # of `weights`, a file or run whose path another one may have now
+    weights_fingerprint: str | None = None  # of `weights`: the file at that path may have been replaced
 
     def __post_init__(self) -> None:
-        for name in ("data", "out", "data_root", "weights"):  # a run writes them down
+        for name in ("data", "out", "data_root", "weights"):  # written to config.yaml
             if any("\ud800" <= c <= "\udfff" for c in getattr(self, name) or ""):
                 raise UserError(f"{name} = {getattr(self, name)!r}: expected a path of UTF-8; rename it")
         if self.pretrained and self.weights is not None:
-            raise UserError(f"pretrained, and weights = {self.weights!r}: give only one")
+            raise UserError(f"pretrained and weights = {self.weights!r}: give only one")
         for name in FIXED_OPTIONS.keys() & self.model_kwargs.keys():
             raise UserError(f"model_kwargs {name} = {self.model_kwargs[name]!r}: {FIXED_OPTIONS[name]}")
         if "stochastic_depth" in self.model_kwargs and self.recipe.stochastic_depth is not None:
             raise UserError("stochastic_depth is set in the recipe and in model_kwargs: set it in one of them")
         if self.memory is not None and "memory" in self.model_kwargs:
-            raise UserError(f"memory = {self.memory!r}, and memory in model_kwargs: give only one")
+            raise UserError(f"memory = {self.memory!r} and memory in model_kwargs: give only one")
 
     @property
     def evaluation_batch(self) -> int:
-        """How many images are evaluated at once."""
+        """The batch size of evaluation."""
         return self.eval_batch_size or self.recipe.batch_size
 
     def read_data(self) -> Data:
-        """The data set, from the run's own folder of all data sets."""
+        """Read the data set."""
         return get_data(self.data, self.data_root, **self.data_options)
 
     @property
     def data_options(self) -> dict[str, Any]:
-        """How its data is read: the options of `get_data`."""
-        own = {name: getattr(self, name) for name in ("image_size", "val_share", "context")}
-        return {**own, "vocabulary": self.tokens}
+        """The options of `get_data`."""
+        options = {name: getattr(self, name) for name in ("image_size", "val_share", "context")}
+        return {**options, "vocabulary": self.tokens}
 
     def write(self, path: Path) -> None:
-        """As YAML, whole or not at all."""
+        """Write the config as YAML, atomically."""
         with atomic_file(path) as partial:
             partial.write_text(yaml.safe_dump(dataclasses.asdict(self), sort_keys=False))
 
     @classmethod
     def read(cls, path: Path) -> TrainConfig:
-        """From `config.yaml`, or from a file by hand: `recipe: fast`, and fields of the recipe at the top."""
+        """Read `config.yaml`, or a file by hand with `recipe: fast` and fields of the recipe at the top level."""
         what = f"{path}: not the config of a stepnet run"
         return read_as(cls, _with_whole_recipe(read_yaml(path, what)), what, extra="forbid")
 
     def differences(self, other: TrainConfig) -> list[str]:
-        """The fields, with both values, in which another config asks for another computation."""
+        """Return the fields, with both values, in which another config changes what is computed."""
         mine, theirs = map(_fields, (self, other))
         unknown = {"network"} | {name for name in FINGERPRINTS if None in (mine[name], theirs[name])}
         if self.recipe.extends_to(other.recipe):
@@ -189,11 +191,11 @@ class TrainConfig:
 
 
 def _fields(config: TrainConfig) -> dict[str, Any]:
-    """Those of the recipe too, as `recipe.NAME`."""
-    own = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    own["task"] = (config.task or TaskRecord()).name
-    own["model_kwargs"] = _as_written(config.model_kwargs)
-    return own | {f"recipe.{field.name}": getattr(config.recipe, field.name) for field in dataclasses.fields(Recipe)}
+    """Return the fields of a config, and those of its recipe as `recipe.NAME`."""
+    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    fields["task"] = (config.task or TaskRecord()).name
+    fields["model_kwargs"] = _as_written(config.model_kwargs)
+    return fields | {f"recipe.{field.name}": getattr(config.recipe, field.name) for field in dataclasses.fields(Recipe)}
 
 
 def _as_written(value: Any) -> Any:
@@ -204,39 +206,39 @@ def _as_written(value: Any) -> Any:
 
 
 def _with_whole_recipe(values: object) -> object:
-    """A config by hand with its recipe in full: that of its name, or of its model and data, and what it changes."""
+    """Complete the recipe of a config by hand: its named recipe, or the default of its model and data, with changes."""
     if not isinstance(values, dict):
         return values
     fields = {field.name for field in dataclasses.fields(Recipe)}
     top = {name: values[name] for name in values if name in fields}
-    given = values.get("recipe")
-    if isinstance(given, dict) and given.keys() >= REQUIRED and not top:  # as a run writes it
+    recipe = values.get("recipe")
+    if isinstance(recipe, dict) and recipe.keys() >= REQUIRED and not top:  # as a run writes it
         return values
     model, data = str(values.get("model", "")), str(values.get("data", "digits"))
-    base = get_recipe(given if isinstance(given, str) else default_recipe(model, data))
-    changes = (given if isinstance(given, dict) else {}) | top
+    base = get_recipe(recipe if isinstance(recipe, str) else default_recipe(model, data))
+    changes = (recipe if isinstance(recipe, dict) else {}) | top
     epochs = changes.get("epochs")
     base = base.override({"epochs": epochs}) if isinstance(epochs, int) and epochs >= 1 else base
-    recipe = dataclasses.asdict(base) | changes
-    return {name: value for name, value in values.items() if name not in top} | {"recipe": recipe}
+    whole = dataclasses.asdict(base) | changes
+    return {name: value for name, value in values.items() if name not in top} | {"recipe": whole}
 
 
 def read_label(label: str) -> Label:
-    """The parts of a label; a NAME alone has the scheme and the options that it has."""
+    """Split a label `NAME[:SCHEME][,OPTION=VALUE…]`."""
     whole, *options = re.split(r",(?=\w+=)", label)
     name, _, scheme = whole.rpartition(":")
-    own = not name or "/" in scheme
-    return Label(whole if own else name, None if own else scheme, read_kwargs(options))
+    plain = not name or "/" in scheme
+    return Label(whole if plain else name, None if plain else scheme, read_kwargs(options))
 
 
 def write_label(label: Label) -> str:
-    """The label that `read_label` reads."""
+    """Write a label as `read_label` reads it."""
     options = [f",{name}={value!r}" for name, value in label.kwargs.items()]
     return "".join([label.model, f":{label.scheme}" if label.scheme else "", *options])
 
 
 def read_kwargs(words: Sequence[str]) -> dict[str, Any]:
-    """`dt=0.5 k_per_channel=True` as options by name: Python's numbers, truth values, lists; other words are text."""
+    """Parse `dt=0.5 k_per_channel=True`: values are Python literals, otherwise text."""
     kwargs: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -246,17 +248,17 @@ def read_kwargs(words: Sequence[str]) -> dict[str, Any]:
             read = ast.literal_eval(value)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             read = value
-        kwargs[name] = list(read) if isinstance(read, tuple) else read  # as a file gives it back
+        kwargs[name] = list(read) if isinstance(read, tuple) else read  # as YAML reads it back
     return kwargs
 
 
 def model_options(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """What `create_model` takes: a file has lists only."""
+    """Return options for `create_model`: lists, as YAML has them, become tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in kwargs.items()}
 
 
 def default_folder(config: TrainConfig) -> Path:
-    """A folder that the same command finds again, and a command with another option or recipe does not."""
+    """Return the folder of a run: the same for the same command, another one for another option or recipe."""
     usual = get_recipe(default_recipe(config.model, config.data))
     name = recipe_name(config.recipe)
     changed = [] if name in ("custom", recipe_name(usual)) else [name]
@@ -266,7 +268,7 @@ def default_folder(config: TrainConfig) -> Path:
         changed = [f"{f}={getattr(config.recipe, f)}" for f in fields if getattr(config.recipe, f) != getattr(moved, f)]
     options = [f"{name}={value}" for name, value in sorted(config.model_kwargs.items())]
     plain = TrainConfig(config.model)
-    others = [f"{n}={getattr(config, n)}" for n in TOLD_APART if getattr(config, n) != getattr(plain, n)]
+    others = [f"{n}={getattr(config, n)}" for n in IN_FOLDER_NAME if getattr(config, n) != getattr(plain, n)]
     parts = [config.model, *([config.scheme] if config.scheme else []), *options, *changed, *others]
     words = "-".join(map(file_name, parts))
     recipe = config.recipe
@@ -277,11 +279,11 @@ def default_folder(config: TrainConfig) -> Path:
 
 
 def lasting_place(weights: str) -> str:
-    """The name under which weights are found from any folder: that of a file is its whole path."""
+    """Return a name of weights that is valid in any working directory: the absolute path of a file."""
     path = Path(weights).expanduser()
     return str(path.absolute()) if path.exists() else weights
 
 
 def file_name(text: str) -> str:
-    """The text with a hyphen for whatever does not belong into a file's name."""
+    """Replace the characters that a file name should not have by hyphens."""
     return re.sub(r"[^\w.=+-]+", "-", text).strip("-")

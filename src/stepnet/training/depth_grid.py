@@ -40,13 +40,13 @@ def transfer_grid(
     with torch.device("meta"):
         network = cast(Network, create_model(base.model, **options))
     blocks = {depth: depths_at(network, depth) for depth in depths}
-    found: Losses = {RULELESS: {}, rule: {}}
+    losses: Losses = {RULELESS: {}, rule: {}}
     for depth in depths:
         for each, tuned in ((RULELESS, None), (rule, depths[0])):
             if tuned == depth:
-                found[each][depth] = found[RULELESS][depth]
+                losses[each][depth] = losses[RULELESS][depth]
                 continue
-            found[each][depth] = {}
+            losses[each][depth] = {}
             for rate in rates:
                 recipe = base.recipe.override({"lr": rate, "tuned_at_depth": tuned, "depth_rule": rule})
                 name = f"depth{depth}-lr{rate:g}" + ("" if tuned is None else f"-{rule.replace('/', '_')}")
@@ -56,8 +56,8 @@ def transfer_grid(
                     model_kwargs={**base.model_kwargs, "depths": [*blocks[depth]]},
                     out=str(out / name),
                 )
-                found[each][depth][rate] = _loss(config, callback(name))
-    return found
+                losses[each][depth][rate] = _loss(config, callback(name))
+    return losses
 
 
 def _loss(config: TrainConfig, callback: Callback) -> float:

@@ -65,30 +65,30 @@ def depth_transfer(
     The network has the step size of the rule. `groups` are for `torch.optim`, with the rate, eps and decay of each: the
     blocks' by the rule, the others' as given. Depths are counted as in the model's name: 20 of a resnet, 8 of a gpt.
     """
-    found, multiples = at_rule(network, base_depth, rule, optimizer)
-    inside = block_parameters(found)
-    blocks = [p for p in found.parameters() if id(p) in inside]
-    others = [p for p in found.parameters() if id(p) not in inside]
-    own = {} if optimizer == "sgd" else {"eps": eps}
-    groups: list[dict[str, Any]] = [{"params": others, "lr": lr, "weight_decay": weight_decay, **own}]
+    scaled, multiples = at_rule(network, base_depth, rule, optimizer)
+    inside = block_parameters(scaled)
+    blocks = [p for p in scaled.parameters() if id(p) in inside]
+    others = [p for p in scaled.parameters() if id(p) not in inside]
+    adam = {} if optimizer == "sgd" else {"eps": eps}
+    groups: list[dict[str, Any]] = [{"params": others, "lr": lr, "weight_decay": weight_decay, **adam}]
     decay = weight_decay * multiples.weight_decay
-    own = {} if optimizer == "sgd" else {"eps": eps * multiples.eps}
-    return Transferred(found, [*groups, {"params": blocks, "lr": lr * multiples.lr, "weight_decay": decay, **own}])
+    adam = {} if optimizer == "sgd" else {"eps": eps * multiples.eps}
+    return Transferred(scaled, [*groups, {"params": blocks, "lr": lr * multiples.lr, "weight_decay": decay, **adam}])
 
 
 def at_rule(network: Model, base_depth: int, rule: DepthRule, optimizer: str) -> tuple[Model, Multiples]:
     """The network with the step size of the rule, and what the optimiser's figures for its blocks are multiplied by."""
     multiples = Multiples.of(depth_ratio(network, base_depth), rule, optimizer)
-    own = cast(Network, network)
+    model = cast(Network, network)
     grid = []
-    for stage in own_stages(own):
+    for stage in own_stages(model):
         first = int(stage.transition is not None)
         sizes = [dt if n < first else dt * multiples.dt for n, dt in enumerate(stage.dts)]
         grid.append([GridStep({n: 1.0}, dt) for n, dt in enumerate(sizes)])
-    new = regrid(own, grid)
+    new = regrid(model, grid)
     for stage in own_stages(new):  # initial weights that shrink with the depth shrink once, by the rule
         for block in stage.blocks:
-            scale(block, depth_ratio(network, base_depth) ** own.initial_exponent)
+            scale(block, depth_ratio(network, base_depth) ** model.initial_exponent)
     return cast(Model, new), multiples
 
 

@@ -72,9 +72,9 @@ def train(
         near = nearest(name, [*OPTIONS, *RECIPE_FIELDS]) or f"expected one of {', '.join(sorted(OPTIONS))}"
         raise UserError(f"train takes no option {name!r}: {near}")
     asked = TrainConfig("", **options)  # refuses what does not fit
-    given = "digits" if data is None else data
-    found = get_data(given, asked.data_root, **asked.data_options, of_classes=task is None or TASKS[task].of_classes)
-    named = os.fspath(given) if isinstance(given, str | os.PathLike) else _identity(found)
+    source = "digits" if data is None else data
+    dataset = get_data(source, asked.data_root, **asked.data_options, of_classes=task is None or TASKS[task].of_classes)
+    named = os.fspath(source) if isinstance(source, str | os.PathLike) else _identity(dataset)
     if isinstance(model, str):
         label, network = read_label(model).under(options.pop("scheme", None)), None
         label = label._replace(kwargs={**options.pop("model_kwargs", {}), **label.kwargs})
@@ -92,7 +92,7 @@ def train(
     config = dataclasses.replace(config, out=str(folder))
     with _shown(label.model.rpartition(".")[2], quiet) as shown:
         every = [*callbacks, *shown]
-        return train_config(config, resume, every, overwrite=overwrite, network=network, data=found, task=task)
+        return train_config(config, resume, every, overwrite=overwrite, network=network, data=dataset, task=task)
 
 
 @contextmanager

@@ -89,19 +89,19 @@ def data_of(
     if name is None:
         raise UserError(f"{description.model} does not say on which data it was trained: use --data NAME")
     if is_text(name):
-        own = trained.val_share if trained and trained.data == name else None
+        trained_share = trained.val_share if trained and trained.data == name else None
         return get_data(
             name,
             root,
-            val_share=own if val_share is None else val_share,
+            val_share=trained_share if val_share is None else val_share,
             context=description.options.get("context"),
             vocabulary=description.classes or "characters",
         )
     if name in list_data():
         return get_data(name, root)
     size = description.preprocessing.image_size if description.preprocessing else None
-    own = trained.val_share if trained and trained.data == name else None
-    return get_data(name, root, image_size=size, val_share=own if val_share is None else val_share)
+    trained_share = trained.val_share if trained and trained.data == name else None
+    return get_data(name, root, image_size=size, val_share=trained_share if val_share is None else val_share)
 
 
 def _check_classes(description: ModelDescription, tests: Data) -> None:

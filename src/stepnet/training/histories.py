@@ -151,8 +151,8 @@ class NetworkRuns:
 
     def difference(self, other: NetworkRuns) -> PairedDifferences:
         """The last scores of this network minus those of another, over the seeds that both have complete."""
-        own, theirs = ({run.config.seed: run.last_score for run in group.counted} for group in (self, other))
-        return PairedDifferences.of(own, theirs)
+        ours, theirs = ({run.config.seed: run.last_score for run in group.counted} for group in (self, other))
+        return PairedDifferences.of(ours, theirs)
 
 
 def mean_and_deviation(values: Sequence[float], digits: int = 2) -> str:
@@ -176,8 +176,8 @@ def _cost(folder: Path) -> NetworkRecord:
     how = description_of(network).preprocessing
     if how is None:
         return NetworkRecord(sum(p.numel() for p in network.parameters()))
-    found = profile(network.to("meta"), how.channels, how.image_size)
-    return NetworkRecord(found.parameters, found.multiply_adds, found.steps, found.own_steps)
+    cost = profile(network.to("meta"), how.channels, how.image_size)
+    return NetworkRecord(cost.parameters, cost.multiply_adds, cost.steps, cost.own_steps)
 
 
 @dataclass(frozen=True)

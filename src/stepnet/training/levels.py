@@ -84,13 +84,13 @@ def levels_of(config: TrainConfig) -> list[Level]:
         )
     counts = recipe.level_epochs or _shares(recipe.epochs, len(depths))
     ends = accumulate(counts)
-    found = [Level(*each, full=each[1] == full) for each in zip(recipe.levels, depths, ends, strict=True)]
-    for shallow, deep in pairwise(found):
+    levels = [Level(*each, full=each[1] == full) for each in zip(recipe.levels, depths, ends, strict=True)]
+    for shallow, deep in pairwise(levels):
         try:
             check_refines(network, shallow.depths, deep.depths)
         except UserError as error:
             raise UserError(f"levels {shallow.depth} and {deep.depth} of {config.model}: {error}") from None
-    return found
+    return levels
 
 
 def _shares(epochs: int, parts: int) -> list[int]:
@@ -107,8 +107,10 @@ def level_of(path: Path, levels: list[Level]) -> int:
         options = decode(read_tensors(path)[1][DESCRIPTION], path).options
     except (UserError, KeyError):
         return 0  # whoever opens it says what is wrong with it
-    own = options.get("depths")
-    numbers = [n for n, level in enumerate(levels) if level.full == (own is None) and own in (None, [*level.depths])]
+    depths = options.get("depths")
+    numbers = [
+        n for n, level in enumerate(levels) if level.full == (depths is None) and depths in (None, [*level.depths])
+    ]
     return numbers[0] if numbers else 0
 
 
@@ -166,14 +168,14 @@ def _carry_state(
 
 def _divided(old: Network, new: Network, grid: Grid) -> dict[str, float]:
     """By what the gradient of a parameter is multiplied: 1 in a block's last layer, the share of its step elsewhere."""
-    found: dict[str, float] = {}
+    factors: dict[str, float] = {}
     for path, before, after, steps in zip(stage_paths(old), own_stages(old), own_stages(new), grid, strict=True):
         for name, block, step in zip(after.step_names, after.steps, steps, strict=True):
             source = max(step.blocks, key=lambda n: step.blocks[n])
             share = step.dt / before.dts[source]
             last = {id(p) for layer in last_layers(block) for p in layer.parameters()}
             prefix = f"{path}.{name}."
-            for own, parameter in new.named_parameters():
-                if own.startswith(prefix) and id(parameter) not in last:
-                    found[own] = share
-    return found
+            for parameter_name, parameter in new.named_parameters():
+                if parameter_name.startswith(prefix) and id(parameter) not in last:
+                    factors[parameter_name] = share
+    return factors

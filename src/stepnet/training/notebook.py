@@ -85,7 +85,7 @@ def run_as_html(title: str, about: str, lines: Sequence[Mapping[str, Any]], epoc
 def curves_as_svg(curves: Mapping[str, Sequence[float]], title: str) -> str:
     """Lines over epochs from 1, with the range of their values; no library is needed."""
     known = {name: [(n, y) for n, y in enumerate(ys) if math.isfinite(y)] for name, ys in curves.items()}
-    points = [point for own in known.values() for point in own]
+    points = [point for curve in known.values() for point in curve]
     count = max((n for n, _ in points), default=0)
     if not count:  # a single epoch is no curve
         return ""

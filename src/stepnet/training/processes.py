@@ -63,8 +63,8 @@ class Processes:
         """The largest of each of some numbers over all processes."""
         if self.count == 1:
             return list(values)
-        own = torch.tensor([list(values)], dtype=torch.float64, device=self.device)
-        every: Tensor = self.accelerator.gather(own)
+        row = torch.tensor([list(values)], dtype=torch.float64, device=self.device)
+        every: Tensor = self.accelerator.gather(row)
         return every.amax(0).tolist()
 
     def on_main(self, action: Callable[[], T]) -> T:

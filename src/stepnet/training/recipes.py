@@ -20,20 +20,20 @@ DepthRule = Literal["1/L", "1/sqrt(L)"]
 
 
 def flag(help: str, default: Any) -> Any:
-    """A field that is a flag of the command line too."""
+    """Return a dataclass field that is also a command-line flag."""
     return field(default=default, metadata={"help": help})
 
 
 @checked
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is trained: an optimiser, and a learning rate that is a function of time alone."""
+    """How a network is trained: an optimiser, a schedule of the learning rate, regularisation, augmentation."""
 
     epochs: Count = flag("passes over the training set; milestones move in proportion", 160)
-    epoch_steps: Count | None = flag("steps of an epoch at most; by default a pass over the training set", None)
-    min_steps: Count | None = flag("steps at least: a small training set gets more epochs", None)
+    epoch_steps: Count | None = flag("most steps in an epoch; by default a pass over the training set", None)
+    min_steps: Count | None = flag("fewest steps in all: a small training set gets more epochs", None)
     batch_size: Count = flag("images in one step, over all processes", 128)
-    optimizer: str = flag("sgd, adamw or another of torch.optim, in small letters", "sgd")
+    optimizer: str = flag("optimizer of torch.optim in lower case, such as sgd or adamw", "sgd")
     lr: Positive = flag("initial (steps) or highest learning rate", 0.1)
     schedule: Literal["steps", "one_cycle", "cosine", "constant"] = flag(
         "learning rate: cut at milestones; or after a rise linear to zero, a cosine to zero, or constant", "steps"
@@ -41,40 +41,42 @@ class Recipe:
     milestones: tuple[int, ...] = flag("epochs after which the learning rate is divided by 10", (80, 120))
     warmup: Share = flag("one_cycle, cosine, constant: share of the run in which the learning rate rises", 0.25)
     momentum: Share = flag("momentum of SGD", 0.9)
-    betas: tuple[Share, Share] = flag("of Adam and its kin: decay of the means of gradient and square", (0.9, 0.999))
+    betas: tuple[Share, Share] = flag("decay rates of the running means of Adam and its variants", (0.9, 0.999))
     clip: Positive | None = flag("largest norm of the gradient; a longer one is scaled down to it", None)
-    ema: Share | None = flag("decay of a running mean of the weights, which is evaluated and written, as 0.999", None)
+    ema: Share | None = flag("decay of a moving average of the weights, which is evaluated and saved, as 0.999", None)
     patience: Count | None = flag(
-        "stop early: after so many epochs without a better result on the validation set (see --holdout)", None
+        "stop after this many epochs without improvement on the validation set (see --holdout)", None
     )
     class_weights: Literal["none", "balanced"] = flag(
-        "balanced: each image counts in the loss in inverse proportion to the images of its class", "none"
+        "balanced: weight each image in the loss inversely to the number of images of its class", "none"
     )
-    accumulate: Count = flag("parts in which a batch is computed, one after the other", 1)
+    accumulate: Count = flag("gradient accumulation: number of parts that a batch is split into", 1)
     head_lr: NotNegative = flag("learning rate of the classifier, as a multiple of lr", 1.0)
     k_lr: NotNegative = flag("learning rate of the coefficients k, as a multiple of lr", 1.0)
     nesterov: bool = flag("Nesterov's form of momentum", False)
     weight_decay: NotNegative = flag("weight decay; also on k, unless --decay-vectors False", 1e-4)
     decay_vectors: bool = flag("weight decay on norms, biases and k too, as the paper's SGD does", True)
     label_smoothing: Share = flag("share of the label spread over all classes", 0.0)
-    randaugment: Annotated[int, Ge(0), Le(30)] = flag("RandAugment of training images: its magnitude, as 9; 0: none", 0)
-    mixup: NotNegative = flag("mixup: alpha of its Beta distribution, as 0.2; 0: none", 0.0)
-    cutmix: NotNegative = flag("cutmix: alpha of its Beta distribution, as 1.0; with mixup, one of them a batch", 0.0)
+    randaugment: Annotated[int, Ge(0), Le(30)] = flag("magnitude of RandAugment, as 9; 0 for none", 0)
+    mixup: NotNegative = flag("alpha of mixup's Beta distribution, as 0.2; 0 for none", 0.0)
+    cutmix: NotNegative = flag(
+        "alpha of cutmix's Beta distribution, as 1.0; with mixup, each batch uses one of them", 0.0
+    )
     stochastic_depth: Probability | None = flag("survival probability p_L of the last block (section 3)", None)
     stochastic_mode: Literal["batch", "drop_path"] = flag(
         "batch: one gate for each block; drop_path: one for each block and image", "batch"
     )
     running_cost: Literal["weight_decay", "kinetic", "both"] = flag(
-        "what is added to the loss (section 3): weight decay, the kinetic cost in its place, or both", "weight_decay"
+        "regularisation (section 3): weight decay, the kinetic cost instead, or both", "weight_decay"
     )
     kinetic: NotNegative = flag("weight of the kinetic running cost sum |f(X_n)|^2 dt", 1e-4)
 
     levels: tuple[Count, ...] = flag(
-        "depths to train one after another, as 20 38 56 for a resnet56: each network is refined into the next one", ()
+        "multilevel training: depths such as 20 38 56 for a resnet56, each network refined into the next", ()
     )
     level_epochs: tuple[Count, ...] = flag("epochs on each level; by default nearly equal shares", ())
     tuned_at_depth: Count | None = flag(
-        "depth of the network that this recipe was tuned on: step size and rates of the blocks follow --depth-rule",
+        "depth that this recipe was tuned at: step size and learning rates of the blocks follow --depth-rule",
         None,
     )
     depth_rule: DepthRule = flag("how the step size falls with the depth L, with --tuned-at-depth", "1/L")
@@ -108,7 +110,7 @@ class Recipe:
                 raise UserError(f"{name} = {getattr(self, name)!r}: expected {expected}")
 
     def override(self, changes: dict[str, Any]) -> Recipe:
-        """The recipe with some fields replaced; new `epochs` move the milestones in proportion, and end `min_steps`."""
+        """Return the recipe with some fields replaced; new `epochs` scale the milestones and unset `min_steps`."""
         if "epochs" in changes and "min_steps" not in changes:
             changes = {**changes, "min_steps": None}
         if "epochs" in changes and "milestones" not in changes and changes["epochs"] >= 1:
@@ -117,7 +119,7 @@ class Recipe:
         return dataclasses.replace(self, **changes)
 
     def sized(self, items: int) -> Recipe:
-        """The recipe for a training set of so many items: with as many epochs as its `min_steps` take."""
+        """Return the recipe for a training set of `items` items, with enough epochs for `min_steps`."""
         if self.min_steps is None:
             return self
         an_epoch = min(math.ceil(items / self.batch_size), self.epoch_steps or items)
@@ -125,7 +127,7 @@ class Recipe:
         return self.override({"epochs": epochs, "min_steps": self.min_steps})
 
     def extends_to(self, other: Recipe) -> bool:
-        """Whether a run of this recipe is the beginning of one of more epochs: its learning rates are the same."""
+        """Whether a run of this recipe is the beginning of a longer run of `other`: its learning rates are the same."""
         if self.epochs >= other.epochs or self.levels or other.levels:
             return False
         times = [epoch + part for epoch in range(self.epochs) for part in (0.0, 0.5, 0.99)]
@@ -203,23 +205,23 @@ for _name, _recipe in {
 
 @checked
 def get_recipe(name: str) -> Recipe:
-    """The recipe of that name."""
+    """Return the recipe of that name."""
     return RECIPES[name]
 
 
 def recipe_name(recipe: Recipe) -> str:
-    """The name of a recipe, or `custom` where a flag changed one."""
+    """Return the name of a recipe; `custom` if it is not a registered one."""
     return next((name for name in RECIPES if _at_pace_of(RECIPES[name], recipe) == recipe), "custom")
 
 
 def _at_pace_of(known: Recipe, recipe: Recipe) -> Recipe:
-    """A recipe of `min_steps` as it is for the training set of the other one; others as they are."""
+    """Return a recipe of `min_steps` with the epochs of `recipe`; any other recipe unchanged."""
     same = recipe.min_steps is not None and known.min_steps == recipe.min_steps and known.epochs <= recipe.epochs
     return known.override({"epochs": recipe.epochs, "min_steps": recipe.min_steps}) if same else known
 
 
 def recipe_words(recipe: Recipe) -> str:
-    """`fast`, or the nearest recipe and what differs from it: `fast, epochs=20, lr=0.1`."""
+    """Describe a recipe by the nearest registered one and the differences: `fast, epochs=20, lr=0.1`."""
 
     def changes(name: str) -> list[str]:
         known = _at_pace_of(RECIPES[name], recipe)
@@ -233,7 +235,7 @@ def recipe_words(recipe: Recipe) -> str:
 
 
 def default_recipe(model: str, data: str) -> str:
-    """The recipe that the paper uses for a model on a data set; `digits`, text and photos have their own."""
+    """Return the paper's recipe for a model on a data set, or ours for digits, text and photos."""
     if is_text(data):
         return "text"
     if data in ("digits", "imagenet"):

@@ -207,14 +207,14 @@ class Classification(Task):
         return {"wrong": (outputs.argmax(1) != labels).sum()}
 
     def test_sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        found = self.sums(outputs, targets)
+        sums = self.sums(outputs, targets)
         if len(self.metrics) > 1:
-            found["missed"] = (outputs.topk(TOP).indices != targets[:, None]).all(1).sum()
-        return found
+            sums["missed"] = (outputs.topk(TOP).indices != targets[:, None]).all(1).sum()
+        return sums
 
     def figures(self, means: Mapping[str, float]) -> dict[str, float]:
-        found = {"error": 100 * means["wrong"]}
-        return found | ({"top5_error": 100 * means["missed"]} if "missed" in means else {})
+        metrics = {"error": 100 * means["wrong"]}
+        return metrics | ({"top5_error": 100 * means["missed"]} if "missed" in means else {})
 
 
 @register_task("next_token")

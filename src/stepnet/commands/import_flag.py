@@ -1,4 +1,4 @@
-"""The flag of every command that opens networks, schemes or runs: modules of the user's own."""
+"""The flag `--import` of every command that opens networks, schemes or runs."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ from stepnet.errors import UserError
 
 
 @dataclass(kw_only=True)
-class OwnModules:
-    """A command to which a module of the user's own may add models, schemes and data sets."""
+class ImportFlag:
+    """A command that imports user modules, which may register models, schemes and data sets."""
 
     imports: Annotated[list[str], arg(name="import", metavar="MODULE")] = field(default_factory=list)
-    """Modules that register a model, scheme or data set of your own, or that a run from another machine needs, if you
-    trust them. A run that was trained here finds its own."""
+    """Python modules to import, which register your models, schemes or data sets. A run that was trained on this
+    machine imports its modules by itself; name those of a run from another machine, if you trust them."""
 
     def import_modules(self, places: Iterable[str] = (), needed: bool = True) -> None:
-        """Import them, and those of runs at these places; a stranger's are refused, or left out where not needed."""
-        runs = [place for place in places if os.path.isdir(place)]  # noqa: PTH112  (no error for a name too long)
+        """Import the named modules, and those of runs among `places`.
+
+        Raise for a run from another machine whose modules are not named; ignore it unless `needed`.
+        """
+        runs = [place for place in places if os.path.isdir(place)]  # noqa: PTH112  (pathlib raises on long names)
         if not self.imports and not runs:
-            return  # and do not wait for torch
+            return  # without importing torch
         from stepnet.training import import_modules, import_modules_of
 
         import_modules(self.imports)

@@ -66,7 +66,7 @@ def test_a_run_finds_its_modules_where_it_was_trained(tmp_path, mine, capsys) ->
     run = run_of(tmp_path / "run", mine)
     words = ["export", str(run.folder), "--safetensors", str(tmp_path / "m.safetensors")]
     assert main(words) == 2  # nothing says that it was trained here
-    assert f"if you trust them, say --import {mine}" in capsys.readouterr().err
+    assert f"if you trust them, add --import {mine}" in capsys.readouterr().err
     remember_imports(run, [mine])
     assert main(words) == 0
     assert stepnet.load(tmp_path / "m.safetensors").scheme.name == "my_euler"
