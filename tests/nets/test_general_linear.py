@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -281,6 +283,21 @@ def test_streams_keep_their_precision_under_autocast() -> None:
 def test_wrong_options_are_one_line(options: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         stepnet.create_model("preact_resnet20", **options)
+
+
+def test_a_deep_stage_that_reads_all_its_past_is_told_before_it_is_made() -> None:
+    blocks = [nn.Identity()] * 1202
+    wanted = (
+        r"dense on a stage of 1,202 steps keeps 1,203 states at once, in evaluation too, and learns 723,002 weights"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match=wanted):  # before the plan, which takes a while
+            Stage(get_scheme("dense"), blocks)
+        started = time.process_time()
+        stage = Stage(get_scheme("dense"), blocks[:96])  # no warning, and no code as long as its past is
+        assert time.process_time() - started < 1
+    assert sum(a.numel() for _, a in stage.named_coefficients()) == 96 * 97 // 2 - 1
 
 
 def test_streams_are_for_single_states() -> None:

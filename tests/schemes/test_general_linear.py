@@ -146,3 +146,12 @@ def test_solve_reads_the_state_out_of_the_streams() -> None:
 def test_wrong_coefficients_are_one_line(scheme: str, given: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         get_scheme(scheme, **given)
+
+
+def test_a_matrix_that_is_not_consistent_is_told() -> None:
+    """Not refused: what a network learned may be analysed."""
+    with pytest.warns(
+        UserWarning, match=r"V for 'hyper' is not consistent: its row 2 sums to 3/2, expected 1; the met"
+    ):
+        scheme = get_scheme("hyper", V=((1, 0), (1, 0.5)))
+    assert scheme.equation.mass == 0

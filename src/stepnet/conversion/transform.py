@@ -38,7 +38,7 @@ from stepnet.nets import (
     step_sizes,
     trajectory,
 )
-from stepnet.schemes import Scheme, get_scheme, warn_if_rarely_used
+from stepnet.schemes import Scheme, get_scheme, warn_if_rarely_used, warn_of_memory
 
 Model = TypeVar("Model", bound=nn.Module)
 REPORT = "step_conversion"  # the attribute of a converted network that tells what was done
@@ -118,6 +118,8 @@ def _converted(
 ) -> Model:
     """The model itself, its selected blocks made steps."""
     bound = Bound.of(k_bound, method)
+    for chain in selection.chains:
+        warn_of_memory(method, len(chain.calls))
     warn_if_rarely_used(method, (chain.plan(method) for chain in selection.chains))
     conversion = Conversion.of(method, selection)
     stochastic = None

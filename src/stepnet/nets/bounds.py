@@ -189,7 +189,7 @@ class CoefficientLayout:
     def by_step(self, stored: Callable[[str], Tensor]) -> list[dict[str, Coefficient]]:
         """The coefficients of each step, as its scheme takes them: rows of numbers, or matrices of stacked streams."""
         columns: dict[str, list[Coefficient]] = {name: [*self.values(stored, name)] for name in self.shapes}
-        if not self.scheme.stacked:
+        if not self.scheme.takes_tensors:
             columns = {name: list(map(_rows, values, self.shapes[name])) for name, values in columns.items()}
         return [{name: values[n] for name, values in columns.items()} for n in range(len(self.owners))]
 

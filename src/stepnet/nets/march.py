@@ -68,7 +68,9 @@ class RecordedStep:
     ) -> None:
         self.method, self.states, self.dt, self.k = method, states, dt, k
         self.keeps_f, self.whole, self.pair, self.enters = keeps_f, whole, pair, enters
-        self.run: Callable[[Slopes, States, States, Coefficient], Any] = self._record()
+        self.run: Callable[[Slopes, States, States, Coefficient], Any]
+        # Code that names each of n states would make the n-th step n lines long.
+        self.run = self.interpret if method.whole_past else self._record()
 
     def __deepcopy__(self, memo: object) -> RecordedStep:
         return self  # nothing changes it
@@ -123,11 +125,10 @@ class RecordedStep:
         """The coefficients of the step as its scheme takes them."""
         if not self.method.learned:
             return k
-        n = self.states - 1 if self.method.whole_past else 0  # on which the shapes depend
         named = {one.name: k[one.name] for one in self.method.learned}
-        if self.method.stacked:
+        if self.method.takes_tensors:
             return named
-        return {one.name: _nested(named[one.name], one.shape(n)) for one in self.method.learned}
+        return {one.name: _nested(named[one.name], one.shape()) for one in self.method.learned}
 
 
 def _nested(values: Any, shape: tuple[int, ...]) -> Coefficient:
@@ -227,7 +228,10 @@ class March:
 
     def _write_code(self) -> None:
         self.step_functions: StepFunctions = [step.run for step in self.steps]
-        self.run = recorded(self._on_symbols, "fs", "window", "ks", "after")  # the last state alone: the stored walk
+        # The last state alone: the stored walk.
+        self.run = (
+            self._last_state if self.window is None else recorded(self._on_symbols, "fs", "window", "ks", "after")
+        )
 
     def __deepcopy__(self, memo: object) -> March:
         return self  # nothing changes it

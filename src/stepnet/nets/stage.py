@@ -19,7 +19,18 @@ from stepnet.nets.march import March, Slope, Slopes, States, recomputing
 from stepnet.nets.memory_modes import Memory, choose_memory, segment_length
 from stepnet.nets.replay import only_reverse_mode
 from stepnet.nets.trajectories import KineticCost, Visit, watch_calls
-from stepnet.schemes import Coefficient, Entry, Scheme, State, equation_in_k, get_scheme, is_traced, parts_of, plan
+from stepnet.schemes import (
+    Coefficient,
+    Entry,
+    Scheme,
+    State,
+    equation_in_k,
+    get_scheme,
+    is_traced,
+    parts_of,
+    plan,
+    warn_of_memory,
+)
 
 Gates = Sequence[Coefficient]
 Pair = tuple[Tensor, Tensor]  # the state (X, Y) of a coupled system
@@ -108,6 +119,7 @@ class Stage(nn.Module):
         self.transition = transition
         self.blocks = nn.ModuleList(blocks)
         self.dts = step_sizes(dt, self.depth)
+        warn_of_memory(scheme, self.depth)
         self.plan = plan(scheme, self.depth, entry_of(transition))
         whole = [getattr(block, "whole", False) for block in self.steps]
         self.march = March(scheme, self.plan, self.dts, after, whole)

@@ -53,6 +53,7 @@ from stepnet.schemes.march_plan import scheme_of_step as scheme_of_step
 from stepnet.schemes.march_plan import steps_by_method as steps_by_method
 from stepnet.schemes.march_plan import symbol as symbol
 from stepnet.schemes.march_plan import warn_if_rarely_used as warn_if_rarely_used
+from stepnet.schemes.march_plan import warn_of_memory as warn_of_memory
 from stepnet.schemes.multistep import AB2 as AB2
 from stepnet.schemes.multistep import AB3 as AB3
 from stepnet.schemes.multistep import LM as LM

@@ -107,6 +107,13 @@ def transformed(matrix: Coefficient, y: State) -> State:
         return torch.tensordot(matrix.to(y.dtype), y, 1)
 
 
+def weighted_sum(weights: Coefficient, states: tuple[State, ...]) -> State:
+    """`sum_j w_j x_j`, of which there may be hundreds: for torch.fx it is one call."""
+    if is_traced(states[0]):
+        return states[0].tracer.create_proxy("call_function", weighted_sum, (weights, states), {})
+    return combine(*zip(weights.unbind() if is_tensor(weights) else weights, states, strict=False))
+
+
 def stacked(u: State, count: int) -> State:
     """Stack `count` copies of a state in one tensor."""
     import torch

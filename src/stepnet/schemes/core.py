@@ -157,6 +157,11 @@ class Scheme(ABC):
         """Whether the state is a pair (X, Y)."""
         return not self.streams and self.equation.partitioned
 
+    @property
+    def takes_tensors(self) -> bool:
+        """Whether coefficients of several entries come as one tensor beside tensors, or as rows of numbers."""
+        return self.stacked or self.whole_past
+
     def enter(self, u: State) -> State:
         """Return the initial streams `y_0` for the state `u`."""
         return u

@@ -12,6 +12,7 @@ three matrices from its coefficients, how a state enters the streams (`y_0 = q u
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -37,6 +38,7 @@ from stepnet.schemes.arithmetic import (
     scale,
     stacked,
     transformed,
+    weighted_sum,
 )
 from stepnet.schemes.core import Equation, LearnedCoefficient, Past, Scheme, check_entries, name_coefficients
 from stepnet.schemes.runge_kutta import Euler
@@ -209,6 +211,17 @@ class Hyper(GeneralLinear):
         if streams != DEFAULT_STREAMS:
             self.name = f"{type(self).name}{streams}"  # what builds it again
         super().__init__(U=U, V=V, B=B)
+        self.check_consistency()
+
+    def check_consistency(self) -> None:
+        """Warn about a V that does not keep equal streams equal; what a network learned may still be analysed."""
+        for j, row in enumerate(exact(self.arguments).get("V", ())):
+            if _differs(total := sum(row), 1) and not hasattr(total, "free_symbols"):
+                warnings.warn(
+                    f"V for {self.name!r} is not consistent: its row {j + 1} sums to {total}, expected 1; "
+                    "the method solves no differential equation",
+                    stacklevel=4,
+                )
 
     def declared(self, unit: list[tuple[int, ...]]) -> tuple[LearnedCoefficient, ...]:
         """U, V and B, from the rows of the identity matrix."""
@@ -262,15 +275,7 @@ class MHC(Hyper):
         u, v, b = super().declared(unit)
         return replace(u, bound="convex"), replace(v, bound="doubly stochastic"), replace(b, bound=(0, 2))
 
-    @checked
-    def __init__(
-        self,
-        streams: StreamCount = DEFAULT_STREAMS,
-        U: Coefficient = None,
-        V: Coefficient = None,
-        B: Coefficient = None,
-    ) -> None:
-        super().__init__(streams, U, V, B)
+    def check_consistency(self) -> None:
         for name in self.arguments.keys() & {"U", "V"}:
             _check_stochastic(name, np.array(exact(self.arguments)[name], dtype=object))
 
@@ -314,8 +319,9 @@ class Dense(Scheme):
     def argument(self, past: Past, k: Coefficient) -> State:
         """`Y`; the first step has nothing to mix."""
         k = self.k if k is None else k
-        row = k["a"] if len(past) > 1 else (1,)
-        return past[0].mixed_by(k, lambda: combine(*((a, point.u) for a, point in zip(row, past, strict=False))))
+        if len(past) == 1:
+            return past[0].u
+        return past[0].mixed_by(k, lambda: weighted_sum(k["a"], tuple(point.u for point in past)))
 
     def starter(self) -> Scheme:
         return Euler()

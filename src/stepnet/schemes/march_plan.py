@@ -11,7 +11,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from stepnet.errors import UserError
@@ -33,6 +33,7 @@ StepMethod: TypeAlias = Literal["scheme", "starter", "transition"]
 
 INPUT, BEFORE_INPUT = -1, -2  # the places of x and of the state before it: u_0 is the projected x
 EULER = Euler()
+MOST_PAST = 128  # steps of a march that reads all its past, without a warning
 
 
 @cache
@@ -128,14 +129,19 @@ class Plan:
                 counts[n] = max(counts[n], i + 1)
         return counts
 
+    @cached_property
+    def kept_f(self) -> frozenset[int]:
+        """The steps of which a later one reads an `f`."""
+        return frozenset(q.n for m, step in enumerate(self.steps) for q in step.reads if q.name in "fg" and q.n < m)
+
     @property
     def reads_older_f(self) -> bool:
         """Whether a step reads an `f` of an earlier one."""
-        return any(map(self.keeps_f, range(len(self.steps))))
+        return bool(self.kept_f)
 
     def keeps_f(self, n: int) -> bool:
         """Whether a later step reads an `f` of step n."""
-        return any(q.n == n and q.name in "fg" for step in self.steps[n + 1 :] for q in step.reads)
+        return n in self.kept_f
 
 
 def transition_of(scheme: Scheme) -> Scheme:
@@ -173,6 +179,17 @@ def warn_if_rarely_used(scheme: Scheme, plans: Iterable[Plan]) -> None:
     if said := rare_use_message(scheme.name, steps_by_method(scheme, plans)):
         past = f"; it reads {scheme.steps} states, which every stage has to collect first" if scheme.steps > 1 else ""
         warnings.warn(f"{said}{past}: take deeper stages, or another scheme", stacklevel=3)
+
+
+def warn_of_memory(scheme: Scheme, length: int) -> None:
+    """Warn about a long march whose steps read all the past, before anything of its size is made."""
+    if scheme.whole_past and length > MOST_PAST:
+        weights = length * (length + 1) // 2 - 1
+        warnings.warn(
+            f"{scheme.name} on a stage of {length:,} steps keeps {length + 1:,} states at once, in evaluation too, "
+            f"and learns {weights:,} weights: take shallower stages, or 'lm', which keeps two",
+            stacklevel=3,
+        )
 
 
 def plan(scheme: Scheme, length: int, entry: Entry = "identity", ks: list[Coefficient] | None = None) -> Plan:
