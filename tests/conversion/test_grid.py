@@ -125,6 +125,8 @@ def test_what_cannot_be() -> None:
     with pytest.raises(UserError, match="Sequential has no stages"):
         stepnet.refine(network())
     model = stepnet.convert(network(), "euler", IMAGES)
+    with pytest.raises(UserError, match="scheme 'x0' in a converted network"):
+        stepnet.refine(stepnet.convert(network(), "x0", IMAGES))
     with pytest.raises(UserError, match="last layers of another library's blocks are not known"):
         stepnet.refine(model, dt=1)
     with pytest.raises(UserError, match=r"depths = \(1,\): expected \(2,\) blocks or more"):

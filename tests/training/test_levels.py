@@ -29,9 +29,9 @@ if "levelled8" not in MODELS:
     register_model("levelled8", family="test")(levelled)
 
 
-def config(folder: Any, **changes: Any) -> Any:
+def config(folder: Any, scheme: str = "lm", **changes: Any) -> Any:
     changes = {"epochs": 3, "epoch_steps": 2, "schedule": "one_cycle", "milestones": (), "levels": (4, 6, 8), **changes}
-    return tiny_config(folder, model="levelled8", scheme="lm", recipe=changes)
+    return tiny_config(folder, model="levelled8", scheme=scheme, recipe=changes)
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +68,9 @@ def test_a_run_resumes_to_the_bit_in_every_level(tmp_path, whole) -> None:
     assert_same_run(train(config(tmp_path)), whole[0])
 
 
-def test_the_average_and_the_moments_of_adam_are_refined_too(tmp_path) -> None:
-    changes = {"optimizer": "adamw", "lr": 0.01, "ema": 0.9, "levels": (4, 8), "epochs": 2}
+@pytest.mark.parametrize("scheme", ["lm", "x0"])
+def test_the_average_and_the_moments_of_adam_are_refined_too(tmp_path, scheme: str) -> None:
+    changes = {"optimizer": "adamw", "lr": 0.01, "ema": 0.9, "levels": (4, 8), "epochs": 2, "scheme": scheme}
     with pytest.raises(Interrupted):
         train(config(tmp_path / "stopped", **changes), callbacks=[StopAt(1, 1)])
     assert_same_run(train(config(tmp_path / "stopped", **changes)), train(config(tmp_path / "whole", **changes)))
@@ -124,6 +125,8 @@ WRONG = [
     ({"levels": (5, 8)}, r"levelled8 at depth 5: expected 2n \+ 0, for example 2, 4, 6"),
     ({"levels": (2, 8)}, r"levels 2 and 8 of levelled8: a stage of 0 blocks beside its transition cannot be refined"),
     ({"levels": (2, 4, 6, 8)}, r"no more of them than the 3 epochs"),
+    ({"levels": (4, 8), "scheme": "midpoint2"}, r"levels 4 and 8 of levelled8: scheme 'midpoint2' needs steps of one"),
+    ({"levels": (4, 8), "scheme": "dense"}, r"'dense' learns weights of past states"),
     ({"level_epochs": (1, 1)}, r"level_epochs = \(1, 1\): expected 3 epochs in all, some for each of 3 levels"),
 ]
 

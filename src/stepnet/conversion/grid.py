@@ -21,7 +21,7 @@ from stepnet.conversion.record import RECORD, remember_conversion
 from stepnet.conversion.step import K_FREE, ConvertedStep, K, Role, converted_rows
 from stepnet.conversion.summary import Conversion
 from stepnet.errors import UserError
-from stepnet.nets import Grid, GridStep, March, NetworkOnGrid, StageOnGrid, carried_k, check_step_sizes, free_k, on_grid
+from stepnet.nets import Grid, GridStep, March, NetworkOnGrid, StageOnGrid, carried, check_step_sizes, free_k, on_grid
 from stepnet.schemes import Plan, Scheme, plan
 
 LAYERS = "num_hidden_layers"  # in a configuration of transformers, whatever name it has there
@@ -135,6 +135,11 @@ def _row(network: nn.Module, row: list[tuple[str, ConvertedStep, Role]]) -> Step
     role = row[0][2]
     if role.repeats or len(containers) != 1:
         raise UserError(f"{role.name!r}: blocks that are called several times, or stand in several lists, stay as many")
+    if role.scheme.learned:
+        raise UserError(
+            f"scheme {role.scheme.name!r} in a converted network: its steps hold their coefficients and streams, and "
+            "stay as many; convert it to euler or lm, or take a network of create_model"
+        )
     (name,) = containers
     _container(network, name)
     planned = plan(role.scheme, len(row), "projected" if role.transition else "identity")
@@ -203,8 +208,8 @@ def _assign_roles(
     names = tuple(f"{prefix}{places[id(block)]}" for block in blocks)
     owned = {n: k.detach()[0] for n, (step, own) in enumerate(row.steps) if (k := step.k_of(own)) is not None}
     like = next(iter(owned.values()), torch.zeros(()))
-    carried = carried_k(row.dts, owned, steps, planned.owners, torch.zeros_like(like))
-    ks = dict(zip(planned.owners, carried, strict=True))
+    values = carried("ratio", row.dts, owned, steps, planned.owners, lambda n: torch.zeros_like(like))
+    ks = dict(zip(planned.owners, values, strict=True))
     whole = [row.steps[_main(step)][1].split is None for step in steps]
     recorded = March(row.scheme, planned, [step.dt for step in steps], whole=whole).steps
     for n, (block, step) in enumerate(zip(blocks, steps, strict=True)):

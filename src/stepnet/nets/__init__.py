@@ -18,6 +18,9 @@ from stepnet.nets.bounds import BoundOption as BoundOption
 from stepnet.nets.bounds import CoefficientLayout as CoefficientLayout
 from stepnet.nets.bounds import initial_k as initial_k
 from stepnet.nets.bounds import outermost as outermost
+from stepnet.nets.carried_coefficients import GridStep as GridStep
+from stepnet.nets.carried_coefficients import carried as carried
+from stepnet.nets.carried_coefficients import free_k as free_k
 from stepnet.nets.coarsening import Choice as Choice
 from stepnet.nets.coarsening import coarsen_network as coarsen_network
 from stepnet.nets.coarsening import count_to_drop as count_to_drop
@@ -52,17 +55,14 @@ from stepnet.nets.model_registry import remember_origin as remember_origin
 from stepnet.nets.model_registry import split_tag as split_tag
 from stepnet.nets.options import StepSizes as StepSizes
 from stepnet.nets.refinement import Grid as Grid
-from stepnet.nets.refinement import GridStep as GridStep
 from stepnet.nets.refinement import Interpolation as Interpolation
 from stepnet.nets.refinement import NetworkOnGrid as NetworkOnGrid
 from stepnet.nets.refinement import StageOnGrid as StageOnGrid
-from stepnet.nets.refinement import carried_k as carried_k
 from stepnet.nets.refinement import carried_over as carried_over
 from stepnet.nets.refinement import check_refines as check_refines
 from stepnet.nets.refinement import check_step_sizes as check_step_sizes
 from stepnet.nets.refinement import depths_at as depths_at
 from stepnet.nets.refinement import depths_of as depths_of
-from stepnet.nets.refinement import free_k as free_k
 from stepnet.nets.refinement import last_layers as last_layers
 from stepnet.nets.refinement import on_grid as on_grid
 from stepnet.nets.refinement import own_stages as own_stages

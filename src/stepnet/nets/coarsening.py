@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stepnet.errors import UserError
-from stepnet.nets.refinement import GridStep, NetworkOnGrid, StageOnGrid, check_depths, on_grid
+from stepnet.nets.carried_coefficients import GridStep
+from stepnet.nets.refinement import NetworkOnGrid, StageOnGrid, check_depths, on_grid
 from stepnet.nets.weights import is_coefficient
 
 BATCH = 250

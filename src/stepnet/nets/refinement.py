@@ -4,9 +4,7 @@ A block is the right-hand side of `u' = f(t, u)` over its step. On a finer grid 
 size divided; on a coarser one the step of a neighbour grows (`coarsening`). A transition changes the shape and is not
 part of the equation: it stays one step, as it is. So do stem and head. Running statistics go with their block.
 
-LM's `(1 + k_n) u' = f` has to stay the same equation where a step is not as long as the one before it. With steps
-`h_n`, its k multiplies a difference over `h_{n-1}`, so that `k_n h_{n-1} / h_n` is what goes from grid to grid. A step
-that owns no k has 0 there, which is Euler's.
+How coefficients follow the lengths of the steps is in `carried_coefficients`.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import singledispatch
-from itertools import pairwise
 from typing import Literal, Protocol, TypeVar, cast
 
 import torch
@@ -26,7 +23,7 @@ from torch import Tensor, nn
 
 from stepnet.errors import UserError
 from stepnet.nets.blocks import PostActivation, PreActivation, Sum, UnsharedWeights
-from stepnet.nets.bounds import Bound
+from stepnet.nets.carried_coefficients import GridStep, carried_coefficients
 from stepnet.nets.model_registry import Origin, create_model, origin_of
 from stepnet.nets.residual import Network
 from stepnet.nets.stage import Coupling, Stage, written
@@ -34,14 +31,6 @@ from stepnet.schemes import Plan, Point, Scheme, advance
 
 Interpolation = Literal["copied", "linear"]
 Own = TypeVar("Own", bound=Network)
-
-
-@dataclass(frozen=True)
-class GridStep:
-    """A step of the new network: its block as a mean of old ones, by their numbers in the stage, and its length."""
-
-    blocks: Mapping[int, float]  # weights that sum to 1
-    dt: float
 
 
 Grid = list[list[GridStep]]  # for each stage its steps, a transition among them
@@ -192,7 +181,7 @@ def regrid(network: Own, grid: Grid, dt: float | None = None) -> Own:
         new = create_model(origin.name, **options).to(like.dtype)
     state = carried_over(network, new, grid, network.state_dict(), new.state_dict())
     for path, old, other, steps in zip(stage_paths(network), stages, own_stages(new), grid, strict=True):
-        state |= {f"{path}.{name}": k for name, k in _coefficients(old, other, steps).items()}
+        state |= {f"{path}.{name}": k for name, k in carried_coefficients(old, other, steps).items()}
     try:
         new.load_state_dict(state)
     except (RuntimeError, KeyError):
@@ -221,7 +210,8 @@ class OwnGrid(NetworkOnGrid):
 
     def coefficients(self) -> list[nn.Parameter]:
         found = (stage.k if stage.bound is None else getattr(stage, "k_free", None) for stage in self.own)
-        return [k for k in found if k is not None]
+        named = [p for stage in self.own if stage.mixing is not None for p in stage.mixing.parameters()]
+        return [k for k in found if k is not None] + named
 
     @contextmanager
     def stepping(self, dts: Sequence[Tensor]) -> Iterator[None]:
@@ -255,7 +245,8 @@ def carried_over(
         for name, step in zip(after.step_names, steps, strict=True):
             sources = {f"{path}.{before.step_names[n]}.": share for n, share in step.blocks.items()}
             found |= _mean(f"{path}.{name}.", wanted, tensors, sources)
-        for k in {f"{path}.k", f"{path}.k_free"} & wanted & tensors.keys():
+        held = (f"{path}.k", f"{path}.k_free", f"{path}.mixing.")
+        for k in (name for name in wanted & tensors.keys() if name.startswith(held)):
             if not tensors[k].ndim:  # one number for all, as an optimiser may keep
                 found[k] = tensors[k]
                 continue
@@ -282,11 +273,8 @@ def own_stages(network: Network) -> list[Stage]:
     if origin is None:
         raise UserError(f"{type(network).__name__} does not say how it was built: build it with stepnet.create_model")
     stages = [module for module in network.modules() if isinstance(module, Stage)]
-    if any(stage.scheme.learned for stage in stages):
-        raise UserError(
-            f"scheme {stages[0].scheme.name!r} has coefficients and streams that no step size scales: which flow it is "
-            "on another grid is not defined; take euler, lm or a Runge–Kutta scheme"
-        )
+    for stage in stages:
+        check_follows_time(stage.scheme)
     return stages
 
 
@@ -337,6 +325,15 @@ def named_depth(name: str, now: Sequence[int]) -> tuple[int, int] | None:
             if layers > 0 and not rest:
                 return layers, outside
     return None
+
+
+def check_follows_time(scheme: Scheme) -> None:
+    """Refuse a scheme with learned weights of the past: as many steps ago, or as long ago?"""
+    if any(one.in_time is None for one in scheme.learned):
+        raise UserError(
+            f"scheme {scheme.name!r} learns weights of past states, which on another grid could be those as many steps "
+            "ago or as long ago: it cannot be refined or coarsened; take euler, lm, momentum, x0, hyper or mhc"
+        )
 
 
 def check_depths(depths: Sequence[int], now: tuple[int, ...]) -> None:
@@ -392,39 +389,6 @@ def _mean(
         else:
             found[name] = sum(share * tensor for share, tensor in zip(shares, tensors, strict=True))  # type: ignore[assignment]
     return found
-
-
-def carried_k(
-    before: Sequence[float], owned: Mapping[int, Tensor], steps: Sequence[GridStep], owners: Iterable[int], zero: Tensor
-) -> list[Tensor]:
-    """The coefficients of the new `owners`: `k_n h_{n-1} / h_n` is the same function of time as it was."""
-    ratios = [1.0, *(after / earlier for earlier, after in pairwise(before))]
-    rates = dict.fromkeys(range(len(before)), zero) | {n: k / ratios[n] for n, k in owned.items()}
-    ks = []
-    for n in owners:
-        ratio = steps[n].dt / steps[n - 1].dt if n else 1.0
-        ks.append(sum((share * rates[source] for source, share in steps[n].blocks.items()), zero) * ratio)
-    return ks
-
-
-def free_k(bound: Bound | None, k: Tensor) -> Tensor:
-    """The parameter of a coefficient, which a bound must allow."""
-    if bound is None:
-        return k
-    if not bool(((bound.low < k) & (k < bound.high)).all()):
-        raise UserError(f"k = {k.flatten().tolist()} on the new grid does not lie in k_bound, {bound}")
-    return bound.free(k)
-
-
-def _coefficients(old: Stage, new: Stage, steps: Sequence[GridStep]) -> dict[str, Tensor]:
-    """The parameter of the new stage's k."""
-    made = new.coefficients
-    if made is None:
-        return {}
-    own = () if old.coefficients is None else old.coefficients.detach().unbind()
-    owned = dict(zip(old.plan.owners, own, strict=True))
-    k = torch.stack(carried_k(old.dts, owned, steps, new.plan.owners, torch.zeros_like(made[0])))
-    return {"k" if new.bound is None else "k_free": free_k(new.bound, k)}
 
 
 @torch.no_grad()

@@ -12,6 +12,7 @@ from stepnet.schemes.arithmetic import is_traced as is_traced
 from stepnet.schemes.arithmetic import mix as mix
 from stepnet.schemes.arithmetic import parts_of as parts_of
 from stepnet.schemes.core import Equation as Equation
+from stepnet.schemes.core import InTime as InTime
 from stepnet.schemes.core import LearnedCoefficient as LearnedCoefficient
 from stepnet.schemes.core import Past as Past
 from stepnet.schemes.core import Point as Point

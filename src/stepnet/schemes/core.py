@@ -92,6 +92,9 @@ class Equation:
         return f"{mass}u{primes} = f" + (" + g" if self.split else "") + (", f linear" if self.linear else "")
 
 
+InTime = Literal["value", "rate", "ratio"]
+
+
 @dataclass(frozen=True)
 class LearnedCoefficient:
     """A coefficient that a network learns: a separate array for each step that the scheme itself takes.
@@ -99,12 +102,15 @@ class LearnedCoefficient:
     A new network starts from `start`, by default that of Euler's step, plus noise from U[low, high] of `spread`.
     `bound` is the set in which the values stay during training: an open interval, the weights of a "convex"
     combination, a "doubly stochastic" matrix, the past's weights in a "zero-stable" multistep method.
+    `in_time` says what stays the same when the steps `h_n` become shorter or longer: the "value"; its "rate", which is
+    (value - Euler's) / h_n; the "ratio" of displacements, value * h_{n-1} / h_n. None: that is not defined.
     """
 
     name: str
     start: Coefficient | Callable[[int], Coefficient] = 0  # a number or nested tuples, or a function of n
     spread: tuple[float, float] = (0.0, 0.0)
     bound: tuple[float, float] | Literal["convex", "doubly stochastic", "zero-stable"] | None = None
+    in_time: InTime | None = None
 
     def at(self, n: int) -> Coefficient:
         """The initial value at step n."""

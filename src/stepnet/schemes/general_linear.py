@@ -129,7 +129,7 @@ class X0(GeneralLinear):
 
     reference = "Chen, Wei, Huang, Ding, Li 2020 (GCNII); Karpathy 2025 (nanochat)"
     streams = ("u", "u0")
-    learned = (LearnedCoefficient("r", 1), LearnedCoefficient("x", 0))
+    learned = (LearnedCoefficient("r", 1, in_time="rate"), LearnedCoefficient("x", 0, in_time="rate"))
 
     def __init__(self, r: Coefficient = None, x: Coefficient = None) -> None:
         super().__init__(r=r, x=x)
@@ -157,7 +157,7 @@ class Momentum(GeneralLinear):
 
     reference = "Polyak 1964; Sander, Ablin, Blondel, Peyré 2021 (momentum networks)"
     streams = ("u", "v")
-    learned = (LearnedCoefficient("b", 0),)
+    learned = (LearnedCoefficient("b", 0, in_time="ratio"),)
 
     def __init__(self, b: Coefficient = None) -> None:
         super().__init__(b=b)
@@ -225,8 +225,11 @@ class Hyper(GeneralLinear):
 
     def declared(self, unit: list[tuple[int, ...]]) -> tuple[LearnedCoefficient, ...]:
         """U, V and B, from the rows of the identity matrix."""
-        in_turn = LearnedCoefficient("U", partial(_in_turn, unit))
-        return in_turn, LearnedCoefficient("V", tuple(unit)), LearnedCoefficient("B", (1,) * len(unit))
+        return (
+            LearnedCoefficient("U", partial(_in_turn, unit), in_time="value"),
+            LearnedCoefficient("V", tuple(unit), in_time="rate"),
+            LearnedCoefficient("B", (1,) * len(unit), in_time="value"),
+        )
 
     def matrices(self, k: dict[str, Coefficient]) -> tuple[Row, Sequence[Row], Row]:
         return k["U"], k["V"], k["B"]
