@@ -168,10 +168,7 @@ def rows(task: BoardTask, runs: list[dict[str, Any]]) -> list[Row]:
         if run["task"] == task.name:
             by_scheme.setdefault(run["scheme"], {})[run["seed"]] = run
     first = by_scheme.pop(FIRST, {})
-    gaps = {
-        scheme: PairedDifferences.of(*({s: r["figure"] for s, r in side.items()} for side in (own, first)))
-        for scheme, own in by_scheme.items()
-    }
+    gaps = {scheme: PairedDifferences.between(by_seed, first, "figure") for scheme, by_seed in by_scheme.items()}
     judged = [scheme for scheme, own in gaps.items() if len(own) >= ENOUGH]
     corrected = dict(zip(judged, holm([gaps[scheme].p_value for scheme in judged]), strict=True))
     others = [Row(name, by_scheme[name], gaps[name], corrected.get(name, math.nan)) for name in gaps if len(gaps[name])]
@@ -201,9 +198,8 @@ def section(task: BoardTask, runs: list[dict[str, Any]]) -> list[str]:
             more = _parameters(row) - _parameters(first)
             corrected = "" if math.isnan(row.corrected) else f"{row.corrected:.2g}"
             signs = " / ".join(map(str, gaps.signs))
-            interval = gaps.show(task.digits).partition(" (")[0]
             ratio = f"{pace[row.scheme]:.2f}" if row.scheme in pace else ""
-            cells += [interval, corrected, signs, ratio, f"+{more:,.0f}", row.verdict(task.margin)]
+            cells += [gaps.interval(task.digits), corrected, signs, ratio, f"+{more:,.0f}", row.verdict(task.margin)]
         lines.append(f"| {' | '.join(cells)} |")
     lines += ["", *(f"- {sentence(task, row)}" for row in others), ""]
     revisions = sorted({run["revision"] for row in found for run in row.runs.values()})
@@ -220,7 +216,7 @@ def sentence(task: BoardTask, row: Row) -> str:
     gaps = row.gaps
     if len(gaps) < ENOUGH:
         return f"`{row.scheme}`: {gaps.mean:+.{task.digits}f} {task.unit} in {len(gaps)} pairs, too few for a verdict."
-    size = f"{gaps.mean:+.{task.digits}f} ± {gaps.half_width:.{task.digits}f} {task.unit}"
+    size = f"{gaps.interval(task.digits)} {task.unit}"
     return f"`{row.scheme}` **{row.verdict(task.margin)}**: {size} ({len(gaps)} pairs)."
 
 

@@ -268,11 +268,11 @@ def multilevel_section() -> list[str]:
         ]
         for arm, own in arms.items():
             if own:
-                gaps = differences(own, full, task.figure)
+                gaps = PairedDifferences.between(own, full, task.figure)
                 cells = [f"{task.words(arm)}", str(len(own)), f"{time_share(own, full):.2f}", mean(own, task)]
-                rows.append(f"| {' | '.join([*cells, '' if arm == 'full' else interval(gaps, task.digits)])} |")
-        gaps = differences(levels, full, task.figure)
-        verdict = judge(gaps.mean - task.margin, gaps.half_width, ("reached", "not reached"))
+                rows.append(f"| {' | '.join([*cells, '' if arm == 'full' else gaps.interval(task.digits)])} |")
+        gaps = PairedDifferences.between(levels, full, task.figure)
+        verdict = ("inconclusive", "not reached", "reached")[gaps.side_of(task.margin)]
         if len(gaps) > 1 and time_share(levels, full) > TIME:
             verdict = "not reached"
         text = f"What the full depth reaches, in at most {TIME} of its time ({len(gaps)} pairs): **{verdict}**."
@@ -299,15 +299,15 @@ def coarsen_section() -> list[str]:
         ]
         for arm in ("whole", *DROPPED):
             errors, losses = ([record[arm][figure] for record in networks.values()] for figure in ("error", "loss"))
-            cost = "" if arm == "whole" else interval(added_loss(networks, arm), 3)
+            cost = "" if arm == "whole" else added_loss(networks, arm).interval(3)
             rows.append(f"| {arm} | {statistics.fmean(errors):.2f} % | {statistics.fmean(losses):.3f} | {cost} |")
         plain, fitted = (added_loss(networks, arm).by_seed for arm in ("plain", "refitted"))
         gaps = PairedDifferences({seed: fitted[seed] - plain[seed] / 2 for seed in plain})
-        verdict = judge(gaps.mean, gaps.half_width, ("holds", "does not hold"))
+        verdict = ("inconclusive", "does not hold", "holds")[gaps.side_of(0)]
         fewer = sum(gap < 0 for gap in gaps.by_seed.values())
         text = (
             f"Refitted steps cost at most half of what plain removal costs: **{verdict}**. The mean of cost(refitted) "
-            f"- cost(plain) / 2 is {interval(gaps, 3)}; it is below 0 on {fewer} "
+            f"- cost(plain) / 2 is {gaps.interval(3)}; it is below 0 on {fewer} "
             f"of {len(gaps)} networks."
         )
         found += ["\n".join(rows), text]
@@ -333,24 +333,9 @@ def mean(own: dict[int, dict[str, Any]], task: Task) -> str:
     return f"{value:.{task.digits}f}{' %' if task.figure == 'error' else ''}"
 
 
-def differences(one: dict[int, dict[str, Any]], other: dict[int, dict[str, Any]], figure: str) -> PairedDifferences:
-    return PairedDifferences.of(*({seed: run[figure] for seed, run in side.items()} for side in (one, other)))
-
-
 def added_loss(networks: dict[int, dict[str, Any]], arm: str) -> PairedDifferences:
     sides = ({seed: record[each]["loss"] for seed, record in networks.items()} for each in (arm, "whole"))
     return PairedDifferences.of(*sides)
-
-
-def interval(gaps: PairedDifferences, digits: int) -> str:
-    """`-0.1 ± 0.6`: the mean and the half width of its 95 % interval."""
-    return f"{gaps.mean:+.{digits}f}" + (f" ± {gaps.half_width:.{digits}f}" if len(gaps) > 1 else "")
-
-
-def judge(value: float, half_width: float, words: tuple[str, str]) -> str:
-    """The first word if the interval ends below 0, the second if it begins above; else inconclusive."""
-    below, above = words
-    return below if value + half_width < 0 else above if value - half_width > 0 else "inconclusive"
 
 
 def transfer_losses() -> dict[str, dict[int, dict[float, float]]]:

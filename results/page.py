@@ -1,7 +1,7 @@
-"""Make the second part of docs/results.md from the files beside this one: `python results/page.py`.
+"""Generate the measured part of docs/results.md from the files in this folder: `python results/page.py`.
 
-The protocol is written by hand before the runs; the summary above it and what stands below the line `MEASURED` are made
-again from the data.
+The protocol is written by hand before the runs; the summary above it and everything below the line `MEASURED` are
+generated from the data.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 
 from experiments import EXPERIMENTS, HERE, Experiment, Network
 
-from stepnet.training.histories import PairedDifferences
+from stepnet.commands.columns import markdown_table
+from stepnet.training.histories import PairedDifferences, mean_and_deviation
 
 PAGE = HERE.parent / "docs" / "results.md"
 MEASURED = "<!-- Below this line: made by `python results/page.py`. -->"
@@ -24,6 +25,7 @@ OPENING = """\
 Sections come in order of importance, which is the order of the runs. Where the paper has no figure, *does not hold*
 means that the interval lies above 0. One older pair of 15 epochs (`results/cifar10.json`) was known when the protocol
 was written; it is used nowhere on this page."""
+HEADINGS = "network", "runs", "test error (%)", "minus the first, paired (95 %)", "smaller / larger", "test loss"
 PROTOCOL_ROW = re.compile(r"^\| (\w+) \| ([^|]+) \|", re.MULTILINE)
 
 
@@ -34,23 +36,22 @@ def section(experiment: Experiment) -> list[str]:
     lines = ["", f"### {experiment.number}: {experiment.title}", "", f"Claim: {experiment.claim}", ""]
     plain = experiment.first.runs(runs)
     pairs = {other: other.runs(runs) for other in experiment.others}
-    if not any(plain.keys() & found.keys() for found in pairs.values()):
+    if not any(plain.keys() & others.keys() for others in pairs.values()):
         return [*lines, "**Not measured yet**: no pair of runs is finished."]
-    lines += ["| network | runs | test error (%) | minus the first, paired (95 %) | smaller / larger | test loss |"]
-    lines += ["| --- | --- | --- | --- | --- | --- |", _row(experiment.first, plain, None)]
-    told = []
-    for other, found in pairs.items():
-        if found:
-            lines.append(_row(other, found, plain))
-            gaps = _differences(found, plain, "test_error")
-            told.append(f"`{other.label}`: {_told(gaps, experiment.effect, sum(map(bool, pairs.values())))}.")
-    lines += ["", *(told if len(told) == 1 else [f"- {line}" for line in told]), ""]
+    measured = {other: others for other, others in pairs.items() if others}
+    rows = [_row(experiment.first, plain, None), *(_row(other, others, plain) for other, others in measured.items())]
+    lines += markdown_table(HEADINGS, rows)
+    verdicts = []
+    for other, others in measured.items():
+        gaps = PairedDifferences.between(others, plain, "test_error")
+        verdicts.append(f"`{other.label}`: {_verdict_text(gaps, experiment.effect, len(measured))}.")
+    lines += ["", *(verdicts if len(verdicts) == 1 else [f"- {line}" for line in verdicts]), ""]
     for one, other in experiment.beside:
-        gaps = _differences(one.runs(runs), other.runs(runs), "test_error")
+        gaps = PairedDifferences.between(one.runs(runs), other.runs(runs), "test_error")
         if gaps:
             lines += [f"`{one.label}` minus `{other.label}` itself: {gaps}.", ""]
-    for other, found in pairs.items():
-        lines += _coefficients(other, found)
+    for other, others in measured.items():
+        lines += _coefficients(other, others)
     source = ", ".join(f"`results/{path.name}`" for path in paths if path.exists())
     lines += [f"Command: `{experiment.command}`. {experiment.remark}".rstrip(), ""]
     used = [run for side in (plain, *pairs.values()) for run in side.values()]
@@ -65,12 +66,13 @@ def summary() -> list[str]:
     for experiment in EXPERIMENTS.values():
         runs = [run for file in experiment.files if (HERE / file).exists() for run in _read(file)]
         plain = experiment.first.runs(runs)
-        told = {
-            other.label: _differences(found, plain, "test_error")
+        differences = {
+            other.label: PairedDifferences.between(others, plain, "test_error")
             for other in experiment.others
-            if (found := other.runs(runs)).keys() & plain.keys()
+            if (others := other.runs(runs)).keys() & plain.keys()
         }
-        verdicts = [f"`{label}` {_told(gaps, experiment.effect, len(told))}" for label, gaps in told.items()]
+        count = len(differences)
+        verdicts = [f"`{n}` {_verdict_text(gaps, experiment.effect, count)}" for n, gaps in differences.items()]
         if verdicts:
             lines.append(f"- {experiment.title[0].upper()}{experiment.title[1:]}: {'; '.join(verdicts)}.")
         else:
@@ -85,16 +87,13 @@ def _read(file: str) -> list[dict[str, Any]]:
 
 def verdict(gaps: PairedDifferences, effect: float | None, comparisons: int = 1) -> str:
     """`holds` if the interval lies below 0; `does not hold` if it excludes the paper's effect, or any gain at all."""
-    if len(gaps) < 2:
-        return "inconclusive"
-    half = gaps.half_width_among(comparisons)
-    if gaps.mean + half < 0:
+    if gaps.side_of(0, comparisons) < 0:
         return "holds"
-    return "does not hold" if gaps.mean - half > (effect or 0) else "inconclusive"
+    return "does not hold" if gaps.side_of(effect or 0, comparisons) > 0 else "inconclusive"
 
 
-def _told(gaps: PairedDifferences, effect: float | None, comparisons: int) -> str:
-    """The verdict by the protocol's rule, and what is left of it: of twenty intervals one excludes 0 by chance."""
+def _verdict_text(gaps: PairedDifferences, effect: float | None, comparisons: int) -> str:
+    """The verdict by the protocol's rule, and whether it stands after the correction for several comparisons."""
     first = verdict(gaps, effect)
     if len(gaps) < 2:
         return f"**{first}**, {gaps}: one pair, which has no interval"
@@ -107,20 +106,21 @@ def _told(gaps: PairedDifferences, effect: float | None, comparisons: int) -> st
     )
 
 
-def _row(network: Network, runs: dict[int, dict[str, Any]], plain: dict[int, dict[str, Any]] | None) -> str:
+def _row(network: Network, runs: dict[int, dict[str, Any]], plain: dict[int, dict[str, Any]] | None) -> list[str]:
     errors, losses = ([run[name] for run in runs.values()] for name in ("test_error", "test_loss"))
-    cells = [f"`{network.label}`", str(len(runs)), _mean(errors), "", "", f"{statistics.fmean(losses):.4f}"]
+    cells = [
+        f"`{network.label}`",
+        str(len(runs)),
+        mean_and_deviation(errors),
+        "",
+        "",
+        f"{statistics.fmean(losses):.4f}",
+    ]
     if plain is not None:
-        gaps = _differences(runs, plain, "test_error")
+        gaps = PairedDifferences.between(runs, plain, "test_error")
         cells[3:5] = [str(gaps), " / ".join(map(str, gaps.signs))]
-        loss = _differences(runs, plain, "test_loss")
-        interval = f" ± {loss.half_width:.4f}" if len(loss) > 1 else ""
-        cells[5] += f" ({loss.mean:+.4f}{interval})"
-    return f"| {' | '.join(cells)} |"
-
-
-def _differences(one: dict[int, dict[str, Any]], other: dict[int, dict[str, Any]], figure: str) -> PairedDifferences:
-    return PairedDifferences.of(*({seed: run[figure] for seed, run in side.items()} for side in (one, other)))
+        cells[5] += f" ({PairedDifferences.between(runs, plain, 'test_loss').interval(4)})"
+    return cells
 
 
 def _coefficients(network: Network, runs: dict[int, dict[str, Any]]) -> list[str]:
@@ -131,13 +131,8 @@ def _coefficients(network: Network, runs: dict[int, dict[str, Any]]) -> list[str
             layers.setdefault(layer, []).append(k)
     if not layers:
         return []
-    shown = ", ".join(f"`{layer}` {_mean(ks)}" for layer, ks in layers.items())
+    shown = ", ".join(f"`{layer}` {mean_and_deviation(ks)}" for layer, ks in layers.items())
     return [f"Learned k of `{network.label}`: {shown}.", ""]
-
-
-def _mean(values: list[float]) -> str:
-    deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.2f}{deviation}"
 
 
 def page() -> str:

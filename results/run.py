@@ -1,8 +1,8 @@
-"""Train the runs of the protocol, and record those that are done: `python results/run.py [NUMBER …] --out FOLDER`.
+"""Train the runs of the protocol and record the finished ones: `python results/run.py [NUMBER …] --out FOLDER`.
 
-Without numbers all experiments are run, in their order of importance. Each run goes on where its folder stands, so
-the command may be stopped and given again at any time; given twice at once, the second takes the runs that the first
-has not. One that is done is evaluated anew and recorded in its results file; `python results/page.py` makes the page.
+Without numbers, all experiments are run in order of importance. Each run resumes from its checkpoint, so the command
+may be interrupted and repeated; of two that run at the same time, the second skips the runs that the first is training.
+A finished run is evaluated and recorded in its results file; `python results/page.py` generates the page.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def main() -> None:
                 print(f"{config.out}: waits for {config.weights}")
                 continue
             Path(config.out).mkdir(parents=True, exist_ok=True)
-            held = try_lock(Path(config.out))
-            if held is None:
+            lock = try_lock(Path(config.out))
+            if lock is None:
                 print(f"{config.out}: another process trains it")
                 continue
-            with held:
+            with lock:
                 train_and_record(config, HERE / experiment.files[-1])
 
 
@@ -52,10 +52,10 @@ def is_done(folder: Path) -> bool:
 def train_and_record(config: TrainConfig, path: Path) -> None:
     print(f"{time.strftime('%H:%M')} {config.out}", flush=True)
     run = train_config(config)
-    found = evaluate(run)
+    result = evaluate(run)
     with exclusive_lock(path):
-        record(run, found, path)
-    print(f"{time.strftime('%H:%M')} {config.out}: {found.error:.2f} %", flush=True)
+        record(run, result, path)
+    print(f"{time.strftime('%H:%M')} {config.out}: {result.error:.2f} %", flush=True)
 
 
 if __name__ == "__main__":

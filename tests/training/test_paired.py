@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 from scipy import stats
 
 from stepnet.training.histories import PairedDifferences, holm
@@ -11,22 +12,22 @@ from stepnet.training.histories import PairedDifferences, holm
 def test_the_interval_is_scipys() -> None:
     rng = np.random.default_rng(0)
     one, other = rng.normal(8, 1, 7), rng.normal(8.3, 1, 7)
-    found = PairedDifferences.of(dict(enumerate(one)), dict(enumerate(other)))
+    gaps = PairedDifferences.of(dict(enumerate(one)), dict(enumerate(other)))
     low, high = stats.ttest_rel(one, other).confidence_interval(0.95)
-    assert math.isclose(found.mean - found.half_width, low) and math.isclose(found.mean + found.half_width, high)
+    assert math.isclose(gaps.mean - gaps.half_width, low) and math.isclose(gaps.mean + gaps.half_width, high)
 
 
 def test_several_comparisons_widen_the_interval() -> None:
-    found = PairedDifferences({0: -0.5, 1: -0.7, 2: -0.3, 3: -0.1})
-    interval = stats.ttest_1samp(list(found.by_seed.values()), 0).confidence_interval(1 - 0.05 / 4)
-    assert math.isclose(found.mean + found.half_width_among(4), interval.high)
+    gaps = PairedDifferences({0: -0.5, 1: -0.7, 2: -0.3, 3: -0.1})
+    interval = stats.ttest_1samp(list(gaps.by_seed.values()), 0).confidence_interval(1 - 0.05 / 4)
+    assert math.isclose(gaps.mean + gaps.half_width_among(4), interval.high)
 
 
 def test_only_seeds_that_both_have_count() -> None:
     one, other = {0: 1.0, 1: 2.0, 2: math.nan, 5: 3.0, 6: 4.0}, {1: 2.5, 2: 1.0, 5: 2.0, 6: 4.0, 7: 0.0}
-    found = PairedDifferences.of(one, other)
-    assert found.by_seed == {1: -0.5, 5: 1.0, 6: 0.0}
-    assert found.signs == (1, 1)  # neither is lower with seed 6
+    gaps = PairedDifferences.of(one, other)
+    assert gaps.by_seed == {1: -0.5, 5: 1.0, 6: 0.0}
+    assert gaps.signs == (1, 1)  # neither is lower with seed 6
 
 
 def test_one_pair_has_no_interval_and_none_no_mean() -> None:
@@ -35,10 +36,24 @@ def test_one_pair_has_no_interval_and_none_no_mean() -> None:
     assert math.isnan(PairedDifferences({}).mean) and str(PairedDifferences({})) == ""
 
 
+@pytest.mark.parametrize(("shift", "side"), [(-2.0, -1), (-1.0, 0), (1.0, 0), (2.0, 1)])
+def test_the_side_of_a_threshold_is_that_of_the_whole_interval(shift: float, side: int) -> None:
+    gaps = PairedDifferences({seed: 0.3 + gap for seed, gap in enumerate((-1.0, 0.0, 1.0, 0.0))})  # half width 1.30
+    threshold = gaps.mean - shift * gaps.half_width / 1.5
+    assert gaps.side_of(threshold) == side
+    assert gaps.side_of(threshold, comparisons=5) == 0  # whose interval is 1.9 times as wide
+    assert PairedDifferences({0: 5.0}).side_of(0) == 0  # one pair has no interval
+
+
+def test_differences_of_records() -> None:
+    one, other = {0: {"loss": 1.0}, 1: {"loss": 2.0}}, {1: {"loss": 1.5}, 2: {"loss": 0.0}}
+    assert PairedDifferences.between(one, other, "loss").by_seed == {1: 0.5}
+
+
 def test_the_p_value_is_scipys() -> None:
     values = [-0.5, -0.7, -0.3, 0.1]
-    found = PairedDifferences(dict(enumerate(values)))
-    assert math.isclose(found.p_value, stats.ttest_1samp(values, 0).pvalue)
+    gaps = PairedDifferences(dict(enumerate(values)))
+    assert math.isclose(gaps.p_value, stats.ttest_1samp(values, 0).pvalue)
     assert math.isnan(PairedDifferences({0: 1.0}).p_value)
     assert [PairedDifferences({0: gap, 1: gap}).p_value for gap in (0.0, 1.0)] == [1.0, 0.0]
 

@@ -1,4 +1,4 @@
-"""Rows in aligned columns: ruled on a terminal, plain aligned columns where the output is piped."""
+"""Tables: on a terminal, in a pipe, for LaTeX and for Markdown."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from collections.abc import Iterable, Sequence
 
 from stepnet.escaping import echo, for_terminal
 
-RIGHT = ">"  # a heading that begins with this stands over numbers
+RIGHT = ">"  # prefix of the heading of a column of numbers, which is aligned on the right
 GAP = 2  # spaces between columns
-
-
 LATEX = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}"})
 
 
 def latex_table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> str:
-    """The same table for a paper, with the rules of LaTeX's package booktabs."""
+    """Format a table for LaTeX, with the rules of the package booktabs."""
     columns = "".join("r" if heading.startswith(RIGHT) else "l" for heading in headings)
 
     def line(cells: Iterable[str]) -> str:
@@ -27,12 +25,17 @@ def latex_table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: s
     return "\n".join([*caption, *head, r"  \midrule", *body, r"  \bottomrule", r"\end{tabular}"])
 
 
+def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a Markdown table."""
+    return [f"| {' | '.join(cells)} |" for cells in (headings, ["---"] * len(headings), *rows)]
+
+
 def print_table(
     headings: Sequence[str], rows: Iterable[Sequence[str]], title: str = "", spare: Sequence[str] = ()
 ) -> None:
-    """Print the rows. Piped, every row is one line, however long, with two spaces or more between columns.
+    """Print the rows in aligned columns. In a pipe, every row is one line, with at least two spaces between columns.
 
-    A terminal that is too narrow is spared the columns named in `spare`, as many as it takes and in that order.
+    If the terminal is too narrow, the columns named in `spare` are left out, in that order, until the others fit.
     """
     from rich.box import SIMPLE
     from rich.console import Console

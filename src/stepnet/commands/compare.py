@@ -181,9 +181,7 @@ def _differences(rows: Sequence[NetworkRuns]) -> list[tuple[NetworkRuns, PairedD
 
 
 def _verdict(gaps: PairedDifferences) -> str:
-    if abs(gaps.mean) <= gaps.half_width:
-        return "no difference is shown"
-    return "it is lower" if gaps.mean < 0 else "it is higher"
+    return {-1: "it is lower", 0: "no difference is shown", 1: "it is higher"}[gaps.side_of(0)]
 
 
 def _figures(rows: Sequence[NetworkRuns]) -> dict[str, Any]:

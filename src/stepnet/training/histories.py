@@ -1,4 +1,4 @@
-"""What finished epochs tell: one history for each run, the seeds of one network together."""
+"""Metrics of finished epochs: one history for each run, the runs of a network, and differences seed by seed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from stepnet.errors import UserError
 from stepnet.training.config import NetworkRecord, TrainConfig
@@ -17,11 +17,12 @@ from stepnet.training.run import Environment, EpochMetrics, Run
 from stepnet.training.tasks import TaskRecord
 
 KByLayer = dict[str, float]  # k_n by the name of its layer; the mean where there is one for each channel
+Records = Mapping[int, Mapping[str, Any]]  # what was measured, by seed
 
 
 @dataclass(frozen=True)
 class RunHistory:
-    """One run: what was asked for, and its epochs so far. A figure that is no number is NaN."""
+    """A run: its config and its epochs so far. A metric that was not measured is NaN."""
 
     folder: Path
     config: TrainConfig
@@ -30,7 +31,7 @@ class RunHistory:
 
     @classmethod
     def read(cls, folder: Path) -> RunHistory:
-        """From a run's folder; another folder is refused in one line."""
+        """Read a run's folder."""
         run = Run(folder)
         if folder.is_dir() and not run.config_file.exists() and any(folder.glob("*/config.yaml")):
             raise UserError(f"{folder} is not a run but a folder of runs: name them, as in {folder}/*")
@@ -38,43 +39,43 @@ class RunHistory:
         return cls(folder, config, tuple(run.metrics()), run.recorded_environment())
 
     def series(self, name: str) -> list[float]:
-        """A figure of every epoch."""
+        """Return a metric of every epoch."""
         return [cast(float, line.get(name, math.nan)) for line in self.epochs]
 
     @property
     def elapsed(self) -> list[float]:
-        """The seconds of training after each epoch: networks of several depths take unequal times for one."""
+        """Seconds of training up to the end of each epoch."""
         return list(accumulate(self.series("seconds")))
 
     @property
     def task(self) -> TaskRecord:
-        """What its figures are."""
+        """The task, which names the metrics."""
         return self.config.task or TaskRecord()
 
     @property
     def complete(self) -> bool:
-        """Whether it took all its epochs, or was stopped by a callback."""
+        """Whether the run finished all its epochs, or was stopped by a callback."""
         return len(self.epochs) >= self.config.recipe.epochs or bool(self.epochs and self.epochs[-1].get("stopped"))
 
     @property
     def broken_epochs(self) -> list[int]:
-        """The epochs, from 1, with a loss or a metric that is no finite number."""
+        """The epochs, from 1, with a loss or a metric that is not finite."""
         names = ("loss", "test_loss", f"test_{self.task.metric.name}")
         rows = enumerate(zip(*map(self.series, names), strict=True), 1)
         return [n for n, row in rows if not all(map(math.isfinite, row))]
 
     def last(self, name: str) -> float:
-        """A figure of the last epoch so far; NaN where the run did not measure it."""
+        """Return a metric of the last epoch so far; NaN if the run did not measure it."""
         return self.series(name)[-1] if self.epochs else math.nan
 
     @property
     def last_score(self) -> float:
-        """The task's first metric on the test set after the last epoch so far: of classification the error in %."""
+        """The task's first metric on the test set after the last epoch so far: for classification, the error in %."""
         return self.last(f"test_{self.task.metric.name}")
 
     @property
     def best_score(self) -> float:
-        """The metric on the test set after the best epoch, which is chosen on the validation set if there is one."""
+        """The metric on the test set after the best epoch, chosen on the validation set if there is one."""
         known = [line for line in self.epochs if math.isfinite(self.task.choice(line))]
         if not known:
             return math.nan
@@ -84,40 +85,40 @@ class RunHistory:
 
     @property
     def has_validation(self) -> bool:
-        """Whether the best epoch was chosen apart from the test set."""
+        """Whether the best epoch was chosen on a validation set."""
         return bool(self.epochs) and f"val_{self.task.metric.name}" in self.epochs[-1]
 
     def median(self, name: str) -> float:
-        """A figure of the median epoch; NaN where the run did not measure it."""
+        """Return the median of a metric over the epochs; NaN if the run did not measure it."""
         known = [value for value in self.series(name) if math.isfinite(value)]
         return statistics.median(known) if known else math.nan
 
     @cached_property
     def coefficients(self) -> list[KByLayer]:
-        """`k_n` after each epoch; empty for a scheme that learns none."""
+        """`k_n` after each epoch; empty if the scheme learns none."""
         return [{layer: mean_coefficient(k) for layer, k in line["k"].items()} for line in self.epochs]
 
 
 @dataclass(frozen=True)
 class NetworkRuns:
-    """The runs of one network under one recipe, which differ in their seeds."""
+    """The runs of one network with one recipe and several seeds."""
 
     label: str
     runs: tuple[RunHistory, ...]
 
     @property
     def config(self) -> TrainConfig:
-        """Of any of its runs, but for the seed."""
+        """The config of the first run; the others differ in the seed."""
         return self.runs[0].config
 
     @property
     def task(self) -> TaskRecord:
-        """What the figures of its runs are."""
+        """The task, which names the metrics."""
         return self.runs[0].task
 
     @property
     def scheme(self) -> str | None:
-        """The scheme that marches the blocks; None for a network that no name of ours builds, and was not converted."""
+        """The scheme that steps the blocks; None for a foreign network that was not converted."""
         if self.config.scheme is not None or self.config.network is not None:
             return self.config.scheme or (self.config.network.scheme if self.config.network else None)
         from stepnet.nets import MODELS
@@ -126,7 +127,7 @@ class NetworkRuns:
 
     @cached_property
     def cost(self) -> NetworkRecord | None:
-        """Parameters and multiply-adds, as its config says; of an older run, as its network counts them, if it can."""
+        """Parameters and multiply-adds, from the config; for an older run, counted on its network if possible."""
         chosen = (self.counted or self.runs)[0]
         if chosen.config.network is not None:
             return chosen.config.network
@@ -137,38 +138,38 @@ class NetworkRuns:
 
     @property
     def counted(self) -> tuple[RunHistory, ...]:
-        """The runs whose last epoch may be compared: the complete ones, if there are any."""
+        """The runs to compare: the complete ones, or all if none is complete."""
         return tuple(run for run in self.runs if run.complete) or tuple(run for run in self.runs if run.epochs)
 
     def values(self, of: Callable[[RunHistory], float]) -> list[float]:
-        """A figure of every run that counts, where it is one."""
+        """Return a figure of every run to compare, without those that are not finite."""
         return [value for value in map(of, self.counted) if math.isfinite(value)]
 
     @property
     def scores(self) -> list[float]:
-        """The task's first metric on the test set, of its runs after their last epochs."""
+        """The task's first metric on the test set after the last epoch, for each run."""
         return self.values(lambda run: run.last_score)
 
     def difference(self, other: NetworkRuns) -> PairedDifferences:
-        """The last scores of this network minus those of another, over the seeds that both have complete."""
+        """Subtract the last scores of another network, seed by seed."""
         ours, theirs = ({run.config.seed: run.last_score for run in group.counted} for group in (self, other))
         return PairedDifferences.of(ours, theirs)
 
 
 def mean_and_deviation(values: Sequence[float], digits: int = 2) -> str:
-    """`8.33 ± 0.12`, the sample's standard deviation; one value alone has none."""
+    """Format `8.33 ± 0.12` with the sample's standard deviation; a single value has none."""
     if len(values) == 1:
         return f"{values[0]:.{digits}f}"
     return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
 
 
 def mean_coefficient(k: float | list[float]) -> float:
-    """One figure for a layer: its `k`, or the mean of those of its channels."""
+    """Return the `k` of a layer, or the mean over its channels."""
     return statistics.fmean(k or [math.nan]) if isinstance(k, list) else k
 
 
 def _cost(folder: Path) -> NetworkRecord:
-    """What the network that a run has written costs: its parameters alone, if it does not say what images it takes."""
+    """Count the cost of a run's network; only its parameters if its input size is not known."""
     from stepnet.exchange import description_of, load
     from stepnet.nets import profile
 
@@ -182,18 +183,23 @@ def _cost(folder: Path) -> NetworkRecord:
 
 @dataclass(frozen=True)
 class PairedDifferences:
-    """Figures of one network minus those of another, one for each seed that both have.
+    """Figures of one network minus those of another, for each seed that both have.
 
-    Both start from the same initial weights and see the same batches, so that only their difference varies.
+    Both start from the same initial weights and see the same batches, which makes the differences less variable.
     """
 
     by_seed: dict[int, float]
 
     @classmethod
     def of(cls, one: Mapping[int, float], other: Mapping[int, float]) -> PairedDifferences:
-        """From the figure of each seed, for both; a pair with a figure that is no number does not count."""
+        """Subtract the figures by seed; pairs whose difference is not finite are left out."""
         gaps = {seed: one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())}
         return cls({seed: gap for seed, gap in gaps.items() if math.isfinite(gap)})
+
+    @classmethod
+    def between(cls, one: Records, other: Records, figure: str) -> PairedDifferences:
+        """Subtract a figure of the records of one network and of another."""
+        return cls.of(*({seed: record[figure] for seed, record in records.items()} for records in (one, other)))
 
     def __len__(self) -> int:
         return len(self.by_seed)
@@ -214,15 +220,20 @@ class PairedDifferences:
         return self.half_width_among(1)
 
     def half_width_among(self, comparisons: int) -> float:
-        """The same where so many comparisons are made at once, by Bonferroni's correction: 5 % for all of them."""
+        """Return the half width for one of several comparisons, by Bonferroni's correction: 5 % for all of them."""
         from scipy import stats  # slow to import
 
         level = 1 - 0.025 / comparisons
         return float(stats.t.ppf(level, len(self) - 1)) * self.standard_error if len(self) > 1 else math.nan
 
+    def side_of(self, threshold: float = 0.0, comparisons: int = 1) -> int:
+        """Return -1 if the interval lies below the threshold, 1 if it lies above it, else 0: inconclusive."""
+        half = self.half_width_among(comparisons)
+        return (self.mean - half > threshold) - (self.mean + half < threshold)
+
     @property
     def p_value(self) -> float:
-        """Of Student's two-sided test that the mean difference is 0; NaN below two pairs."""
+        """The p-value of Student's two-sided test that the mean difference is 0; NaN below two pairs."""
         from scipy import stats
 
         if len(self) < 2:
@@ -233,7 +244,7 @@ class PairedDifferences:
 
     @property
     def signs(self) -> tuple[int, int]:
-        """In how many pairs the first figure is the smaller one, and in how many the larger."""
+        """The numbers of pairs in which the first figure is smaller, and larger."""
         gaps = self.by_seed.values()
         return sum(gap < 0 for gap in gaps), sum(gap > 0 for gap in gaps)
 
@@ -241,17 +252,20 @@ class PairedDifferences:
         return self.show()
 
     def show(self, digits: int = 2) -> str:
-        """`-0.16 ± 0.20 (100 pairs)`."""
-        if len(self) < 2:
-            return f"{self.mean:+.{digits}f}" if self.by_seed else ""
-        return f"{self.mean:+.{digits}f} ± {self.half_width:.{digits}f} ({len(self)} pairs)"
+        """Format the mean, its interval and the number of pairs: `-0.16 ± 0.20 (100 pairs)`."""
+        pairs = f" ({len(self)} pairs)" if len(self) > 1 else ""
+        return f"{self.interval(digits)}{pairs}" if self.by_seed else ""
+
+    def interval(self, digits: int = 2) -> str:
+        """Format the mean and the half width of its 95 % interval: `-0.16 ± 0.20`."""
+        return f"{self.mean:+.{digits}f}" + (f" ± {self.half_width:.{digits}f}" if len(self) > 1 else "")
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values of comparisons made at once, corrected so that with 5 % at most any below 0.05 is there by chance.
+    """Correct the p-values of several comparisons: the chance that any falls below 0.05 without an effect is 5 %.
 
-    In rising order the j-th of n is multiplied by n - j + 1, and is at least the one before it (Holm 1979). NaN, where
-    a comparison has too few pairs, stays NaN and does not count.
+    In ascending order the j-th of n is multiplied by n - j + 1, and is at least the one before it (Holm 1979). NaN, for
+    a comparison with too few pairs, stays NaN and is not counted in n.
     """
     order = sorted((p, place) for place, p in enumerate(p_values) if not math.isnan(p))
     corrected, largest = [math.nan] * len(p_values), 0.0
