@@ -39,10 +39,11 @@ def test_verdicts(gaps: tuple[float, ...], effect: float | None, expected: str) 
 
 def test_a_verdict_says_what_bonferroni_leaves_of_it() -> None:
     narrow, wide = (PairedDifferences(dict(enumerate(gaps))) for gaps in ((-1.0, -1.1, -0.9), (-1.0, -0.5, -0.7)))
-    assert MADE["_verdict_text"](narrow, None, 1) == "**holds**, -1.00 ± 0.25 (3 pairs)"
-    assert MADE["_verdict_text"](narrow, None, 4).endswith(", and also after Bonferroni's correction for the 4 comparisons "
-                                                   "made here (± 0.51)")  # fmt: skip
-    assert "**holds** by the protocol's rule, -0.73 ± 0.63 (3 pairs), but not after" in MADE["_verdict_text"](wide, None, 4)
+    text = MADE["_verdict_text"]
+    assert text(narrow, None, 1) == "**holds**, -1.00 ± 0.25 (3 pairs)"
+    also = ", and also after Bonferroni's correction for the 4 comparisons made here (± 0.51)"
+    assert text(narrow, None, 4).endswith(also)
+    assert "**holds** by the protocol's rule, -0.73 ± 0.63 (3 pairs), but not after" in text(wide, None, 4)
 
 
 def test_every_experiment_of_the_protocol_has_a_section() -> None:
