@@ -8,7 +8,8 @@ import torch
 
 from stepnet import create_model, read
 from stepnet.errors import UserError
-from stepnet.report.dynamics import NetworkStep, StepSpectrum
+from stepnet.nets import NetworkStep
+from stepnet.report.dynamics import StepSpectrum
 from stepnet.report.figures import paper_style
 from stepnet.report.lesion import Lesion
 from stepnet.report.network_plots import plot_lesion, plot_reading, plot_spectrum, plot_trajectory
@@ -29,7 +30,8 @@ def test_a_panel_for_each_stage_and_a_path_for_each_image() -> None:
 
 
 def spectrum(k: float | None, *values: complex) -> StepSpectrum:
-    step = NetworkStep("block", get_scheme("lm" if k else "euler"), 1.0, (k,) if k else (), torch.nn.Identity(), False)
+    value = None if k is None else torch.tensor([k], dtype=torch.float64)
+    step = NetworkStep("block", get_scheme("lm" if k else "euler"), "scheme", 1.0, value, torch.nn.Identity())
     return StepSpectrum(step, np.array(values, dtype=complex), 1.0)
 
 

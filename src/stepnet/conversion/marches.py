@@ -31,7 +31,7 @@ from stepnet.conversion.stream import (
 )
 from stepnet.conversion.trace import Call, trace
 from stepnet.errors import UserError, first_line
-from stepnet.nets import Coupling, KineticCost, Stage, StateSource, entry_of
+from stepnet.nets import Coupling, KineticCost, Stage, Stepped, entry_of
 from stepnet.schemes import (
     Coefficient,
     Difference,
@@ -188,7 +188,7 @@ def own_marches(network: nn.Module, example: Any) -> list[ObservedMarch]:
                 hooks.enter_context(watcher.stage(name, module))
             elif isinstance(module, ConvertedStep):
                 hooks.enter_context(watcher.step(name, module))
-            if isinstance(module, StateSource):
+            if isinstance(module, Stepped):
                 hooks.enter_context(module.watch_states(states))
         _run(network, example)
     for row, march in zip(converted_rows(network), watcher.marches, strict=False):

@@ -31,11 +31,13 @@ from stepnet.nets import (
     CoefficientLayout,
     KineticCost,
     Memory,
+    NetworkStep,
     RecordedStep,
     ReversibleMarch,
     States,
     only_reverse_mode,
     recomputed,
+    steps_by_stage,
 )
 from stepnet.schemes import Coefficient, Difference, Point, Scheme, State, StepMethod, is_number, is_traced, parts_of
 
@@ -359,8 +361,15 @@ class ConvertedStep(InstanceMixin):
             if (k := self.k_of(role)) is not None:
                 yield K if len(self.step_roles) == 1 else f"{K}.{role.own_k}", k
 
+    def network_steps(self) -> Iterator[NetworkStep]:
+        """See `Stepped`: one step for each call of the block."""
+        for n, role in enumerate(self.step_roles):
+            call = n + 1 if len(self.step_roles) > 1 else 0
+            k = self.k_of(role)
+            yield NetworkStep("", role.scheme, role.method, role.dt, k, self, role.place, role.row, call, role)
+
     def watch_states(self, stages: list[list[Tensor]]) -> RemovableHandle:
-        """See `stepnet.nets.trajectories`: a step goes on with the run whose last state it was given."""
+        """See `Stepped`: the new state is appended to the stage whose last state is the input."""
 
         def note(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
             u, new = self.step_role.argument.of(args, options), state_in(output, self.step_role.result)
@@ -460,15 +469,8 @@ def hold_named(block: nn.Module, layout: CoefficientLayout, starts: dict[str, Te
 
 def converted_rows(model: nn.Module) -> list[list[tuple[str, ConvertedStep, Role]]]:
     """The chains of a converted network: the path, the block and the role of each step, in order."""
-    rows: list[dict[int, tuple[str, ConvertedStep, Role]]] = []
-    for path, module in model.named_modules():
-        for role in module.step_roles if isinstance(module, ConvertedStep) else ():
-            ours = (row for row in rows if role.place not in row and next(iter(row.values()))[2].row == role.row)
-            row = next(ours, None)
-            if row is None:
-                rows.append(row := {})
-            row[role.place] = path, module, role
-    return [[row[place] for place in sorted(row)] for row in rows]
+    stages = (stage for stage in steps_by_stage(model) if stage[0].role is not None)
+    return [[(step.path, cast(ConvertedStep, step.block), step.role) for step in stage] for stage in stages]
 
 
 def become_block(step: ConvertedStep) -> None:

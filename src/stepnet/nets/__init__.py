@@ -53,6 +53,9 @@ from stepnet.nets.model_registry import register_family as register_family
 from stepnet.nets.model_registry import register_model as register_model
 from stepnet.nets.model_registry import remember_origin as remember_origin
 from stepnet.nets.model_registry import split_tag as split_tag
+from stepnet.nets.network_steps import NetworkStep as NetworkStep
+from stepnet.nets.network_steps import Stepped as Stepped
+from stepnet.nets.network_steps import steps_by_stage as steps_by_stage
 from stepnet.nets.options import StepSizes as StepSizes
 from stepnet.nets.refinement import Grid as Grid
 from stepnet.nets.refinement import Interpolation as Interpolation
@@ -88,7 +91,6 @@ from stepnet.nets.stage import step_sizes as step_sizes
 from stepnet.nets.stage import written as written
 from stepnet.nets.stochastic import StochasticDepth as StochasticDepth
 from stepnet.nets.trajectories import KineticCost as KineticCost
-from stepnet.nets.trajectories import StateSource as StateSource
 from stepnet.nets.trajectories import takes_cost as takes_cost
 from stepnet.nets.trajectories import trajectory as trajectory
 from stepnet.nets.weights import STEP_MIXING as STEP_MIXING

@@ -5,7 +5,6 @@ The network runs once in training mode on the meta device, where tensors have a 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +16,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from stepnet.nets.model_registry import create_model
+from stepnet.nets.network_steps import steps_by_stage
 from stepnet.nets.replay import storage
 from stepnet.nets.residual import Network
-from stepnet.nets.stage import Stage
-from stepnet.schemes import scheme_of_step, steps_by_method
 
 BATCH = 128  # so many that what a batch saves once, such as its statistics, weighs little on an image
 
@@ -100,18 +98,9 @@ def profile(model: nn.Module, in_channels: int = 3, image_size: int = 32) -> Pro
 
 
 def _steps(model: nn.Module) -> tuple[int, int]:
-    """The steps of a network, and those that its scheme takes itself."""
-    total = own = 0
-    for module in model.modules():
-        taken: Counter[str] = Counter()
-        if isinstance(module, Stage):
-            scheme, taken = module.scheme, steps_by_method(module.scheme, [module.plan])
-        for role in getattr(module, "step_roles", ()):  # of a block that `convert` made a step
-            scheme = role.scheme
-            taken[scheme_of_step(scheme, role.method).name] += 1
-        if taken:
-            total, own = total + taken.total(), own + taken[scheme.name]
-    return total, own
+    """Count the steps of a network, and those that its scheme itself takes."""
+    steps = [step for stage in steps_by_stage(model) for step in stage]
+    return len(steps), sum(step.scheme.name == step.network_scheme.name for step in steps)
 
 
 def on_meta(name: str, **options: Any) -> Network:

@@ -17,6 +17,7 @@ from stepnet.nets.bounds import Bound, BoundOption, Coefficients
 from stepnet.nets.bounds import initial_k as first_k
 from stepnet.nets.march import March, Slope, Slopes, States, recomputing
 from stepnet.nets.memory_modes import Memory, choose_memory, segment_length
+from stepnet.nets.network_steps import NetworkStep
 from stepnet.nets.replay import only_reverse_mode
 from stepnet.nets.trajectories import KineticCost, Visit, watch_calls
 from stepnet.schemes import (
@@ -282,8 +283,14 @@ class Stage(nn.Module):
             state = last(self._walk(x, past, gates, ks, cost), None)
         return self.scheme.read_out(state) if self.scheme.streams and self.depth else state
 
+    def network_steps(self) -> Iterator[NetworkStep]:
+        """See `Stepped`."""
+        ks = dict(self.named_coefficients()) if self.mixing is None else {}
+        for n, (name, block, step) in enumerate(zip(self.step_names, self.steps, self.plan.steps, strict=True)):
+            yield NetworkStep(name, self.scheme, step.method, self.dts[n], ks.get(name), block, n, self)
+
     def watch_states(self, stages: list[list[Tensor]]) -> RemovableHandle:
-        """See `stepnet.nets.trajectories`."""
+        """See `Stepped`."""
         return watch_calls(self, stages)
 
     def extra_repr(self) -> str:

@@ -10,25 +10,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from stepnet.errors import UserError
+from stepnet.nets.network_steps import Stepped
 from stepnet.schemes import Difference, State
 
 Visit = Callable[[State], object]  # called with each state of a stage, when it is made
-
-
-@runtime_checkable
-class StateSource(Protocol):
-    """A module that makes states: a stage of ours, or a block that became a step."""
-
-    def watch_states(self, stages: list[list[State]]) -> RemovableHandle:
-        """From now on, add the states of each call to `stages`, until the handle is removed."""
-        ...
 
 
 def trajectory(model: nn.Module, *args: Any, **options: Any) -> list[list[State]]:
@@ -38,7 +30,7 @@ def trajectory(model: nn.Module, *args: Any, **options: Any) -> list[list[State]
     runs as it stands: call `eval()` first for running statistics, and under `torch.no_grad()` where no gradient is
     wanted.
     """
-    watched = [module for module in model.modules() if isinstance(module, StateSource)]
+    watched = [module for module in model.modules() if isinstance(module, Stepped)]
     if not watched:
         raise UserError(f"{type(model).__name__} has no trajectory: none of its parts is marched by a scheme")
     stages: list[list[State]] = []

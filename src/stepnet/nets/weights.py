@@ -5,8 +5,8 @@ Below, `stepnet.coefficients`: the learned `k_n` of a network, by layer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Protocol, TypeVar, runtime_checkable
+from collections.abc import Mapping
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.nets.bounds import FREE, Bound, CoefficientLayout, Coefficients
+from stepnet.nets.network_steps import Stepped
 from stepnet.tensors import first_difference
 
 T = TypeVar("T")
@@ -108,15 +109,6 @@ def first_convolution(network: nn.Module) -> tuple[str, nn.Conv2d] | None:
     return next(layers, None)
 
 
-@runtime_checkable
-class HasCoefficients(Protocol):
-    """A module whose scheme has trainable coefficients: our stages, and those that `convert` makes."""
-
-    def named_coefficients(self) -> Iterator[tuple[str, Tensor]]:
-        """The name of each step that owns a `k`, relative to the module, with its `k`."""
-        ...
-
-
 @checked
 def coefficients(model: nn.Module) -> dict[str, float | list[float]]:
     """`k_n` by the name of its layer, in order of depth: a float each, or one for each channel.
@@ -125,7 +117,7 @@ def coefficients(model: nn.Module) -> dict[str, float | list[float]]:
     """
     found: dict[str, float | list[float]] = {}
     for path, module in model.named_modules():
-        if isinstance(module, HasCoefficients):
+        if isinstance(module, Stepped):
             for name, k in module.named_coefficients():
                 found[f"{path}.{name}" if path else name] = k.detach().flatten().squeeze().tolist()
     return found

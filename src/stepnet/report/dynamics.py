@@ -7,11 +7,10 @@ matrix, of as many rows as a state has numbers, is never formed.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from statistics import fmean
 from typing import TypeAlias
 
 import numpy as np
@@ -22,60 +21,21 @@ from scipy.sparse.linalg import LinearOperator, eigs
 from torch import Tensor, nn
 
 from stepnet.analysis import analyse, z, zeta
-from stepnet.conversion import ConvertedStep, Role, converted_rows, state_in
+from stepnet.conversion import ConvertedStep, state_in
 from stepnet.errors import UserError
-from stepnet.nets import Coupling, Stage, trajectory
-from stepnet.schemes import Difference, Scheme, State, scheme_of_step
+from stepnet.nets import Coupling, NetworkStep, steps_by_stage, trajectory
+from stepnet.schemes import Difference, Scheme, State
 
 Complex: TypeAlias = NDArray[np.complex128]
 EIGENVALUES = 6
 
 
-@dataclass(frozen=True)
-class NetworkStep:
-    """One step of a network: `u_{n+1}` of its stage, with the block `f`."""
-
-    name: str  # of the block in the network
-    scheme: Scheme  # that takes this step: the network's own, its starter, or Euler's in a transition
-    dt: float
-    ks: tuple[float, ...]  # its coefficient, one for each channel where there are several; none in a starting step
-    block: nn.Module
-    transition: bool  # f reads the state before the shape changed
-    role: Role | None = None  # of a block that `convert` made a step
-
-    @property
-    def k(self) -> float | None:
-        """The coefficient; the mean, where there is one for each channel."""
-        return fmean(self.ks) if self.ks else None
-
-
 def network_steps(model: nn.Module) -> list[list[NetworkStep]]:
     """The steps of every stage, in order of depth: one list for each that `trajectory` gives."""
-    stages: list[list[NetworkStep]] = []
-    for path, module in model.named_modules():
-        if isinstance(module, Stage):
-            stages.append(list(_stage_steps(path, module)))
-    stages += [[_converted_step(*step) for step in row] for row in converted_rows(model)]
+    stages = steps_by_stage(model)
     if not stages:
         raise UserError(f"{type(model).__name__} has no scheme: there are no steps to look at")
     return stages
-
-
-def _converted_step(path: str, block: ConvertedStep, role: Role) -> NetworkStep:
-    k = block.k_of(role)
-    ks = () if k is None else tuple(k.detach().flatten().tolist())
-    number = f" (call {block.step_roles.index(role) + 1})" if len(block.step_roles) > 1 else ""
-    return NetworkStep(
-        path + number, scheme_of_step(role.scheme, role.method), role.dt, ks, block, role.transition, role
-    )
-
-
-def _stage_steps(path: str, stage: Stage) -> Iterator[NetworkStep]:
-    ks = {name: tuple(k.detach().flatten().tolist()) for name, k in stage.named_coefficients()}
-    for name, block, dt, planned in zip(stage.step_names, stage.steps, stage.dts, stage.plan.steps, strict=True):
-        scheme = scheme_of_step(stage.scheme, planned.method)
-        full = f"{path}.{name}" if path else name
-        yield NetworkStep(full, scheme, dt, ks.get(name, ()), block, transition=name == "transition")
 
 
 def roots(scheme: Scheme, k: float | None, at: complex = 0) -> Complex:

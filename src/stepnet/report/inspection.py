@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from stepnet.nets import outermost
-from stepnet.report.dynamics import NetworkStep, StepSpectrum, effective_steps, network_steps, roots, verdict
+from stepnet.nets import NetworkStep, outermost
+from stepnet.report.dynamics import StepSpectrum, effective_steps, network_steps, roots, verdict
 from stepnet.report.opened_networks import OpenedNetwork
 from stepnet.report.sketches import NetworkSketch
 

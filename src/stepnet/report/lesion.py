@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from stepnet.arguments import Count, checked
 from stepnet.conversion import ConvertedStep, Role, Split, state_in, with_state
 from stepnet.errors import UserError
-from stepnet.nets import Coupling
-from stepnet.report.dynamics import NetworkStep, network_steps
+from stepnet.nets import Coupling, NetworkStep
+from stepnet.report.dynamics import network_steps
 from stepnet.schemes import Difference
 
 ALL_PAIRS = 12  # of so many blocks at most; of more, only pairs of neighbours

@@ -2,10 +2,10 @@
 
     f_1(u) = u + dt f(u),    f_{c+1} = 1/2 k + 1/2 f_c ∘ f_c
 
-`fractal` takes the identity for the short path `k`, as the paper's formula reads: order 2 is Heun's method; what order
-the deeper members have is what `stepnet.analysis.order` finds, not what their name suggests. `full_fractal` is the
-fractal of Larsson et al.: its short path is a step `u + dt f(u)` of its own, and where several columns meet, all are
-averaged at once, which from three columns on is not the mean of two halves.
+`fractal` takes the identity for the short path `k`, as the paper's formula reads: order 2 is Heun's method; the
+order of the deeper members is computed by `stepnet.analysis.order`. `full_fractal` is the fractal of Larsson et al.;
+its short path is a separate step `u + dt f(u)`, and where several columns join, all are averaged at once, which for
+three or more columns differs from the mean of two halves.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Columns = Annotated[int, Ge(1), Le(8)]  # 8: a step of 255 evaluations
 class Fractal(Scheme):
     """`f_c` with the identity as the short path; it evaluates f on each of the 2^(c-1) levels of its one column.
 
-    `k`, where given, holds for each join, in the order of `joins`, the weights of the paths that meet there, the
-    shortest first: a mean by default. A path of weight 0 is not computed.
+    `k` holds, for each join in the order of `joins`, the weights of its paths, the shortest first; the default is their
+    mean. A path of weight 0 is not computed.
     """
 
     reference = "Larsson, Maire, Shakhnarovich 2017 (FractalNet); paper, section 2.1"
@@ -45,7 +45,7 @@ class Fractal(Scheme):
         point, weights = past[0], self.means if k is None else k
 
         def f(c: int, v: State, time: Coefficient, evaluation: int, join: int) -> State:
-            """`f_c(v)`, whose first evaluation and first join have these numbers."""
+            """`f_c(v)`, counting evaluations and joins from these numbers."""
             if c == 1:
                 return _step(point, v, time, evaluation, dt)
             of_short, of_long = weights[join]
@@ -65,7 +65,7 @@ class Fractal(Scheme):
         return v
 
     def evaluations(self, c: int) -> int:
-        """How often `f_c` evaluates f."""
+        """The number of evaluations of f in `f_c`."""
         return int(2 ** (c - 1))
 
     def duration(self, c: int) -> Coefficient:
@@ -74,11 +74,11 @@ class Fractal(Scheme):
 
     @property
     def joins(self) -> list[int]:
-        """The c of each `f_c` whose paths are joined, itself before those inside it."""
+        """The c of each join, outer joins before inner ones."""
         return _levels(self.columns)
 
     def paths(self, c: int) -> int:
-        """How many paths the join of `f_c` has."""
+        """The number of paths in the join of `f_c`."""
         return 2
 
     @property
@@ -88,7 +88,7 @@ class Fractal(Scheme):
 
 
 class ConvolvedFractal(Fractal):
-    """`f_c` with an evaluation of its own as the short path: the paper's `k_c *`, where `u + f(u)` is that convolution.
+    """`f_c` with a separate evaluation of f as the short path: the paper's `k_c *`, with `u + f(u)` as the convolution.
 
     With one f for all of them the paths take different times, and the mean is consistent with `2/(c+1) u' = f`.
     """
@@ -138,15 +138,15 @@ class FullFractal(Fractal):
         point, weights = past[0], self.means if k is None else k
 
         def f(c: int, v: State, time: Coefficient, evaluation: int, join: int) -> State:
-            """`f_c(v)`, whose first evaluation and first join have these numbers."""
+            """`f_c(v)`, counting evaluations and joins from these numbers."""
             if c == 1:
                 return _step(point, v, time, evaluation, dt)
-            own, join = weights[join], join + 1
+            column_weights, join = weights[join], join + 1
             ends: list[tuple[Coefficient, State]] = []
-            for column, weight in enumerate(own):  # the next one starts where all deeper ones have met
+            for column, weight in enumerate(column_weights):  # the next column starts where all deeper ones join
                 if not is_number(weight, 0):
                     ends.append((weight, _step(point, v, time, evaluation, dt)))
-                if all(is_number(deeper, 0) for deeper in own[column + 1 :]):
+                if all(is_number(deeper, 0) for deeper in column_weights[column + 1 :]):
                     break
                 rest = c - 1 - column
                 v = f(rest, v, time, evaluation + 1, join)
@@ -171,7 +171,7 @@ class FullFractal(Fractal):
 
     @property
     def ends(self) -> list[int]:
-        """The numbers of the evaluations with which its columns end, the shortest column first."""
+        """The number of the last evaluation of each column, the shortest column first."""
         return [2**self.columns - 2**depth for depth in range(self.columns, 0, -1)]
 
 
@@ -181,12 +181,12 @@ def _levels(c: int) -> list[int]:
 
 
 def _meetings(c: int) -> list[int]:
-    """The joins of Larsson's `f_c`: its own, and those of the `f_{c-1}, f_{c-2}, …` on the way of its columns."""
+    """The joins of Larsson's `f_c`: its own, and those of the `f_{c-1}, f_{c-2}, …` in its columns."""
     return [] if c == 1 else [c, *(join for depth in range(c - 1, 0, -1) for join in _meetings(depth))]
 
 
 def _base_steps(c: int) -> Fraction:
-    """How many steps `u + dt f(u)` the mean of c columns is long: `c T_c = 1 + 2 (c - 1) T_{c-1}`."""
+    """The length of the mean of c columns, in steps `u + dt f(u)`: `c T_c = 1 + 2 (c - 1) T_{c-1}`."""
     return Fraction(2**c - 1, c)
 
 

@@ -1,7 +1,7 @@
 """The gate of a stochastic step (paper, section 3.1), for numbers, arrays, tensors and symbols alike.
 
 A random variable eta of mean m, put in front of the increment `dt f`, becomes a step of a stochastic differential
-equation when its fluctuation is given the size of a Brownian one:
+equation when its fluctuation is scaled like Brownian motion:
 
     dt gate = dt m + sqrt(dt) (eta - m),    dX = m f dt + sqrt(Var eta) f dB.
 
@@ -17,7 +17,7 @@ from stepnet.schemes.arithmetic import Coefficient, is_number
 
 
 def stochastic_gate(eta: Coefficient, mean: Coefficient, dt: Coefficient = 1) -> Coefficient:
-    """`m + (eta - m) / sqrt(dt)`: what multiplies `dt f` in the paper's general form."""
+    """`m + (eta - m) / sqrt(dt)`: the factor of `dt f` in the paper's general form."""
     if is_number(dt, 1):
         return eta
     return mean + (eta - mean) / dt ** Fraction(1, 2)

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Map = Callable[[State], State]
-DERIVATIVES = 3  # of the fixed point of tensors that are exact: gradient, Hessian, and the derivative of that
+DERIVATIVES = 3  # number of exact derivatives of the fixed point on tensors
 
 
 @register_scheme("backward_euler", aliases=("implicit_euler",))
 class BackwardEuler(Scheme):
     """`u_{n+1} = u_n + dt f(t_{n+1}, u_{n+1})`, solved to a tolerance: the limit of PolyNet's truncations.
 
-    For `solve` and analysis; a network would need its block inverted, so it makes none. On tensors it can be
+    For `solve` and analysis only: a network would have to invert its block. On tensors it can be
     differentiated up to three times, in reverse and in forward mode.
     """
 
@@ -45,7 +45,7 @@ class BackwardEuler(Scheme):
 
 @singledispatch
 def fixed_point(guess: State, phi: Map, tolerance: float) -> State:
-    """The `u` near `guess` with `u = phi(u)`. Other kinds of state register their own way to find it."""
+    """Solve `u = phi(u)` near `guess`; other types of state register their own solver."""
     if is_tensor(guess):  # not registered by its class: that would import torch for every caller
         return _fixed_tensor(guess, phi, tolerance)
     raise UserError(f"no implicit step for a state of type {type(guess).__name__}: expected an array or a tensor")
@@ -67,10 +67,12 @@ def _(guess: Any, phi: Map, tolerance: float) -> State:
         return np.ascontiguousarray(u - phi(u), dtype=dtype).ravel().view(np.float64)
 
     start = np.ascontiguousarray(guess, dtype=dtype).ravel().view(np.float64)
-    found = scipy.optimize.root(residual, start, method="hybr", options={"xtol": tolerance})
-    if np.abs(found.fun).max(initial=0.0) > 1e3 * tolerance * (1 + np.abs(found.x).max(initial=0.0)):
-        raise UserError(f"the implicit step did not converge (residual {np.abs(found.fun).max():.1e}): take more steps")
-    return unpack(found.x).astype(kept)
+    solution = scipy.optimize.root(residual, start, method="hybr", options={"xtol": tolerance})
+    if np.abs(solution.fun).max(initial=0.0) > 1e3 * tolerance * (1 + np.abs(solution.x).max(initial=0.0)):
+        raise UserError(
+            f"the implicit step did not converge (residual {np.abs(solution.fun).max():.1e}): take more steps"
+        )
+    return unpack(solution.x).astype(kept)
 
 
 def _fixed_tensor(guess: Tensor, phi: Map, tolerance: float) -> State:
@@ -96,7 +98,7 @@ def _fixed_tensor(guess: Tensor, phi: Map, tolerance: float) -> State:
         return torch.stack([pull_back(row)[0] for row in rows]).detach()
 
     def correction(matrix: Tensor, defect: Tensor) -> Tensor:
-        wide = torch.promote_types(defect.dtype, torch.float32)  # no factorisation in half precision
+        wide = torch.promote_types(defect.dtype, torch.float32)  # torch cannot factorise in half precision
         solution, failed = torch.linalg.solve_ex(matrix.to(wide), defect.to(wide))
         if _holds(failed):
             raise UserError("the implicit step did not converge (its Jacobian is singular): take more steps")

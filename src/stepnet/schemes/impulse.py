@@ -28,7 +28,7 @@ MOST_FITTED = 64  # steps of a stage to which step sizes of their own are fitted
 
 @dataclass(frozen=True)
 class MarchShape:
-    """What a march looks like from outside: how many steps, how they begin, whether an activation follows each."""
+    """The number of steps of a march, its entry, and whether an activation follows each step."""
 
     steps: int
     entry: Entry = "identity"
@@ -47,7 +47,7 @@ def impulse_response(
     The columns are the first states, the evaluations, and with an activation the states that come out of it: what
     passed one is no longer a sum, and counts as a new state. There a row is what arrives before the activation. The
     row of the first evaluation is zero where it reads a state of another shape. `dt` is one for all steps or one for
-    each; so are the `ks`, None for a step that owns none. Coefficients may be vectors, one for each channel: the last
+    each; so are the `ks`, None for a step without one. Coefficients may be vectors, one for each channel: the last
     axis of the result.
     """
     dts = list(dt) if isinstance(dt, list | tuple) else [dt] * layout.steps
@@ -69,16 +69,16 @@ class _Units:
         self.starts = 2 if self.pair or layout.entry == "with past" else 1
         self.counts = evaluations, layout.steps if layout.activated else 0
         self.rows: list[Weights] = []
-        self.before: list[tuple[Weights, Weights]] = []  # an activated state, and the sum that went in
+        self.before: list[tuple[Weights, Weights]] = []  # an activated state, and the sum before the activation
         self.first: State = scheme.enter(from_parts([self.unit(n) for n in range(2 if self.pair else 1)]))
 
     def unit(self, place: int) -> Weights:
         vector = np.zeros((self.starts + sum(self.counts), 1))
-        vector[place : place + 1] = 1  # beyond its end while evaluations are counted
+        vector[place : place + 1] = 1  # empty while evaluations are counted
         return vector
 
     def row(self, u: Weights) -> Weights:
-        """The weights that arrive at a state; of an activated one, before the activation."""
+        """The weights of a state; for an activated state, those before the activation."""
         return next((total for state, total in self.before if state is u), u)
 
     def march(
@@ -123,7 +123,7 @@ class _Units:
 
 @dataclass(frozen=True)
 class Match:
-    """A scheme with step sizes and coefficients, and how far its response is from the one that was given."""
+    """A scheme with fitted step sizes and coefficients, and its largest deviation from the measured response."""
 
     scheme: str
     dt: tuple[float, ...]  # one, or one for each step
@@ -132,14 +132,14 @@ class Match:
 
     @property
     def free(self) -> int:
-        """How many numbers were chosen to match."""
+        """The number of fitted parameters."""
         return len(self.dt) + len(self.coefficients)
 
 
-def nearest_scheme(found: Weights, layout: MarchShape, tolerance: float) -> Match | None:
-    """The simplest scheme within the tolerance, otherwise the nearest one.
+def nearest_scheme(measured: Weights, layout: MarchShape, tolerance: float) -> Match | None:
+    """Return the simplest scheme within the tolerance, otherwise the nearest one.
 
-    Simple is one step size for all steps; then a step size for each; then coefficients that each step has of its own.
+    Tried in order: one step size for all steps, one for each step, learned coefficients in each step.
     """
     schemes = [scheme for scheme in map(get_scheme, list_schemes()) if scheme.makes_network]
     schemes.sort(key=lambda scheme: (bool(scheme.streams), scheme.stages, scheme.steps))
@@ -147,7 +147,7 @@ def nearest_scheme(found: Weights, layout: MarchShape, tolerance: float) -> Matc
     for trainable, several in ((False, False), (False, True), (True, False)):
         if several and layout.steps > MOST_FITTED:
             continue
-        fits = (fit(scheme, found, layout, several) for scheme in schemes if scheme.trainable == trainable)
+        fits = (fit(scheme, measured, layout, several) for scheme in schemes if scheme.trainable == trainable)
         close: list[Match] = []
         for match in (match for match in fits if match is not None):
             if match.deviation <= tolerance and not trainable:
@@ -158,11 +158,11 @@ def nearest_scheme(found: Weights, layout: MarchShape, tolerance: float) -> Matc
     return min(matches, key=lambda match: match.deviation, default=None)
 
 
-def fit(scheme: Scheme, found: Weights, layout: MarchShape, several: bool = False) -> Match | None:
-    """Step sizes and trained coefficients by least squares; nothing where the scheme reads and evaluates otherwise.
+def fit(scheme: Scheme, measured: Weights, layout: MarchShape, several: bool = False) -> Match | None:
+    """Fit step sizes and coefficients by least squares; None if the scheme's response has another shape.
 
-    What blocks add is measured by the largest weight of any of them, in every channel: with a step size of 1e-6
-    (LayerScale at its start), a deviation of 1e-6 is a large one.
+    The weights of evaluations are divided by their largest in each channel: with a step size of 1e-6 (LayerScale at its
+    start), a deviation of 1e-6 is a large one.
     """
     from scipy.optimize import least_squares
 
@@ -170,40 +170,40 @@ def fit(scheme: Scheme, found: Weights, layout: MarchShape, several: bool = Fals
         return None
     shapes = [one.shape() for one in scheme.euler_start]
     if scheme.whole_past or any(len(shape) > 1 for shape in shapes) or (scheme.streams and layout.activated):
-        return None  # a matrix in every step fits too much
+        return None  # a free matrix in every step would fit almost any response
     sizes = layout.steps if several else 1
     owners = plan(scheme, layout.steps, layout.entry).owners
     identity = [[one.at(n) for one in scheme.euler_start] if scheme.euler_start else [0.0] for n in owners]
     each = np.array([np.concatenate([np.ravel(value) for value in values]) for values in identity], dtype=np.float64)
     firsts = 2 if scheme.partitioned or layout.entry == "with past" else 1
-    evaluations = found.shape[1] - firsts - (layout.steps if layout.activated else 0)
-    part = found[:, firsts : firsts + evaluations]
+    evaluations = measured.shape[1] - firsts - (layout.steps if layout.activated else 0)
+    part = measured[:, firsts : firsts + evaluations]
     units = np.abs(part).max((0, 1)) if part.size else np.ones(1)
     units = np.where(units == 0, 1, units)
-    scaled = found.copy()
+    scaled = measured.copy()
     scaled[:, firsts : firsts + evaluations] /= units
     mean, unit = scaled.mean(-1), float(units.mean())
 
     def response(values: NDArray[np.float64]) -> Weights:
         dt = values[:sizes].tolist() * (1 if several else layout.steps)
-        own = (_coefficients(scheme, shapes, row) for row in values[sizes:].reshape(each.shape))
-        ks = [next(own) if n in owners else None for n in range(layout.steps)]
+        coefficients = (_coefficients(scheme, shapes, row) for row in values[sizes:].reshape(each.shape))
+        ks = [next(coefficients) if n in owners else None for n in range(layout.steps)]
         return impulse_response(scheme, layout, dt, ks if scheme.trainable else None)[: len(mean), :, 0]
 
-    def off(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def residual(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.ravel(response(values) - mean)
 
     start = np.concatenate([np.ones(sizes), each.ravel()])
     if response(start).shape != mean.shape:
         return None
-    best = least_squares(off, start, xtol=1e-14, ftol=1e-14, max_nfev=MOST_TRIALS)
+    best = least_squares(residual, start, xtol=1e-14, ftol=1e-14, max_nfev=MOST_TRIALS)
     deviation = float(np.abs(response(best.x)[..., None] - scaled).max())
     dt = best.x[:sizes] * unit ** (1 / scheme.equation.derivative)
     return Match(scheme.name, tuple(dt.tolist()), tuple(best.x[sizes:].tolist()), deviation)
 
 
 def _coefficients(scheme: Scheme, shapes: Sequence[tuple[int, ...]], values: NDArray[np.float64]) -> Coefficient:
-    """The coefficients of a step from their values in a row."""
+    """Unpack the coefficients of a step from a flat vector."""
     if not scheme.euler_start:
         return float(values[0])
     parts = np.split(values, np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1])
@@ -212,13 +212,13 @@ def _coefficients(scheme: Scheme, shapes: Sequence[tuple[int, ...]], values: NDA
     }
 
 
-def streams(found: Weights, firsts: int, tolerance: float = 1e-5) -> int:
-    """How many streams the smallest general linear method with this response has.
+def streams(measured: Weights, firsts: int, tolerance: float = 1e-5) -> int:
+    """The number of streams of the smallest general linear method with this response.
 
-    Everything that later rows know of the first states and of f_0 … f_n passes through the streams at that time: their
-    number is the largest rank of the response's blocks below the diagonal (the theorem of Ho and Kalman).
+    What later rows depend on in the first states and f_0 … f_n passes through the streams after step n. Their number
+    is the largest rank of the response's blocks below the diagonal (theorem of Ho and Kalman).
     """
-    mean = found.mean(-1)
+    mean = measured.mean(-1)
     ranks = [
         int(np.linalg.matrix_rank(mean[n + 1 :, : firsts + n + 1], tol=tolerance * max(1.0, float(np.abs(mean).max()))))
         for n in range(len(mean) - 1)
@@ -227,9 +227,9 @@ def streams(found: Weights, firsts: int, tolerance: float = 1e-5) -> int:
 
 
 def as_channels(value: Any) -> Any:
-    """A coefficient of a network as this module takes it: a number, one for each channel, or several by name.
+    """Convert a network's coefficient to numpy: a scalar, one value for each channel, or a dict of arrays.
 
-    A number is numpy's, which no scheme takes for an exact 0 or 1: the network has not, either.
+    Scalars are numpy's, which a scheme never treats as an exact 0 or 1; neither does the network.
     """
     if isinstance(value, dict):
         return {name: _array(part)[()] for name, part in value.items()}

@@ -1,7 +1,7 @@
-"""The plan of a march: who takes each step, who owns `k_n`, how often `f` is evaluated, what is read with which weight.
+"""The plan of a march: for each step its method, whether it has a `k_n`, its evaluations of `f` and what it reads.
 
-A plan is found by marching the scheme once over sums that remember their terms. Stages, converted networks, drawings
-and reports ask it, so that none of them has to know how a scheme starts or what it reads.
+A plan is made by running the scheme once on symbolic sums. Stages, converted networks, drawings and reports read it, so
+that none of them has to know how a scheme starts or what it reads.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     dt: sympy.Symbol
     k: sympy.Symbol
 
-# How the first state comes about: it is given; or it is `P x`, the projected input, and the first step is a transition,
-# `u_1 = P x + dt f(x)`; or the state before `x` is projected too, and the transition is a full step of the scheme.
+# How a stage starts from its input x. identity: `u_0 = x`. projected: `u_0 = P x`, and the first step is a transition,
+# `u_1 = P x + dt f(x)`. with past: the state before `x` is projected too, and the transition is a full step.
 Entry: TypeAlias = Literal["identity", "projected", "with past"]
 StepMethod: TypeAlias = Literal["scheme", "starter", "transition"]
 
-INPUT, BEFORE_INPUT = -1, -2  # the places of x and of the state before it: u_0 is the projected x
+INPUT, BEFORE_INPUT = -1, -2  # the indices n of x and of the state before it; u_0 is the projected x
 EULER = Euler()
 MOST_PAST = 128  # steps of a march that reads all its past, without a warning
 
 
 @cache
 def symbol(name: str) -> sympy.Symbol:
-    """The symbols in a plan's weights: `dt`, and `k` or other names, the coefficients that the step owns.
+    """Return a symbol of a plan's weights: `dt`, or a coefficient such as `k`.
 
-    sympy is imported by what needs it: importing networks does without it.
+    sympy is imported here, so that importing networks does not need it.
     """
     import sympy
 
@@ -48,14 +48,14 @@ def symbol(name: str) -> sympy.Symbol:
 
 
 def __getattr__(name: str) -> sympy.Symbol:
-    """`from stepnet.schemes.march_plan import dt, k`, made when first asked for."""
+    """Make `from stepnet.schemes.march_plan import dt, k` work without importing sympy earlier."""
     if name in ("dt", "k"):
         return symbol(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def symbols_of(scheme: Scheme, n: int = 0) -> Coefficient:
-    """The coefficients of step n as symbols: `k`, or arrays of `V12` and the like by their names."""
+    """The coefficients of step n as symbols: `k`, or a dict of arrays such as `V11, V12, …`."""
     if not scheme.learned:
         return symbol("k")
     return {one.name: _symbols(one.name, one.shape(n)) for one in scheme.learned}
@@ -75,10 +75,10 @@ class Quantity(NamedTuple):
     i: int = 0
 
 
-CONSTANT = Quantity("1", 0)  # what a sum holds beside quantities, such as a velocity at the start: not part of a plan
+CONSTANT = Quantity("1", 0)  # the constant term of a sum, such as an initial velocity; not part of a plan
 NO_SUM = "the step is not a combination of states and evaluations of f"
 
-Terms: TypeAlias = "tuple[tuple[Quantity, sympy.Expr], ...]"  # a sum: what is read, each with its weight in dt and k
+Terms: TypeAlias = "tuple[tuple[Quantity, sympy.Expr], ...]"  # a sum: (quantity, weight in dt and k)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class PlannedEvaluation:
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """One step: what it evaluates, in order, and the new state (of a pair: both parts) as a sum."""
+    """One step: its evaluations in order, and the new state as a sum (two sums for a pair)."""
 
     method: StepMethod
     owns_k: bool
@@ -101,7 +101,7 @@ class PlannedStep:
 
     @property
     def reads(self) -> set[Quantity]:
-        """The states and evaluations that enter the new state, or an argument of `f`."""
+        """The states and evaluations in the new state or in an argument of `f`."""
         sums = (*self.new, *(evaluation.argument for evaluation in self.evaluations))
         return {quantity for terms in sums for quantity, _ in terms}
 
@@ -111,17 +111,17 @@ class Plan:
     """The steps of a march; step n makes `u_{n+1}` with the n-th block."""
 
     entry: Entry
-    transition: Scheme | None  # what takes the first step, where that changes the shape
+    transition: Scheme | None  # takes the first step if that changes the shape
     steps: tuple[PlannedStep, ...]
 
     @property
     def owners(self) -> list[int]:
-        """The steps that own a coefficient: those of the scheme itself, if its coefficients are trained."""
+        """The steps with a learned coefficient: those that the scheme itself takes."""
         return [n for n, step in enumerate(self.steps) if step.owns_k]
 
     @property
     def evaluations(self) -> list[int]:
-        """How often each step's block is evaluated, or rather how many statistics it needs: 1 at least."""
+        """The number of evaluations of each step's block, at least 1: the number of statistics it needs."""
         counts = [1] * len(self.steps)
         for step in self.steps:
             for evaluation in step.evaluations:
@@ -136,7 +136,7 @@ class Plan:
 
     @property
     def reads_older_f(self) -> bool:
-        """Whether a step reads an `f` of an earlier one."""
+        """Whether any step reads an `f` of an earlier step."""
         return bool(self.kept_f)
 
     def keeps_f(self, n: int) -> bool:
@@ -145,10 +145,10 @@ class Plan:
 
 
 def transition_of(scheme: Scheme) -> Scheme:
-    """What takes a step that changes the shape: `f` reads the old shape, and can be evaluated there only, once.
+    """Return the method for a step that changes the shape, where `f` can be evaluated once, at the old shape.
 
-    For a pair it is the scheme's own first step, whose `g` stands at the new shape already; for streams it is the
-    scheme at the coefficients of Euler's step.
+    For a pair it is the scheme's first step, whose `g` has the new shape; for streams, the scheme with the coefficients
+    of Euler's step; otherwise Euler's method.
     """
     if scheme.streams:
         return scheme.as_euler()
@@ -156,29 +156,29 @@ def transition_of(scheme: Scheme) -> Scheme:
 
 
 def scheme_of_step(scheme: Scheme, method: StepMethod) -> Scheme:
-    """The method that takes a step: the scheme itself, its starter, or that of a transition."""
+    """Return the scheme that takes a step: `scheme` itself, its starter, or its transition."""
     return scheme if method == "scheme" else scheme.starter() if method == "starter" else transition_of(scheme)
 
 
 def steps_by_method(scheme: Scheme, plans: Iterable[Plan]) -> Counter[str]:
-    """How many steps each method takes: ab3 over three blocks gives `{"heun": 2, "ab3": 1}`."""
+    """Count the steps of each method: ab3 over three blocks gives `{"heun": 2, "ab3": 1}`."""
     return Counter(scheme_of_step(scheme, step.method).name for plan in plans for step in plan.steps)
 
 
-def rare_use_message(scheme: str, taken: Counter[str]) -> str:
-    """What to say of a scheme that takes fewer than half of the steps of its network; nothing otherwise."""
-    own, total = taken[scheme], taken.total()
-    if 2 * own >= total:
+def rare_use_message(scheme: str, counts: Counter[str]) -> str:
+    """Return a message if the scheme takes fewer than half of the steps, else the empty string."""
+    count, total = counts[scheme], counts.total()
+    if 2 * count >= total:
         return ""
-    others = " and ".join(f"{name} {count}" for name, count in taken.items() if name != scheme)
-    return f"{scheme} takes {own} of {total} steps, {others}"
+    others = " and ".join(f"{name} {n}" for name, n in counts.items() if name != scheme)
+    return f"{scheme} takes {count} of {total} steps, {others}"
 
 
 def warn_if_rarely_used(scheme: Scheme, plans: Iterable[Plan]) -> None:
-    """Warn about a network that is mostly marched by the start of its scheme."""
-    if said := rare_use_message(scheme.name, steps_by_method(scheme, plans)):
+    """Warn if most steps of a network are taken by its scheme's starter."""
+    if message := rare_use_message(scheme.name, steps_by_method(scheme, plans)):
         past = f"; it reads {scheme.steps} states, which every stage has to collect first" if scheme.steps > 1 else ""
-        warnings.warn(f"{said}{past}: take deeper stages, or another scheme", stacklevel=3)
+        warnings.warn(f"{message}{past}: take deeper stages, or another scheme", stacklevel=3)
 
 
 def warn_of_memory(scheme: Scheme, length: int) -> None:
@@ -202,7 +202,7 @@ def plan(scheme: Scheme, length: int, entry: Entry = "identity", ks: list[Coeffi
         recorder.entered(scheme),
         symbol("dt"),
         recorder.owned(scheme) if scheme.trainable and ks is None else ks,
-        after=recorder.settle,
+        after=recorder.record,
         past=[Point(recorder.state(BEFORE_INPUT))] if entry == "with past" else [],
         transition=transition,
         step=recorder.advance,
@@ -213,7 +213,7 @@ def plan(scheme: Scheme, length: int, entry: Entry = "identity", ks: list[Coeffi
 
 
 def full_step(scheme: Scheme) -> PlannedStep:
-    """A step with all the past that it reads, as analysis sees it: number `steps - 1`, with the scheme's own `k`."""
+    """Plan one step with a full past and the scheme's `k`, for analysis."""
     import sympy
 
     recorder = _Recorder(scheme, scheme.steps)
@@ -222,12 +222,12 @@ def full_step(scheme: Scheme) -> PlannedStep:
     for part in parts_of(new):
         if sympy.expand(part.weights.get(CONSTANT, 0)) != 0:
             raise UserError(f"{NO_SUM}: it has {part.weights[CONSTANT]}")
-    recorder.settle(new)
+    recorder.record(new)
     return recorder.steps[0]
 
 
 def equation_in_k(scheme: Scheme) -> Equation:
-    """What a network's scheme is consistent with: `(1 + k) u' = f`, where each step has a k of its own."""
+    """The scheme's equation with k as a symbol: `(1 + k) u' = f` for lm."""
     import sympy
 
     if not scheme.trainable:
@@ -239,7 +239,7 @@ def equation_in_k(scheme: Scheme) -> Equation:
 
 
 class _Recorder:
-    """States and evaluations as symbols, and the steps that were seen so far."""
+    """Symbolic states and evaluations, and the steps recorded so far."""
 
     def __init__(self, scheme: Scheme, length: int, transition: Scheme | None = None) -> None:
         self.transition = transition
@@ -249,7 +249,7 @@ class _Recorder:
         self.begin()
 
     def begin(self) -> None:
-        """A new step is under way."""
+        """Start recording a new step."""
         self.method: StepMethod = "scheme"
         self.owned_symbols: set[sympy.Symbol] = set()
         self.evaluations: list[PlannedEvaluation] = []
@@ -258,15 +258,15 @@ class _Recorder:
         return from_parts([_Sum({Quantity(part, n): 1}) for part in self.parts])
 
     def entered(self, scheme: Scheme) -> State:
-        """What a march begins with: `u_0`, in all streams."""
+        """The initial streams of `u_0`."""
         return scheme.enter(_Sum({Quantity("u", 0): 1})) if scheme.streams else self.state(0)
 
     def block(self, n: int) -> RightHandSides:
-        """The right-hand side of step n; of a pair, both."""
+        """The right-hand side of step n, or both of a pair."""
         return from_parts([self.function(name, n) for name in self.functions])
 
     def blocks_after_input(self) -> Iterator[RightHandSides]:
-        """The same, where the first `f` reads the input as it was before it was projected."""
+        """The right-hand sides of all steps, where the first `f` reads the input before its projection."""
         pair = len(self.functions) > 1
         first = self.function("f", 0, _Sum({Quantity(self.parts[-1] if pair else "u", INPUT): 1}))
         yield (first, self.function("g", 0)) if pair else first
@@ -281,7 +281,7 @@ class _Recorder:
         return rhs
 
     def owned(self, scheme: Scheme) -> Iterator[Coefficient]:
-        """The coefficients: a step in which one of them stands owns them."""
+        """Yield the symbolic coefficients of each step; a step owns them if one occurs in its weights."""
         while True:
             symbols = symbols_of(scheme, len(self.steps))
             self.owned_symbols = set(_flat(symbols))
@@ -295,8 +295,8 @@ class _Recorder:
             self.method = "starter"
         return advance(scheme, past, dt, k, gate)
 
-    def settle(self, new: State) -> State:
-        """Write the step down; its result stands as a symbol in the next one."""
+    def record(self, new: State) -> State:
+        """Record the step, and return a symbol for its result."""
         sums = tuple(map(_terms, parts_of(new)))
         weights = [weight for terms in (*sums, *(e.argument for e in self.evaluations)) for _, weight in terms]
         owns_k = any(self.owned_symbols & weight.free_symbols for weight in weights) if self.owned_symbols else False
@@ -306,9 +306,9 @@ class _Recorder:
 
 
 class _Sum:
-    """A sum of quantities. It adds and scales, so that every scheme runs on it as it stands."""
+    """A sum of quantities, with the arithmetic that a scheme needs."""
 
-    __array_ufunc__ = None  # a numpy number on the left leaves the product to us
+    __array_ufunc__ = None  # so that `numpy scalar * sum` calls __rmul__
 
     def __init__(self, weights: dict[Quantity, Coefficient]) -> None:
         self.weights = weights
@@ -334,7 +334,7 @@ class _Sum:
 
 @fixed_point.register
 def _(guess: _Sum, phi: Callable[[_Sum], _Sum], tolerance: float) -> _Sum:
-    """An implicit step from `u_n`: `f` is evaluated at the new state, which stands as a symbol there."""
+    """An implicit step from `u_n`, with the new state as a symbol in the argument of `f`."""
     import sympy
 
     n, name = max((q.n, q.name) for q in guess.weights if q.name not in "fg")
@@ -345,7 +345,7 @@ def _(guess: _Sum, phi: Callable[[_Sum], _Sum], tolerance: float) -> _Sum:
 
 
 def _flat(symbols: Coefficient) -> Iterator[sympy.Symbol]:
-    """The symbols of nested arrays."""
+    """Flatten nested arrays of symbols."""
     if isinstance(symbols, dict | tuple):
         for inner in symbols.values() if isinstance(symbols, dict) else symbols:
             yield from _flat(inner)
@@ -354,7 +354,7 @@ def _flat(symbols: Coefficient) -> Iterator[sympy.Symbol]:
 
 
 def _terms(total: State) -> Terms:
-    """The terms of a sum, states first, each kind from the newest to the oldest."""
+    """The terms of a sum: states first, then evaluations, each from newest to oldest."""
     import sympy
 
     value = total.value if isinstance(total, Difference) else total

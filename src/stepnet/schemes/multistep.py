@@ -42,8 +42,8 @@ Steps = Annotated[int, Ge(2), Le(16)]
 class LinearMultistep(Scheme):
     """Any explicit linear multistep method; coefficients may be numbers, rationals, symbols or tensors.
 
-    `alpha` and `beta` are given newest first, `beta[0]` (that of `f_{n+1}`) being 0. The first steps are taken by
-    `start`, a one-step method whose order is at least one less: that keeps the order of the whole.
+    `alpha` and `beta` are given newest first, `beta[0]` (that of `f_{n+1}`) being 0. The one-step
+    method `start` takes the first steps; an order of at least `order - 1` keeps that of the whole.
     """
 
     derivative: int = 1
@@ -97,13 +97,13 @@ class LinearMultistep(Scheme):
     def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
         alpha, beta = self.coefficients(k)
         step = dt**self.derivative
-        # An f with weight 0 is never asked for: `combine` drops the term, but only after it was evaluated.
+        # Skip an f with weight 0 here: `combine` would drop the term only after evaluating it.
         used = [(b, point) for b, point in zip(beta[1:], past, strict=True) if not is_number(b, 0)]
         return combine(*((scale(_divide(b, alpha[0]), step), point.f) for b, point in used))
 
     @property
     def invertible(self) -> bool:
-        """A two-step method whose increment reads `u_n` alone: `u_{n-1}` then stands in the carry only."""
+        """Whether it is a two-step method whose increment reads only `u_n`, so that `u_{n-1}` is in the carry only."""
         return self.steps == 2 and is_number(self._beta[2], 0) and not is_number(self._alpha[2], 0)
 
     def inverse(
@@ -136,9 +136,9 @@ class LinearMultistep(Scheme):
 class Start(Scheme):
     """The first steps of a multistep method: its one-step `start`, on the equation `u' = f / mass`.
 
-    For a method of order 1 a step on `u' = f` is accurate enough. For LM it is what a network takes, whose first step
-    owns no k, and the heavy ball from rest, `u_{-1} = u_0`. A step on `u' = f / (1 + k)` would be `1/(1 + k)` times as
-    long: near k = -1 it leaves the interval of stability, and the run overshoots.
+    For a method of order 1 a step on `u' = f` is accurate enough. For LM it is the step of a network, whose first step
+    has no k, and that of the heavy ball from rest, `u_{-1} = u_0`. A step on `u' = f / (1 + k)` would be `1/(1 + k)`
+    times as long: near k = -1 it leaves the interval of stability, and the run overshoots.
     """
 
     def __init__(self, method: LinearMultistep) -> None:
@@ -154,8 +154,8 @@ class Start(Scheme):
 class LM(LinearMultistep):
     """`u_{n+1} = (1 - k) u_n + k u_{n-1} + dt f(u_n)`: the paper's LM-architecture, with trainable k.
 
-    Consistent with `(1 + k) u' = f`; zero-stable for -1 < k <= 1; k = 0 is Euler. Without a given k it takes the
-    mean of the paper's initial law U[-0.1, 0]; a network whose scheme was given a k starts from that.
+    Consistent with `(1 + k) u' = f`; zero-stable for -1 < k <= 1; k = 0 is Euler. By default k is the
+    mean of the paper's initial distribution U[-0.1, 0]; with a k, a network starts from it.
     """
 
     name = "lm"
@@ -183,7 +183,7 @@ class LM(LinearMultistep):
         return (k,)
 
     def over(self, base: Scheme) -> LM:
-        """The same carry, and the same law of k, over the increment of a one-step method; LM over one stays."""
+        """Return LM's carry, with the same distribution of k, over the increment of `base`."""
         if type(self) is not LM:
             return self
         method = LM(self.k) if isinstance(base, Euler) else LMOver(base, self.k)
@@ -259,7 +259,7 @@ class TrainedMultistep(LinearMultistep):
         f, b = past[0].f, k["b"][0]
         if not isinstance(f, Difference) or is_number(b, 1):
             return super().increment(past, dt, k)
-        # Exactly the block's own result where b is (1, 0, …).
+        # Exactly the block's result if b is (1, 0, …).
         older = [(scale(weight, dt), point.f) for weight, point in zip(k["b"][1:], past[1:], strict=True)]
         return Difference(combine((1, f.end), (scale(b, dt) - 1, f.value), *older), f.start)
 

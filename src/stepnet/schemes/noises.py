@@ -28,10 +28,10 @@ sigma = sympy.Symbol("sigma", positive=True)
 
 
 class Noise(ABC):
-    """A law of eta, given by that of `xi = (eta - mean) / deviation`, which has mean 0 and variance 1.
+    """The distribution of eta, defined by that of `xi = (eta - mean) / deviation`, with mean 0 and variance 1.
 
-    A subclass says how eta enters by `weights`: eta f, eta f1 + (1 - eta) f2, f + eta. What it defines is enough to be
-    analysed and, with one f, to be trained.
+    `weights` defines how eta enters: eta f, eta f1 + (1 - eta) f2, f + eta. A subclass can be analysed and, with one f,
+    trained.
     """
 
     name: ClassVar[str]  # its registered name
@@ -49,7 +49,7 @@ class Noise(ABC):
 
     @property
     def branches(self) -> int:
-        """How many right-hand sides f there are."""
+        """The number of right-hand sides f."""
         return len(self.weights(self.mean)) - self.additive
 
     @property
@@ -59,7 +59,7 @@ class Noise(ABC):
 
     @property
     def depends_on_time(self) -> bool:
-        """Whether its law is another at another time."""
+        """Whether the distribution depends on time."""
         return t in self.mean.free_symbols | self.deviation.free_symbols
 
     @abstractmethod
@@ -231,13 +231,13 @@ for _noise in (Bernoulli, Uniform, Rademacher, Gaussian, Additive):
 
 
 def list_noises() -> list[str]:
-    """The names."""
+    """The names of the registered noises."""
     return NOISES.names()
 
 
 @checked
 def get_noise(noise: str | Noise, **parameters: Parameter) -> Noise:
-    """By name, with its parameter: `get_noise("stochastic_depth", p=0.2)`."""
+    """Return a noise by name, with its parameter: `get_noise("stochastic_depth", p=0.2)`."""
     if isinstance(noise, Noise):
         refuse_options(f"noise {noise}", parameters)
         return noise
@@ -245,7 +245,7 @@ def get_noise(noise: str | Noise, **parameters: Parameter) -> Noise:
 
 
 def number(value: sympy.Expr, time: Time = 0.0) -> Time:
-    """A parameter as a float, at one time or at several; one that was left a symbol cannot be sampled."""
+    """A parameter as a float, at one time or several; raise if it is still a symbol."""
     left = value.free_symbols - {t}
     if left:
         raise UserError(f"{min(map(str, left))} is a symbol: sampling needs a number, such as p=0.5 or sigma=0.5")

@@ -52,8 +52,8 @@ class LieTrotter(Splitting):
 class Strang(Splitting):
     """Half a step of g, a step of f, half a step of g, each by the `base`: "midpoint" has order 2.
 
-    Macaron's layer takes Euler's steps, `base="euler"`. Their own errors are of first order, and so is the whole: what
-    splits symmetrically is as accurate as its parts.
+    Macaron's layer takes Euler's steps, `base="euler"`. They have order 1, and so has the whole: a symmetric splitting
+    is only as accurate as its parts.
     """
 
     reference = "Strang 1968; Lu, Li, He, Sun, Dong, Qin, Wang, Liu 2020 (Macaron)"
