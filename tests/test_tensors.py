@@ -8,7 +8,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from stepnet import UserError, tensors
-from stepnet.tensors import first_difference, read_tensors, write_tensors
+from stepnet.tensors import first_difference, read_tensors, widened, write_tensors
 
 SOME = {"a": torch.arange(6.0).view(2, 3), "b.c": torch.tensor([1, 2])}
 
@@ -93,3 +93,19 @@ def test_the_first_difference_is_named():
     assert first_difference({}, {"z": torch.zeros(1), "y": torch.zeros(1)}) == "'y', which only the file has"
     other = {"a": torch.zeros(3, 2), "b.c": SOME["b.c"]}
     assert first_difference(SOME, other) == "'a': [3, 2] float32 in the file, [2, 3] float32 in the network"
+
+
+def test_a_device_without_float64_is_left_for_the_cpu():
+    """Apple's GPUs refuse float64; a stand-in refuses it as they do."""
+
+    class OnApple:
+        is_mps = True
+
+        def cpu(self):
+            return torch.tensor([1.5])
+
+        def double(self):
+            raise TypeError("Cannot convert a MPS Tensor to float64 dtype")
+
+    assert widened(OnApple()).tolist() == [1.5] and widened(OnApple()).dtype == torch.float64
+    assert widened(torch.tensor([1.5])).dtype == torch.float64

@@ -76,6 +76,11 @@ def alike(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and one.dtype == other.dtype
 
 
+def widened(value: Tensor) -> Tensor:
+    """In float64; on the CPU where the device has none, as Apple's GPUs."""
+    return (value.cpu() if value.is_mps else value).double()
+
+
 def checksum(tensors: Mapping[str, Tensor]) -> int:
     """Of names and bytes."""
     total = 0

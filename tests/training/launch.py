@@ -1,24 +1,32 @@
 """What a rank of a distributed test runs: FOLDER MODE [STEP].
 
 It trains three networks, since a group of processes outlives a run: `first` takes one step in float64, `text` is a GPT
-in float64, `second` has stochastic depth of that mode. Rank 1 is killed at that step of the second, once.
+in float64, `second` has stochastic depth of that mode. Rank 1 is killed at that step of the second, once. With the mode
+`sharded` it trains networks that may be in parts: a GPT, a converted one that is interrupted, one in a loop of its own.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
 
 torch.set_num_threads(1)
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from stepnet.conversion import convert  # noqa: E402
 from stepnet.data import get_data  # noqa: E402
-from stepnet.nets.gpt import GPT  # noqa: E402
-from stepnet.training import Callback, Recipe, train  # noqa: E402
+from stepnet.nets.gpt import GPT, FeedForward, SelfAttention  # noqa: E402
+from stepnet.training import Callback, Recipe, gather, shard, train  # noqa: E402
 from training.tiny import tiny_config  # noqa: E402
+
+TEXT = Recipe(epochs=2, epoch_steps=3, batch_size=6, optimizer="adamw", lr=0.01, milestones=(), clip=1.0)
 
 
 class DieOnce(Callback):
@@ -38,11 +46,75 @@ def train_text(out: Path) -> None:
     torch.manual_seed(0)
     data = get_data(__file__, context=8)
     network = GPT(1, 8, "lm", num_classes=data.num_classes, context=8).double()
-    recipe = Recipe(epochs=2, epoch_steps=3, batch_size=6, optimizer="adamw", lr=0.01, milestones=(), clip=1.0)
-    train(network, data, recipe, out=out, quiet=True)
+    train(network, data, TEXT, out=out, quiet=True)
+
+
+class Layer(nn.Module):
+    """A layer of someone else's."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.attention, self.feed_forward = SelfAttention(width, 1), FeedForward(width)
+
+    def forward(self, u):
+        u = u + self.attention(u)
+        return u + self.feed_forward(u)
+
+
+def converted(tokens: int, **options) -> nn.Module:
+    """Three layers with LM put in."""
+    torch.manual_seed(1)
+    layers = [nn.Embedding(tokens, 8), *(Layer(8) for _ in range(3)), nn.Linear(8, tokens)]
+    network = nn.Sequential(*layers).double()
+    return convert(network, "lm", torch.zeros(2, 8, dtype=torch.long), init=0.1, **options)
+
+
+class Interrupt(Callback):
+    """Every rank stops at a step, the first time that it comes there."""
+
+    def __init__(self) -> None:
+        self.done = False
+
+    def step(self, trainer):
+        if (trainer.progress.epoch, trainer.progress.step) == (1, 2) and not self.done:
+            self.done = True
+            raise InterruptedError
+
+
+def own_loop(out: Path) -> None:
+    """Four steps of AdamW by hand; rank 0 writes the weights."""
+    rank, count = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    torch.manual_seed(2)
+    network = GPT(2, 8, "hyper", num_classes=11, context=8).double()
+    if count > 1:
+        shard(network)
+    optimizer, numbers = torch.optim.AdamW(network.parameters(), lr=0.01), torch.Generator().manual_seed(0)
+    for _ in range(4):
+        batch = torch.randint(11, (4, 9), generator=numbers)[4 * rank // count : 4 * (rank + 1) // count]
+        F.cross_entropy(network(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    weights = gather(network)
+    if rank == 0:
+        torch.save(weights, out)
+
+
+def train_sharded(folder: Path) -> None:
+    """What one process and two with FSDP have to agree on."""
+    train_text(folder / "text")
+    data, recipe, stop = get_data(__file__, context=8), TEXT.override({"accumulate": 2}), Interrupt()
+    options = {"out": folder / "converted", "checkpoint_steps": 1, "callbacks": [stop], "quiet": True}
+    with suppress(InterruptedError):
+        train(converted(data.num_classes), data, recipe, **options)
+    assert stop.done
+    train(converted(data.num_classes), data, recipe, **options)
+    own_loop(folder / "by_hand")
 
 
 def main(folder: Path, mode: str, dies_at: str = "") -> None:
+    if mode == "sharded":
+        train_sharded(folder)
+        return
     once = {"epochs": 1, "batch_size": 1500, "milestones": (), "weight_decay": 0.0}
     train(tiny_config(folder / "first", model="tiny_double", freeze_bn=True, recipe=once))
     train_text(folder / "text")

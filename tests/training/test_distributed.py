@@ -62,7 +62,12 @@ def assert_equals_one_process(two, folder, mode):
     largest = max(float(mine[name].abs().max()) for name in names)
     worst = max(float((mine[name] - theirs[name]).abs().max()) for name in names)
     assert worst <= 1e-13 * largest
-    mine, theirs = (read_all(Run(each / "text").last) for each in (folder, two))
+    assert_equal_to_rounding(Run(folder / "text").last, Run(two / "text").last)
+
+
+def assert_equal_to_rounding(one, two):
+    mine, theirs = read_all(one), read_all(two)
+    assert mine.keys() == theirs.keys()
     for name in mine:
         torch.testing.assert_close(mine[name], theirs[name], rtol=1e-9, atol=1e-12, msg=name)
 
@@ -85,3 +90,22 @@ def test_a_killed_rank_restarted_by_torchrun_goes_on(tmp_path, by_torchrun):
     assert (broken / "died").exists()
     for name in ("first", "second"):
         assert_same_run(Run(broken / name), Run(by_torchrun / name))
+
+
+@pytest.mark.slow
+def test_two_processes_with_shares_of_the_network_equal_one(tmp_path, monkeypatch):
+    """FSDP2: a GPT, a converted network that is interrupted and resumed, and a loop of one's own."""
+    launch.main(tmp_path / "one", "sharded")
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")  # as `accelerate launch --use_fsdp` sets it
+    two = launched(tmp_path / "two", "sharded", launcher=TORCHRUN)
+    for run in ("text", "converted"):
+        for file in ("last.safetensors", "model.safetensors", "best.safetensors"):
+            assert_equal_to_rounding(tmp_path / "one" / run / file, two / run / file)
+        assert [line["k"] for line in metrics_of(Run(two / run))] == [
+            {layer: pytest.approx(k, rel=1e-9) for layer, k in line["k"].items()}
+            for line in metrics_of(Run(tmp_path / "one" / run))
+        ]
+    mine, theirs = torch.load(tmp_path / "one" / "by_hand"), torch.load(two / "by_hand")
+    assert mine.keys() == theirs.keys()
+    for name in mine:
+        torch.testing.assert_close(mine[name], theirs[name], rtol=1e-9, atol=1e-12, msg=name)

@@ -1,11 +1,14 @@
 """What processes tell each other; alone, a process asks itself. Two are in test_distributed.py."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 
-from stepnet import UserError
+from stepnet import UserError, create_model
 from stepnet.training import TrainConfig
-from stepnet.training.processes import Processes
+from stepnet.training.machine import check_without_float64, default_device
+from stepnet.training.processes import Processes, _on_cpu
 from training.tiny import tiny_config
 
 
@@ -17,11 +20,33 @@ def test_one_process_is_its_own_answer(tmp_path):
     assert alone.on_main(lambda: {"found": True}) == {"found": True}
 
 
-@pytest.mark.parametrize("name", ["FSDP", "DeepSpeed"])
-def test_a_network_in_pieces_is_refused_in_one_line(tmp_path, monkeypatch, name):
-    monkeypatch.setenv(f"ACCELERATE_USE_{name.upper()}", "true")  # as `accelerate launch` sets it
-    with pytest.raises(UserError, match=f"launch it without {name}"):
+def test_deepspeed_is_refused_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")  # as `accelerate launch` sets it
+    with pytest.raises(UserError, match="launch it without DeepSpeed"):
         Processes(tiny_config(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("variables", "changes", "said"),
+    [
+        ({"FSDP_VERSION": "1"}, {}, "FSDP version 1: launch with --fsdp_version 2"),
+        ({"FSDP_OFFLOAD_PARAMS": "true"}, {}, "--fsdp_offload_params: not with FSDP"),
+        ({}, {"recipe": {"ema": 0.9}}, "--ema: not with FSDP"),
+        ({}, {"recipe": {"levels": (8, 14)}}, "--levels: not with FSDP"),
+        ({}, {"compile": True}, "--compile: not with FSDP"),
+    ],
+)
+def test_what_does_not_go_with_fsdp_is_refused(tmp_path, monkeypatch, variables, changes, said):
+    for name, value in {"ACCELERATE_USE_FSDP": "true", **variables}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match=said):
+        Processes(tiny_config(tmp_path, **changes))
+
+
+def test_one_process_has_the_whole_network_under_fsdp_too(tmp_path, monkeypatch):
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    alone = Processes(tiny_config(tmp_path))
+    assert not alone.is_sharded and isinstance(alone.inference(), torch.inference_mode)
 
 
 def test_what_the_main_process_refuses_is_refused(tmp_path):
@@ -47,3 +72,22 @@ def test_a_device_that_is_not_there_is_refused(device, said):
 
 def test_a_run_is_on_the_device_that_is_named():
     assert Processes(TrainConfig("tiny", device="cpu")).device.type == "cpu"
+
+
+def test_apples_gpu_is_taken_where_torch_has_one(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert not torch.backends.mps.is_available() and _on_cpu(None)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert not _on_cpu(None) and _on_cpu("cpu") and default_device() == "mps"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"memory": "reversible"}, "memory 'reversible' undoes sums in float64"), ({"memory": "recompute"}, None)],
+)
+def test_what_apples_gpus_cannot_do_is_refused(options, said):
+    network = create_model("gpt2x8", scheme="leapfrog", num_classes=5, **options)
+    with pytest.raises(UserError, match=said) if said else nullcontext():
+        check_without_float64(network)
+    with pytest.raises(UserError, match="is in float64, which Apple's GPUs do not have"):
+        check_without_float64(network.double())

@@ -44,7 +44,7 @@ def _continuation(
     network.eval()
     for draw in draws:
         with torch.inference_mode():
-            logits = network(tokens[:, -context:])[0, -1].double().cpu()
+            logits = network(tokens[:, -context:])[0, -1].cpu().double()
         token = draw_token(logits, draw, temperature)
         tokens = torch.cat([tokens[:, -context:], tokens.new_tensor([[token]])], dim=1)
         yield decoder.decode(bytes([token])) if classes == BYTES else classes[token]

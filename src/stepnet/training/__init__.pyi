@@ -38,6 +38,8 @@ from .recipes import default_recipe as default_recipe
 from .recipes import get_recipe as get_recipe
 from .recipes import recipe_words as recipe_words
 from .run import Run as Run
+from .sharding import gather as gather
+from .sharding import shard as shard
 from .signals import Interrupted as Interrupted
 from .tasks import Metric as Metric
 from .tasks import Task as Task

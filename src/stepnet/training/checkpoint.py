@@ -22,6 +22,7 @@ from stepnet.errors import UserError, first_line
 from stepnet.exchange import DESCRIPTION, PREFIX, RESUME, ModelDescription, encode, resumed_weights
 from stepnet.schema import read_as, read_json
 from stepnet.tensors import Tensors, first_difference, read_tensors, write_tensors
+from stepnet.training.sharding import gather
 
 OPTIMIZER, CALLBACKS = "optimizer.", "callbacks."
 STATES = "optimizer"  # in the header: for each parameter its keys, with a number, or None where the value is a tensor
@@ -64,8 +65,14 @@ def save(
     callbacks: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write the resume state; the description says what the network is."""
-    tensors = {PREFIX + name: value for name, value in model.state_dict().items()}
+    write(path, collect(model, optimizer), progress, description, callbacks)
+
+
+def collect(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Tensors, States]:
+    """The tensors of a network and of its optimiser, and the optimiser's other values; whole on the main process."""
+    tensors = {PREFIX + name: value for name, value in gather(model).items()}
     states: States = {}
+    kept_by_key: dict[str, Tensors] = {}  # the optimiser's tensors, by key and parameter
     for name, parameter in model.named_parameters():
         kept = {key: value for key, value in optimizer.state.get(parameter, {}).items() if value is not None}
         for key, value in kept.items():
@@ -73,7 +80,23 @@ def save(
                 kind = f"{type(optimizer).__name__} keeps a {type(value).__name__}"
                 raise UserError(f"{kind}, {key!r}, which a checkpoint cannot hold: take another optimizer")
         states[name] = {key: None if isinstance(value, Tensor) else value for key, value in kept.items()}
-        tensors |= {f"{OPTIMIZER}{name}.{key}": value for key, value in kept.items() if isinstance(value, Tensor)}
+        for key, value in kept.items():
+            if isinstance(value, Tensor):
+                kept_by_key.setdefault(key, {})[name] = value
+    for key, values in kept_by_key.items():
+        tensors |= {f"{OPTIMIZER}{name}.{key}": value for name, value in gather(model, values).items()}
+    return tensors, states
+
+
+def write(
+    path: Path,
+    collected: tuple[Tensors, States],
+    progress: Progress,
+    description: ModelDescription,
+    callbacks: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Write what was collected of a network and its optimiser."""
+    tensors, states = dict(collected[0]), collected[1]
     tensors |= {CALLBACKS + name: value for name, value in (callbacks or {}).items()}
     header = {
         "format": RESUME,

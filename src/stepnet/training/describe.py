@@ -15,12 +15,13 @@ from torch import nn
 from stepnet.data import Data, Text
 from stepnet.errors import UserError
 from stepnet.exchange import ModelDescription, TrainingRecord, describe_network, preprocessing_of, read_model
-from stepnet.nets import coefficients, profile
+from stepnet.nets import profile
 from stepnet.schemes import Scheme
 from stepnet.tensors import Tensors, checksum
 from stepnet.training.config import NetworkRecord, TrainConfig
 from stepnet.training.recipes import recipe_words
 from stepnet.training.run import EpochMetrics, environment
+from stepnet.training.sharding import coefficients_of
 from stepnet.training.tasks import TaskRecord
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def describe_progress(
     training = start.training.changed(
         epochs=epochs, test_error=tested.pop("error", None), top5_error=tested.pop("top5_error", None), tested=tested
     )
-    return start.changed(training=training, k=coefficients(network))
+    return start.changed(training=training, k=coefficients_of(network))
 
 
 def network_record(network: nn.Module, data: Data, scheme: Scheme | None) -> NetworkRecord:
@@ -101,7 +102,7 @@ def run_summary(trainer: Trainer) -> list[str]:
     name, *changes = recipe_words(recipe).split(", ")
     steps = len(trainer.batches)
     pace = f"{recipe.epochs} epochs of {steps} steps, batch {recipe.batch_size}"
-    device = torch.cuda.get_device_name() if processes.device.type == "cuda" else "cpu"
+    device = torch.cuda.get_device_name() if processes.device.type == "cuda" else processes.device.type
     threads = f"{processes.count} process(es), {torch.get_num_threads()} thread(s)"
     compiled = ", compiled" if config.compile else ""
     modes = [mode for module in trainer.network.modules() if (mode := getattr(module, "memory_in_use", None))]

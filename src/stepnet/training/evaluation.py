@@ -13,6 +13,7 @@ from stepnet.arguments import Count, checked
 from stepnet.data import Batches, Data, Normalisation, get_data, is_text, list_data
 from stepnet.errors import UserError
 from stepnet.exchange import ModelDescription, description_of, load
+from stepnet.training.machine import default_device
 from stepnet.training.run import Run
 from stepnet.training.scores import SEEN, Sums, evaluate_batch, figures_of
 from stepnet.training.tasks import TASKS, TaskRecord
@@ -58,7 +59,7 @@ def evaluate(
     how = description.preprocessing
     normalise = tests.normalise if how is None else Normalisation(how.mean, how.std)
     _check_classes(description, tests)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # whatever it was trained on
+    device = torch.device(default_device())  # whatever it was trained on
     network.eval().to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     trained = description.training
     task = TASKS[trained.task if trained else tests.task](tests)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from stepnet.arguments import checked
 from stepnet.data import Batches, Data
 from stepnet.errors import UserError
-from stepnet.nets import KineticCost, coefficients, drawn_options
+from stepnet.nets import KineticCost, drawn_options
 from stepnet.randomness import Stream, random_words
 from stepnet.training.callbacks import Callback
 from stepnet.training.config import TrainConfig
@@ -30,6 +30,7 @@ from stepnet.training.levels import Level, level_of, levels_of, refine_checkpoin
 from stepnet.training.run import EpochMetrics, Run
 from stepnet.training.saving import Saver
 from stepnet.training.scores import SEEN, Sums, at_least_float32, evaluate_batch, figures_of
+from stepnet.training.sharding import coefficients_of, reshard
 from stepnet.training.signals import Interrupted, StopRequest, stop_signals
 from stepnet.training.trainer import Trainer
 from stepnet.training.trial import slices
@@ -144,7 +145,7 @@ def fit(trainer: Trainer, stop: StopRequest) -> None:
             task.record.speed: round(progress.seen / max(progress.seconds, 1e-9), 1),
             "seconds": round(progress.seconds, 3),
             **({"depth": trainer.level.depth} if trainer.level else {}),
-            "k": coefficients(trainer.evaluated),
+            "k": coefficients_of(trainer.evaluated),
         }
         callbacks.epoch(trainer, line)
         saver.end_epoch(line)
@@ -174,8 +175,9 @@ def evaluate_epoch(trainer: Trainer, saver: Saver, batches: Batches, prefix: str
     network, sums = trainer.evaluated.eval(), Sums(trainer.processes.device)
     for inputs, targets in batches.epoch():
         saver.stop_if_asked()
-        inputs, targets = inputs.to(sums.values.device), targets.to(sums.values.device)
-        with torch.inference_mode(), trainer.accelerator.autocast():
+        inputs, targets = inputs.to(trainer.processes.device), targets.to(trainer.processes.device)
+        with trainer.processes.inference(), trainer.accelerator.autocast():
             sums.add(evaluate_batch(network, trainer.task, inputs, targets), len(inputs))
+    reshard(network)
     figures = figures_of(trainer.task, sums.read(trainer.processes))
     return {f"{prefix}{name}": value for name, value in figures.items()}

@@ -73,6 +73,25 @@ class Crowding:
         return f"  {threads} threads wait for cores that others use: OMP_NUM_THREADS=1 may be faster"
 
 
+# --- devices
+
+
+def default_device() -> str:
+    """A GPU of the kind that torch has here, or the CPU."""
+    return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def check_without_float64(network: nn.Module) -> None:
+    """Refuse what needs float64, for a device that has none: Apple's GPUs."""
+    tensors = {**dict(network.named_parameters()), **dict(network.named_buffers())}
+    wide = next((name for name, tensor in tensors.items() if tensor.dtype == torch.float64), None)
+    if wide is not None:
+        raise UserError(f"{wide!r} is in float64, which Apple's GPUs do not have: take --device cpu, or float32")
+    modes = [getattr(module, "memory_in_use", None) for module in network.modules()]
+    if "reversible" in modes:
+        raise UserError("memory 'reversible' undoes sums in float64, which Apple's GPUs do not have: take 'recompute'")
+
+
 # --- lower precision: tried in a child process, which may die of it
 
 _TRIAL = """

@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, TypeVar
@@ -14,17 +15,18 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator
-from accelerate.utils import broadcast_object_list
-from torch import Tensor
+from accelerate.utils import broadcast_object_list, patch_environment
+from torch import Tensor, nn
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]  # public, though not in its `__all__`
 
 from stepnet.errors import UserError
 from stepnet.training.config import TrainConfig
+from stepnet.training.machine import default_device
+from stepnet.training.sharding import shard
 
 T = TypeVar("T")
-# How `accelerate launch` asks for a network in pieces, which a checkpoint of ours would not hold whole.
-SHARDED = {
-    "FSDP": "ACCELERATE_USE_FSDP",
+FSDP, FSDP_VERSION = "ACCELERATE_USE_FSDP", "FSDP_VERSION"  # how `accelerate launch` asks for a network in parts
+REFUSED = {
     "DeepSpeed": "ACCELERATE_USE_DEEPSPEED",
     "Megatron-LM": "ACCELERATE_USE_MEGATRON_LM",
 }
@@ -36,23 +38,56 @@ class Processes:
     def __init__(self, config: TrainConfig) -> None:
         if config.log != "none" and find_spec(config.log) is None:
             raise UserError(f"--log {config.log} needs the package {config.log}: pip install {config.log}")
-        for name, flag in SHARDED.items():
-            if os.environ.get(flag, "false").lower() in ("true", "1"):
-                raise UserError(
-                    f"{name}: every process of a stepnet run holds the whole network; launch it without {name}"
-                )
+        for name, flag in REFUSED.items():
+            if is_set(flag):
+                raise UserError(f"{name}: a stepnet run cannot be in its parts; launch it without {name}")
+        self.is_sharded = self._asks_for_parts(config)
         use_fresh_store()
         leave_group_at_exit()
-        self.accelerator = Accelerator(
-            cpu=_on_cpu(config.device),
-            mixed_precision="no" if config.precision == "fp32" else config.precision,
-            log_with=None if config.log == "none" else config.log,
-            project_dir=config.out,
-        )
+        # Accelerate shards on GPUs only, and loses the optimiser's state: `shard` does it instead.
+        with patch_environment(ACCELERATE_USE_FSDP="false"):
+            self.accelerator = Accelerator(
+                cpu=_on_cpu(config.device),
+                mixed_precision="no" if config.precision == "fp32" else config.precision,
+                log_with=None if config.log == "none" else config.log,
+                project_dir=config.out,
+            )
         self.count: int = self.accelerator.num_processes
         self.rank: int = self.accelerator.process_index
         self.is_main: bool = self.accelerator.is_main_process
         self.device: torch.device = self.accelerator.device
+        self.is_sharded &= self.count > 1
+
+    def _asks_for_parts(self, config: TrainConfig) -> bool:
+        """Whether the network is to be sharded; what does not go with that is refused."""
+        if not is_set(FSDP):
+            return False
+        if os.environ.get(FSDP_VERSION, "2") != "2":
+            raise UserError(f"FSDP version {os.environ[FSDP_VERSION]}: launch with --fsdp_version 2, `fully_shard`")
+        refused = {
+            "--fsdp_offload_params": is_set("FSDP_OFFLOAD_PARAMS"),
+            "--fsdp_activation_checkpointing": is_set("FSDP_ACTIVATION_CHECKPOINTING"),
+            "--ema": config.recipe.ema is not None,
+            "--levels": bool(config.recipe.levels),
+            "--compile": config.compile,
+            "--precision fp16": config.precision == "fp16",
+        }
+        for option, asked in refused.items():
+            if asked:
+                raise UserError(f"{option}: not with FSDP; leave one of them out")
+        return True
+
+    def prepare(self, model: nn.Module, network: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Any, Any]:
+        """Model and optimiser for training steps: sharded, or each process with all of the network."""
+        if not self.is_sharded:
+            return self.accelerator.prepare(model, optimizer)  # type: ignore[no-any-return]
+        shard(network, optimizer)
+        prepared = self.accelerator.prepare_model(network, device_placement=False, evaluation_mode=True)
+        return prepared, self.accelerator.prepare_optimizer(optimizer, device_placement=False)
+
+    def inference(self) -> AbstractContextManager[Any]:
+        """Without gradients. Weights that are gathered in inference mode could not be trained again."""
+        return torch.no_grad() if self.is_sharded else torch.inference_mode()
 
     def sum(self, values: Tensor) -> list[float]:
         """The sum over all processes, read from the device."""
@@ -85,10 +120,15 @@ class Processes:
         self.accelerator.wait_for_everyone()
 
 
+def is_set(flag: str) -> bool:
+    """Whether an environment variable says yes."""
+    return os.environ.get(flag, "false").lower() in ("true", "1")
+
+
 def _on_cpu(device: str | None) -> bool:
     """Whether a run is on the CPU; another device is made the one that accelerate takes."""
     if device is None:
-        return not torch.cuda.is_available()
+        return default_device() == "cpu"
     kind, _, number = device.partition(":")
     there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
     if kind not in there or (number and not number.isdecimal()):

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import time
+from typing import cast
 
 import torch
 
 from stepnet.errors import UserError
 from stepnet.exchange import write_model
+from stepnet.tensors import widened
 from stepnet.training import checkpoint
 from stepnet.training.describe import describe_progress
 from stepnet.training.run import EpochMetrics
 from stepnet.training.scores import EpochScores
+from stepnet.training.sharding import gather, is_sharded, local
 from stepnet.training.signals import Interrupted, StopRequest
 from stepnet.training.trainer import Trainer
 
@@ -58,12 +61,11 @@ class Saver:
         self.check_weights()
         description = describe_progress(trainer.description, trainer.network, trainer.progress.epoch)
         callbacks = trainer.callbacks.state_dict()
+        collected = checkpoint.collect(trainer.network, trainer.optimizer)  # of which each process may hold a part
 
         def write() -> None:
             trainer.run.check_still_there()
-            checkpoint.save(
-                trainer.run.last, trainer.network, trainer.optimizer, trainer.progress, description, callbacks
-            )
+            checkpoint.write(trainer.run.last, collected, trainer.progress, description, callbacks)
 
         trainer.processes.on_main(write)
         self.saved_at = time.monotonic()
@@ -80,12 +82,14 @@ class Saver:
         if progress.stopped:
             line["stopped"] = True
 
+        description = describe_progress(trainer.description, trainer.evaluated, line["epoch"] + 1, line)
+        weights = gather(trainer.evaluated)
+
         def write() -> None:
             trainer.run.check_still_there()
-            description = describe_progress(trainer.description, trainer.evaluated, line["epoch"] + 1, line)
-            write_model(trainer.run.model, trainer.evaluated.state_dict(), description)
+            write_model(trainer.run.model, weights, description)
             if progress.best_epoch == progress.epoch:
-                write_model(trainer.run.best, trainer.evaluated.state_dict(), description)
+                write_model(trainer.run.best, weights, description)
             trainer.run.append_metrics(line)
 
         trainer.processes.on_main(write)
@@ -103,10 +107,14 @@ class Saver:
         if self.trainer.evaluated is not self.trainer.network:
             average = self.trainer.evaluated.state_dict().items()
             values |= {f"{name} of the average": t for name, t in average if t.is_floating_point()}
-        sizes = torch.stack([value.double().abs().sum() for value in values.values()])
-        if not bool(sizes.isfinite().all()):
-            for name, size in zip(values, sizes.tolist(), strict=True):
-                self.check_finite(name, size)
+        sizes = torch.stack([widened(local(value)).abs().sum() for value in values.values()])
+        for name, size in zip(values, self._over_all(sizes), strict=True):
+            self.check_finite(name, size)
+
+    def _over_all(self, sizes: torch.Tensor) -> list[float]:
+        """Sum over processes where each holds a part; otherwise all have the same."""
+        parts = is_sharded(self.trainer.network)
+        return self.trainer.processes.sum(sizes) if parts else cast("list[float]", sizes.tolist())
 
     def check_finite(self, what: str, value: float) -> None:
         """Raise for a value that is not finite, and name the item of the data set that caused it, if one did."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from stepnet.errors import UserError
+from stepnet.tensors import widened
 from stepnet.training.checkpoint import Progress
 from stepnet.training.processes import Processes
 from stepnet.training.tasks import Task
@@ -23,15 +24,16 @@ def at_least_float32(outputs: Tensor) -> Tensor:
 
 
 class Sums:
-    """Named sums in float64 on a device."""
+    """Named sums in float64 on a device, or on the CPU if the device has no float64."""
 
     def __init__(self, device: torch.device, values: Mapping[str, float] | None = None) -> None:
         self.names = tuple(values or ())
-        self.values = torch.tensor(list((values or {}).values()), dtype=torch.float64, device=device)
+        place = "cpu" if device.type == "mps" else device
+        self.values = torch.tensor(list((values or {}).values()), dtype=torch.float64, device=place)
 
     def add(self, named: Mapping[str, Tensor], count: int) -> None:
         """Add the sums of a batch of `count` items, without synchronisation."""
-        values = torch.stack([*(value.double() for value in named.values()), self.values.new_tensor(count)])
+        values = torch.stack([*map(widened, named.values()), self.values.new_tensor(count)])
         if not self.names:
             self.names, self.values = (*named, SEEN), torch.zeros_like(values)
         if self.names != (*named, SEEN):

@@ -27,7 +27,7 @@ from stepnet.training.config import TrainConfig
 from stepnet.training.describe import describe_run, network_fingerprint, network_record, weights_fingerprint
 from stepnet.training.imports import import_modules, remember_imports
 from stepnet.training.levels import Level
-from stepnet.training.machine import check_precision, compiled_or_eager, keep_memory
+from stepnet.training.machine import check_precision, check_without_float64, compiled_or_eager, keep_memory
 from stepnet.training.mixing import BatchMixing
 from stepnet.training.processes import Processes
 from stepnet.training.run import EpochMetrics, Run
@@ -113,7 +113,7 @@ class Trainer:
             if config.compile
             else self.network
         )
-        self.model, self.stepper = self.accelerator.prepare(model, self.optimizer)
+        self.model, self.stepper = self.processes.prepare(model, self.network, self.optimizer)
 
     def _initial_config(self) -> TrainConfig:
         """Return the config to build the network from, without initial weights where a checkpoint will replace them."""
@@ -121,11 +121,14 @@ class Trainer:
         return replace(self.config, pretrained=False, weights=None) if resumed else self.config
 
     def place(self, network: nn.Module) -> nn.Module:
-        """Move a network to the run's device and memory layout."""
+        """Move a network to the run's device and memory layout; one to be sharded waits on the CPU."""
         if self.config.sync_bn and self.processes.device.type == "cpu":
             raise UserError("--sync-bn: torch's synchronised batch norm is for GPUs, and this run is on a CPU")
+        if self.processes.device.type == "mps":
+            check_without_float64(network)
         layout = torch.channels_last if self.config.channels_last else torch.contiguous_format
-        return network.to(self.processes.device).to(memory_format=layout)  # type: ignore[call-overload, no-any-return]
+        device = "cpu" if self.processes.is_sharded else self.processes.device
+        return network.to(device).to(memory_format=layout)  # type: ignore[call-overload, no-any-return]
 
     def _open(self, resume: bool, overwrite: bool) -> bool:
         """Lock the run's folder, write its config, and return whether it has a checkpoint."""
