@@ -1,16 +1,22 @@
 """Where a network errs, against a count by hand."""
 
+import base64
+import dataclasses
+import io
 import json
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 from stepnet.cli import main
 from stepnet.data import get_data
-from stepnet.training import evaluate
+from stepnet.report.page import report_page
+from stepnet.training import RunHistory, evaluate, train
 from stepnet.training.confusion import class_errors
+from training.tiny import tiny_config
 
 
 class Brightness(nn.Module):
@@ -50,3 +56,22 @@ def test_the_command_prints_it_and_json_has_it_all(capsys) -> None:
     assert matrix.sum() == told["images"] == 300
     assert 100 * (1 - np.trace(matrix) / 300) == pytest.approx(told["error"])
     assert told["class_errors"]["3"] == pytest.approx(100 * 4 / 31) and len(told["mistakes"]) == 5
+
+
+def test_a_run_keeps_it_for_its_report(tmp_path, capsys) -> None:
+    run = tmp_path / "run"
+    train(tiny_config(run, model="tiniest", recipe={"epochs": 1, "milestones": ()}))
+    capsys.readouterr()
+    assert main(["evaluate", str(run), "--classes", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    history = RunHistory.read(run)
+    kept = history.class_errors
+    assert [list(row) for row in kept.confusion] == told["confusion"] and kept.classes == tuple("0123456789")
+    assert dict(zip(kept.classes, kept.errors, strict=True)) == pytest.approx(told["class_errors"])
+    first = get_data("digits").test.images[int(kept.mistakes[0].image)]
+    with Image.open(io.BytesIO(base64.b64decode(kept.pictures[0]))) as picture:
+        assert np.array_equal(np.asarray(picture), first[..., 0])
+    page = report_page([history])
+    assert "Confusion matrix of tiniest" in page and kept.pictures[0] in page
+    longer = dataclasses.replace(history, epochs=(*history.epochs, history.epochs[-1]))
+    assert longer.class_errors is None and "Confusion matrix" not in report_page([longer])  # it was of another epoch

@@ -6,7 +6,7 @@ import dataclasses
 import sys
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -179,7 +179,8 @@ class Evaluate(ImportFlag):
     record: Path | None = None
     """Write the figures of a finished run into this file, for `stepnet table`: results/NAME.json."""
     classes: bool = False
-    """Also print the error of each class, the confusion matrix, and the images that are most wrong."""
+    """Also print the error of each class, the confusion matrix, and the images that are most wrong; a run keeps them
+    for its report."""
     json: bool = False
     """Print the exact figures as JSON instead."""
 
@@ -193,6 +194,9 @@ class Evaluate(ImportFlag):
 
             by_class = class_errors(self.run, self.which, self.data_root, self.data, self.val_share)
             result = by_class.result
+            if Run(Path(self.run)).config_file.exists() and self.which == "last" and self.data is None:
+                with suppress(OSError):  # the folder of another user
+                    by_class.write(Run(Path(self.run)))
         else:
             result = evaluate(self.run, self.which, self.data_root, self.data, val_share=self.val_share)
         if self.json:

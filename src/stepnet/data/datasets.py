@@ -65,6 +65,7 @@ class ImageSet:
     labels: NDArray[np.int64]
     classes: tuple[str, ...]
     augmentation: Augmentation = field(default_factory=Augmentation)
+    paths: tuple[Path, ...] = ()  # of images that were files
 
     def __post_init__(self) -> None:
         if self.images.ndim != 4 or self.images.dtype != np.uint8:

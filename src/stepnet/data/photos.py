@@ -146,7 +146,7 @@ def decode_once(photos: Photos, cache: Path, augmentation: Augmentation | None =
                     (partial / "kept.json").write_text(json.dumps(kept.tolist()))
     except OSError:
         images, kept = photos.decode_all(margin=1.0)
-        return ImageSet(images, photos.labels[kept], photos.classes, augmentation)
+        return _image_set(photos, images, kept, augmentation)
     return _mapped(photos, folder, augmentation)
 
 
@@ -169,4 +169,10 @@ def _mapped(photos: Photos, folder: Path, augmentation: Augmentation) -> ImageSe
         images = map_array(folder / "images.npy", np.dtype(np.uint8), (len(kept), *photos.shape))
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{error}: delete {folder}, and it is made again") from None
-    return ImageSet(images, photos.labels[kept], photos.classes, augmentation)
+    return _image_set(photos, images, kept, augmentation)
+
+
+def _image_set(photos: Photos, images: Pixels, kept: NDArray[np.intp], augmentation: Augmentation) -> ImageSet:
+    """The files that could be decoded, as an array."""
+    paths = tuple(photos.paths[place] for place in kept.tolist())
+    return ImageSet(images, photos.labels[kept], photos.classes, augmentation, paths)

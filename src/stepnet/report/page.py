@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -19,9 +20,11 @@ from stepnet.files import atomic_file
 from stepnet.report.catalogue import short_count
 from stepnet.report.charts import coefficients_words, compression_words, curves_words, section_data
 from stepnet.report.grouping import by_data, printed_error, read_histories
-from stepnet.training import NetworkRuns, RunHistory, mean_and_deviation
+from stepnet.training import ClassErrorsRecord, Mistake, NetworkRuns, RunHistory, mean_and_deviation
 
 NOTHING = "–"
+LARGEST_MATRIX = 20  # classes
+MOST_CONFUSED = 3  # classes that are named beside an error
 # Nothing from outside: a browser refuses any request that a stranger's run folder might smuggle in.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
@@ -90,6 +93,7 @@ def _section(number: int, data: str, networks: Sequence[NetworkRuns]) -> str:
 {_warnings(networks)}
 {_summary(data, networks)}
 {"".join(charts)}
+{_class_errors(networks)}
 <details><summary>All runs on {escape(data)}</summary>{_all_runs(data, networks)}</details>
 </section>"""
 
@@ -152,6 +156,40 @@ def _summary(data: str, networks: Sequence[NetworkRuns]) -> str:
     note = "Means ± standard deviations over the seeds of complete runs. The best epoch is chosen on the test set: "
     note += "compare by the last one. A star: not all runs of the row are complete."
     return _table(f"Summary on {data}", headings, rows) + f'<p class="note">{note}</p>'
+
+
+def _class_errors(networks: Sequence[NetworkRuns]) -> str:
+    """Errors by class, the confusion matrix and the surest mistakes of the runs that were evaluated by class."""
+    runs = [(f"{network.label}, seed {run.config.seed}", run) for network in networks for run in network.runs]
+    found = [(name, record) for name, run in runs if (record := run.class_errors)]
+    if not found:
+        return ""
+    parts = "".join(_classes_of(name, record, opened=number == 0) for number, (name, record) in enumerate(found))
+    return f"<h3>Errors by class</h3>{parts}"
+
+
+def _classes_of(name: str, record: ClassErrorsRecord, opened: bool) -> str:
+    rows = []
+    for label, error, counts in zip(record.classes, record.errors, record.confusion, strict=False):
+        others = sorted(((n, other) for n, other in zip(counts, record.classes, strict=False) if other != label and n))
+        taken_for = ", ".join(f"{other} {n}" for n, other in others[: -MOST_CONFUSED - 1 : -1])
+        shown = NOTHING if error is None else f"{error:.2f}"
+        rows.append([label, f"{sum(counts):,}", shown, taken_for or NOTHING])
+    tables = _table(f"Errors of {name}", ["Class", "Images", "Error (%)", "Taken for"], rows)
+    if len(record.classes) <= LARGEST_MATRIX:
+        cells = [[label, *map(str, row)] for label, row in zip(record.classes, record.confusion, strict=False)]
+        tables += _table(f"Confusion matrix of {name}", ["Is, taken for:", *record.classes], cells)
+    pictures = "".join(_mistake(mistake, png) for mistake, png in zip(record.mistakes, record.pictures, strict=False))
+    wrong = f'<p class="note">The mistakes that it is surest of:</p><ul class="mistakes">{pictures}</ul>'
+    inner = tables + (wrong if pictures else "")
+    return f"<details{' open' if opened else ''}><summary>{escape(name)}</summary>{inner}</details>"
+
+
+def _mistake(mistake: Mistake, png: str) -> str:
+    """A picture with what it is and what it was taken for; `png` is base64, or nothing is drawn."""
+    words = f"{mistake.label}, taken for {mistake.prediction} ({100 * mistake.probability:.1f} %)"
+    drawn = f'<img src="data:image/png;base64,{png}" alt="">' if re.fullmatch(r"[A-Za-z0-9+/]+=*", png) else ""
+    return f"<li>{drawn}<p>{escape(words)}<br><span>{escape(Path(mistake.image).name)}</span></p></li>"
 
 
 def _all_runs(data: str, networks: Sequence[NetworkRuns]) -> str:

@@ -22,7 +22,9 @@ from .entry import train as train
 from .evaluation import EvaluationResult as EvaluationResult
 from .evaluation import data_of as data_of
 from .evaluation import evaluate as evaluate
+from .histories import ClassErrorsRecord as ClassErrorsRecord
 from .histories import KByLayer as KByLayer
+from .histories import Mistake as Mistake
 from .histories import NetworkRuns as NetworkRuns
 from .histories import PairedDifferences as PairedDifferences
 from .histories import RunHistory as RunHistory

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import json
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor, nn
 
-from stepnet.data import Data
+from stepnet.data import Data, Normalisation, Request
 from stepnet.exchange import description_of, load
+from stepnet.files import atomic_file
 from stepnet.training.evaluation import EvaluationResult, chosen, data_of, evaluate
+from stepnet.training.histories import Mistake
 from stepnet.training.run import Run
 
-
-class Mistake(NamedTuple):
-    """An image of the test set, what it is, and what the network takes it for with which probability."""
-
-    image: str  # its file, or its number in the test set
-    label: str
-    prediction: str
-    probability: float
+THUMBNAIL = 96  # pixels of the longer side at most
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class ClassErrors:
     classes: tuple[str, ...]
     confusion: NDArray[np.int64]  # images of the class of the row that were taken for that of the column
     mistakes: tuple[Mistake, ...]  # the surest first
+    pictures: tuple[str, ...] = ()  # of the mistakes: small PNG files in base64
 
     @property
     def errors(self) -> list[float]:
@@ -51,6 +52,19 @@ class ClassErrors:
         }
         mistakes = [mistake._asdict() for mistake in self.mistakes]
         return {"class_errors": known, "confusion": self.confusion.tolist(), "mistakes": mistakes}
+
+    def write(self, run: Run) -> None:
+        """Keep it in the run's folder, for the report, which opens no network."""
+        record = {
+            "epochs": self.result.epochs,
+            "classes": self.classes,
+            "errors": [None if math.isnan(error) else error for error in self.errors],
+            "confusion": self.confusion.tolist(),
+            "mistakes": [mistake._asdict() for mistake in self.mistakes],
+            "pictures": self.pictures,
+        }
+        with atomic_file(run.class_errors_file) as partial:
+            partial.write_text(json.dumps(record))
 
 
 def class_errors(
@@ -80,7 +94,21 @@ def class_errors(
         )
         for n in wrong[:mistakes]
     )
-    return ClassErrors(result, names, confusion, worst)
+    pictures = tuple(_thumbnail(source, places[n]) for n in wrong[:mistakes])
+    return ClassErrors(result, names, confusion, worst, pictures)
+
+
+def _thumbnail(source: Any, place: int) -> str:
+    """An image of a test set as a small PNG in base64."""
+    channels = source.shape[-1]
+    plain = Normalisation((0.0,) * channels, (1.0,) * channels)
+    images, _ = next(iter(source.read([Request(np.array([place]), None)], plain)))
+    pixels = (255 * images[0].permute(1, 2, 0)).round().clip(0, 255).byte().numpy()
+    picture = Image.fromarray(pixels[..., 0] if channels == 1 else pixels[..., :3])
+    picture.thumbnail((THUMBNAIL, THUMBNAIL))
+    file = io.BytesIO()
+    picture.save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()
 
 
 def _readable(test: Any) -> list[int]:

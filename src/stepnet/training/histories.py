@@ -9,15 +9,44 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from stepnet.errors import UserError
+from stepnet.files import read_file
+from stepnet.schema import LARGEST, read_json
 from stepnet.training.config import NetworkRecord, TrainConfig
 from stepnet.training.run import Environment, EpochMetrics, Run
 from stepnet.training.tasks import TaskRecord
 
 KByLayer = dict[str, float]  # k_n by the name of its layer; the mean where there is one for each channel
 Records = Mapping[int, Mapping[str, Any]]  # what was measured, by seed
+
+
+class Mistake(NamedTuple):
+    """An image of the test set, what it is, and what the network takes it for with which probability."""
+
+    image: str  # its file, or its number in the test set
+    label: str
+    prediction: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class ClassErrorsRecord:
+    """Where a run errs, as `stepnet evaluate RUN --classes` has written it."""
+
+    epochs: int
+    classes: tuple[str, ...]
+    errors: tuple[float | None, ...]  # in per cent; None for a class that the test set does not have
+    confusion: tuple[tuple[int, ...], ...]
+    mistakes: tuple[Mistake, ...]
+    pictures: tuple[str, ...]
+
+    @classmethod
+    def read(cls, run: Run) -> ClassErrorsRecord | None:
+        """From a run's folder; None where it was not evaluated so."""
+        file = run.class_errors_file
+        return read_json(cls, read_file(file, LARGEST), f"{file} is damaged") if file.exists() else None
 
 
 @dataclass(frozen=True)
@@ -37,6 +66,12 @@ class RunHistory:
             raise UserError(f"{folder} is not a run but a folder of runs: name them, as in {folder}/*")
         config = run.config
         return cls(folder, config, tuple(run.metrics()), run.recorded_environment())
+
+    @property
+    def class_errors(self) -> ClassErrorsRecord | None:
+        """Where it errs after its last epoch, if it was evaluated since."""
+        found = ClassErrorsRecord.read(Run(self.folder))
+        return found if found and found.epochs == len(self.epochs) else None
 
     def series(self, name: str) -> list[float]:
         """Return a metric of every epoch."""

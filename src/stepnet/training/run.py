@@ -69,6 +69,7 @@ class Run:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = folder = Path(folder)
         self.config_file, self.metrics_file = folder / "config.yaml", folder / "metrics.jsonl"
+        self.class_errors_file = folder / "class_errors.json"  # of `stepnet evaluate RUN --classes`
         self.environment_file = folder / "environment.yaml"
         self.last, self.model, self.best = folder / LAST, folder / MODEL, folder / "best.safetensors"
 
@@ -144,7 +145,8 @@ class Run:
 
     def _clear(self) -> None:
         """Remove the files of the run that was here, and no others."""
-        for path in (self.config_file, self.metrics_file, self.environment_file, self.last, self.best, self.model):
+        described = (self.config_file, self.metrics_file, self.environment_file, self.class_errors_file)
+        for path in (*described, self.last, self.best, self.model):
             path.unlink(missing_ok=True)
 
     def record_environment(self) -> None:
