@@ -10,5 +10,8 @@ document$.subscribe(() => {
       throwOnError: false,
     });
   }
+  requestAnimationFrame(() => { // what is too wide scrolls by keyboard too
+    for (const wide of document.querySelectorAll(".jupyter-wrapper pre, .md-typeset__scrollwrap")) wide.tabIndex = 0;
+  });
 });
 document.querySelector(".md-search")?.setAttribute("aria-label", "Search"); // a dialog needs a name

@@ -6,16 +6,18 @@ The address of the repository is one setting, `Repository` among the URLs of pyp
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import html
 import importlib
 import inspect
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import tyro
+import yaml
 
 from stepnet.cli import COMMANDS
 from stepnet.commands.parsing import REGISTRY
@@ -73,7 +75,7 @@ def command_page(name: str) -> str:
     parts = [f"# stepnet {name}", inspect.getdoc(kind) or "", f"```console\n{examples}\n```"]
     parser: Any = tyro.extras.get_parser(kind, prog=f"stepnet {name}", registry=REGISTRY)
     for title, rows in _groups(parser):
-        table = ["| | |", "| --- | --- |", *(f"| {flag} | {text} |" for flag, text in rows)]
+        table = ["| argument | meaning |", "| --- | --- |", *(f"| {flag} | {text} |" for flag, text in rows)]
         parts += [f"## {title.capitalize()}", "\n".join(table)]
     return "\n\n".join(parts) + "\n"
 
@@ -101,22 +103,36 @@ def _flag(action: argparse.Action) -> str:
 
 
 def parameter_table(name: str) -> str:
-    """Each parameter of a function or class with its type and default, as its signature says."""
-    module, _, attribute = name.rpartition(".")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+    """Each parameter of a function or class: its type and default as the signature says, and what it means."""
+    found = _object(name)
     try:
         parameters = [p for p in inspect.signature(found).parameters.values() if p.name not in ("self", "cls")]
     except (TypeError, ValueError):
         return ""
     if not parameters:
         return ""
-    rows = ["| parameter | type | default |", "| --- | --- | --- |"]
+    meanings = descriptions(name)
+    rows = ["| parameter | type | default | meaning |", "| --- | --- | --- | --- |"]
     for p in parameters:
         kind = "" if p.annotation is p.empty else _code(str(p.annotation))
         default = "" if p.default is p.empty else _code(_shown(p.default))
         star = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
-        rows.append(f"| `{star}{p.name}` | {kind} | {default} |")
+        rows.append(f"| `{star}{p.name}` | {kind} | {default} | {_cell(meanings.get(p.name, ''))} |")
     return "\n".join(rows)
+
+
+def descriptions(name: str) -> dict[str, str]:
+    """What each parameter means: as the fields of a dataclass say, else as docs/api/parameters.yaml does."""
+    known = yaml.safe_load((ROOT / "docs" / "api" / "parameters.yaml").read_text())
+    found = _object(name)
+    fields = dataclasses.fields(found) if dataclasses.is_dataclass(found) else ()
+    own = {field.name: field.metadata["help"] for field in fields if "help" in field.metadata}
+    return {**known["everywhere"], **known.get(name.rpartition(".")[2], {}), **own}
+
+
+def _object(name: str) -> Any:
+    module, _, attribute = name.rpartition(".")
+    return getattr(importlib.import_module(module), attribute)
 
 
 def _code(text: str) -> str:

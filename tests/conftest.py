@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import hypothesis
 import pytest
@@ -39,3 +42,33 @@ def registries(monkeypatch: pytest.MonkeyPatch) -> None:
     for registry in (SCHEMES, MODELS, DATA_SETS, NOISES, RECIPES, TASKS):
         monkeypatch.setattr(registry, "entries", dict(registry.entries))
         monkeypatch.setattr(registry, "aliases", dict(registry.aliases))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Headless Chromium, where there is one."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no chromium on this machine: apt-get install chromium")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright")
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    with sync_api.sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=chromium, args=flags)
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def serious_findings() -> Callable[[Any], list[str]]:
+    """What axe-core finds serious or critical on a page: the rule, and the elements that break it."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-core checks the accessibility")
+
+    def find(page: Any) -> list[str]:
+        violations = axe.Axe().run(page).response["violations"]
+        return [
+            f"{violation['id']}: {[node['target'] for node in violation['nodes']][:3]}"
+            for violation in violations
+            if violation["impact"] in ("serious", "critical")
+        ]
+
+    return find

@@ -1,6 +1,7 @@
 """The site: every page has its place, every name on the reference pages exists, every notebook runs."""
 
 import importlib
+import inspect
 import json
 import re
 import runpy
@@ -112,6 +113,23 @@ def test_the_page_of_a_command_has_every_flag_of_its_help(name: str, capsys) -> 
 def test_a_table_has_each_parameter_with_its_type_and_default() -> None:
     rows = HOOKS["parameter_table"]("stepnet.schemes.initial_value.solve").splitlines()
     assert [row.split("|")[1].strip() for row in rows[2:]][:5] == ["`f`", "`u0`", "`t_span`", "`steps`", "`scheme`"]
+    assert "how many equal steps" in rows[5]
+
+
+@pytest.mark.parametrize("name", [name for page in API for name in names(page)])
+def test_every_parameter_of_the_reference_is_described(name: str) -> None:
+    found = resolve(name)
+    if callable(found):
+        signature = inspect.signature(found)
+        assert set(signature.parameters) - {"self"} <= HOOKS["descriptions"](name).keys()
+
+
+def test_every_description_is_of_a_parameter() -> None:
+    described = yaml.safe_load((DOCS / "api" / "parameters.yaml").read_text())
+    shown = {name.rpartition(".")[2]: name for page in API for name in names(page)}
+    taken = {name: set(inspect.signature(resolve(shown[name])).parameters) for name in shown if name != "Scheme"}
+    assert described.pop("everywhere").keys() <= set().union(*taken.values())
+    assert {name for name, own in described.items() if not own.keys() <= taken[name]} == set()
 
 
 def test_formulas_need_nothing_from_outside_and_are_well_formed() -> None:
@@ -137,14 +155,37 @@ def test_without_a_repository_there_is_no_command_to_clone_it(monkeypatch) -> No
     )
 
 
-@pytest.mark.slow
-def test_the_site_builds_without_a_warning(tmp_path) -> None:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The site as mkdocs builds it, a warning being an error."""
     pytest.importorskip("mkdocs", reason="the extra `docs` is not installed: make docs")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    folder = tmp_path_factory.mktemp("built") / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    index = (tmp_path / "site" / "index.html").read_text()
+    return folder
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(site) -> None:
+    index = (site / "index.html").read_text()
     assert "Deep networks as numerical schemes" in index
     outside = re.findall(r'(?:src|href)="(https?://[^"]+\.(?:js|css|woff2?))"', index)
     assert outside == []  # it opens with no network
-    assert "create_model" in (tmp_path / "site" / "api" / "networks.html").read_text()
+    assert "create_model" in (site / "api" / "networks.html").read_text()
+
+
+LOOKED_AT = ("index", "schemes", "results", "api/networks", "notebooks/euler_inside_a_resnet")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", LOOKED_AT)
+def test_a_page_is_accessible_and_fits_a_phone(site, browser, serious_findings, page: str) -> None:
+    for look, width in (("light", 1280), ("dark", 400)):
+        visit = browser.new_page(color_scheme=look, viewport={"width": width, "height": 900})
+        visit.goto((site / f"{page}.html").as_uri())
+        visit.wait_for_load_state("load")
+        assert serious_findings(visit) == [], look
+        assert visit.evaluate("document.documentElement.scrollWidth") <= width
+        assert visit.locator(".katex-error").count() == 0
+        visit.close()

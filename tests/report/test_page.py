@@ -9,7 +9,6 @@ import math
 import os
 import platform
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -18,9 +17,6 @@ import yaml
 from stepnet.errors import UserError
 from stepnet.report.page import report_page, write_report
 from stepnet.training.histories import RunHistory
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
 def test_the_page_is_whole_and_names_everything(write_run, tmp_path) -> None:
@@ -81,17 +77,6 @@ def test_what_is_no_run_writes_nothing(write_run, tmp_path) -> None:
     assert not (tmp_path / "report.html").exists()
 
 
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("no chromium on this machine: apt-get install chromium")
-    sync_api = pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright")
-    with sync_api.sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield found
-        found.close()
-
-
 class Visit:
     """A page opened, with what it said and asked for on the way."""
 
@@ -126,8 +111,7 @@ def six_runs(write_run, tmp_path) -> Path:
 @pytest.mark.parametrize(
     ("look", "scheme", "width"), [("light", "light", 1200), ("dark", "dark", 1200), ("narrow", "light", 400)]
 )
-def test_it_is_drawn_accessible_and_fits(browser, six_runs, tmp_path, look, scheme, width) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-core checks the accessibility")
+def test_it_is_drawn_accessible_and_fits(browser, serious_findings, six_runs, tmp_path, look, scheme, width) -> None:
     visit = Visit(browser, six_runs, color_scheme=scheme, viewport={"width": width, "height": 900})
     for chart in ("curves-0", "k-0", "compression-0"):
         assert visit.page.locator(f"#{chart} .plot svg.main-svg").count() > 0
@@ -137,8 +121,7 @@ def test_it_is_drawn_accessible_and_fits(browser, six_runs, tmp_path, look, sche
     ground = visit.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", ground)[:3])) < 200) == (scheme == "dark")
     visit.page.click("details:has-text('All runs') > summary")
-    found = axe.Axe().run(visit.page).response["violations"]
-    assert [(v["id"], v["impact"]) for v in found if v["impact"] in ("serious", "critical")] == []
+    assert serious_findings(visit.page) == []
     folder = Path(os.environ.get("STEPNET_SCREENSHOTS", tmp_path))
     folder.mkdir(parents=True, exist_ok=True)
     visit.page.screenshot(path=folder / f"report-{look}.png", full_page=True)
