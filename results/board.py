@@ -1,6 +1,6 @@
 """The board of residual schemes: `python results/board.py [RUNS]`.
 
-With a folder of runs, those that are finished are first recorded in board.json, and the time of a step is measured.
+With a folder of runs, those that are finished are first recorded in board.json, and a step's time and memory measured.
 Then the measured part of docs/board.md and its picture are made from that file. The runs of a task are made by its
 command, which may be given again at any time, for more seeds or other schemes:
 
@@ -14,6 +14,7 @@ import json
 import math
 import statistics
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,12 @@ FILE, PAGE, PICTURE = HERE / "board.json", HERE.parent / "docs" / "board.md", HE
 MEASURED = "<!-- Below this line: made by `python results/board.py`. -->"
 ENOUGH = 5  # pairs for a verdict
 FIRST = "euler"
+COSTS = ("step_time", "memory")  # of a step, over Euler's
 REMARK = """\
 *Minus Euler* is the mean of the paired differences with its 95 % interval, not corrected; *p, Holm* is corrected for
 the schemes of the table that have a verdict. *Step time* is the processor time of a training step over Euler's, taken
-in turns with one thread. Schemes with fewer than 5 pairs have no verdict."""
+in turns with one thread; *memory* is the size of the tensors that a step keeps for its backward pass, over Euler's.
+Schemes with fewer than 5 pairs have no verdict."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,14 @@ class BoardTask:
     unit: str
     digits: int
     margin: float
+
+    @property
+    def label(self) -> tuple[str, dict[str, Any]]:
+        """The model's name, and its options."""
+        from stepnet.training.config import read_label
+
+        name, _, options = read_label(self.model)
+        return name, options
 
     @property
     def command(self) -> str:
@@ -79,21 +90,22 @@ class Row:
 
 
 def record(folder: Path) -> None:
-    """Add the finished runs in a folder to the file; those that it has already are replaced."""
-    known = {_key(run): run for run in read_runs()}
+    """Record the finished runs in a folder. A task in it replaces what the file has of the task.
+
+    A pair is of one revision and one machine.
+    """
+    known = [run for run in read_runs() if not (folder / run["task"]).exists()]
     for task in TASKS:
-        for place in sorted((folder / task.name).glob("*/config.yaml")):
-            history = RunHistory.read(place.parent)
-            if history.complete:
-                run = measured(task, history)
-                known[_key(run)] = run
-    write(list(known.values()), read_file().get("step_time", {}))
+        histories = [RunHistory.read(place.parent) for place in sorted((folder / task.name).glob("*/config.yaml"))]
+        known += [measured(task, history) for history in histories if history.complete]
+    write(known, read_file())
 
 
 def measured(task: BoardTask, history: RunHistory) -> dict[str, Any]:
     """What is kept of a run."""
     config, last = history.config, history.epochs[-1]
-    options = "".join(f",{name}={value}" for name, value in config.model_kwargs.items())
+    own = task.label[1]
+    options = "".join(f",{name}={value}" for name, value in config.model_kwargs.items() if name not in own)
     return {
         "task": task.name,
         "scheme": f"{config.scheme}{options}",
@@ -111,11 +123,12 @@ def _key(run: dict[str, Any]) -> tuple[str, str, int]:
     return run["task"], run["scheme"], run["seed"]
 
 
-def write(runs: list[dict[str, Any]], step_time: dict[str, dict[str, float]]) -> None:
-    """The file, a run in each line."""
+def write(runs: list[dict[str, Any]], costs: Mapping[str, Any]) -> None:
+    """The file, a run in each line; `costs` has what a step takes, over Euler's, by task and scheme."""
     lines = ",\n  ".join(json.dumps(run) for run in sorted(runs, key=_key))
+    ratios = "".join(f' "{name}": {json.dumps(costs.get(name, {}))},\n' for name in COSTS)
     with atomic_file(FILE) as partial:
-        partial.write_text(f'{{\n "step_time": {json.dumps(step_time)},\n "board": [\n  {lines}\n ]\n}}\n')
+        partial.write_text(f'{{\n{ratios} "board": [\n  {lines}\n ]\n}}\n')
 
 
 def read_file() -> dict[str, Any]:
@@ -128,36 +141,71 @@ def read_runs() -> list[dict[str, Any]]:
     return list(read_file().get("board", []))
 
 
-def time_steps(repeats: int = 11) -> None:
-    """Measure the processor time of a training step under each scheme over Euler's, in turns, and record it."""
-    import torch
-    import torch.nn.functional as F
+class Step:
+    """A training step of a scheme on a task: a batch of noise, of the task's size."""
 
-    from stepnet.nets import create_model
+    def __init__(self, task: BoardTask, scheme: str) -> None:
+        import torch
+
+        from stepnet.nets import create_model
+        from stepnet.training.config import read_label
+
+        name, scheme_name, options = read_label(f"{task.label[0]}:{scheme}")
+        options = {**task.label[1], **options}
+        if task.unit == "nats":
+            self.inputs, self.targets = torch.randint(84, (2, 16, 64))
+            options |= {"num_classes": 84, "context": 64}
+        else:
+            self.inputs, self.targets = torch.randn(64, 1, 8, 8), torch.randint(10, (64,))
+            options |= {"in_channels": 1}
+        self.network = create_model(name, scheme=scheme_name, **options)
+        self.optimizer = torch.optim.AdamW(self.network.parameters(), lr=1e-4)
+
+    def loss(self) -> Any:
+        from torch.nn.functional import cross_entropy
+
+        return cross_entropy(self.network(self.inputs).flatten(0, -2), self.targets.flatten())
+
+    def __call__(self) -> None:
+        self.optimizer.zero_grad()
+        self.loss().backward()
+        self.optimizer.step()
+
+    def kept_bytes(self) -> int:
+        """Of the tensors that autograd keeps from forward to backward; weights are there anyway."""
+        import torch
+
+        weights = {parameter.untyped_storage().data_ptr() for parameter in self.network.parameters()}
+        kept: dict[int, int] = {}
+
+        def pack(tensor: torch.Tensor) -> torch.Tensor:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in weights:
+                kept[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            loss = self.loss()  # which holds them, so that no two have the same address
+        assert loss.requires_grad
+        return sum(kept.values())
+
+
+def measure_costs(repeats: int = 11) -> None:
+    """Measure the processor time of a training step over Euler's, in turns, and the memory of one; record both."""
+    import torch
+
     from stepnet.timing.harness import compare
-    from stepnet.training.config import read_label
 
     torch.set_num_threads(1)
-
-    def step(task: BoardTask, scheme: str) -> Any:
-        label = read_label(f"{task.model}:{scheme}")
-        network = create_model(task.model, scheme=label.scheme, num_classes=84, context=64, **label.kwargs)
-        optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4)
-        tokens = torch.randint(84, (16, 65))
-
-        def run() -> None:
-            optimizer.zero_grad()
-            F.cross_entropy(network(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()).backward()
-            optimizer.step()
-
-        return run
-
-    found: dict[str, dict[str, float]] = {}
+    found: dict[str, Any] = {name: {} for name in COSTS}
     for task in TASKS:
-        schemes = [row.scheme for row in rows(task, read_runs())[1:]] if task.unit == "nats" else []
+        schemes = [row.scheme for row in rows(task, read_runs())[1:]]
         if schemes:
-            ratios, _ = compare({name: step(task, name) for name in schemes}, step(task, FIRST), repeats)
-            found[task.name] = {name: round(ratio.median, 3) for name, ratio in ratios.items()}
+            first, steps = Step(task, FIRST), {name: Step(task, name) for name in schemes}
+            ratios, _ = compare(steps, first, repeats)
+            found["step_time"][task.name] = {name: round(ratio.median, 3) for name, ratio in ratios.items()}
+            whole = first.kept_bytes()
+            found["memory"][task.name] = {name: round(step.kept_bytes() / whole, 3) for name, step in steps.items()}
     write(read_runs(), found)
 
 
@@ -185,21 +233,21 @@ def section(task: BoardTask, runs: list[dict[str, Any]]) -> list[str]:
     lines = [
         *(f"### {task.title}: `{task.model}`", "", f"Command: `{task.command}`", ""),
         f"| scheme | seeds | {'validation loss' if task.unit == 'nats' else 'test error (%)'} | minus Euler, 95 % | "
-        "p, Holm | lower / higher | step time | parameters | verdict |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "p, Holm | lower / higher | step time | memory | parameters | verdict |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    pace = read_file().get("step_time", {}).get(task.name, {})
+    costs = [read_file().get(name, {}).get(task.name, {}) for name in COSTS]
     for row in found:
         gaps, mean = row.gaps, statistics.fmean(run["figure"] for run in row.runs.values())
         cells = [f"`{row.scheme}`", str(len(row.runs)), f"{mean:.{task.digits}f}"]
         if row is first:
-            cells += ["", "", "", "1", f"{_parameters(row):,}", ""]
+            cells += ["", "", "", *["1"] * len(COSTS), f"{_parameters(row):,}", ""]
         else:
             more = _parameters(row) - _parameters(first)
             corrected = "" if math.isnan(row.corrected) else f"{row.corrected:.2g}"
             signs = " / ".join(map(str, gaps.signs))
-            ratio = f"{pace[row.scheme]:.2f}" if row.scheme in pace else ""
-            cells += [gaps.interval(task.digits), corrected, signs, ratio, f"+{more:,.0f}", row.verdict(task.margin)]
+            ratios = [f"{cost[row.scheme]:.2f}" if row.scheme in cost else "" for cost in costs]
+            cells += [gaps.interval(task.digits), corrected, signs, *ratios, f"+{more:,.0f}", row.verdict(task.margin)]
         lines.append(f"| {' | '.join(cells)} |")
     lines += ["", *(f"- {sentence(task, row)}" for row in others), ""]
     revisions = sorted({run["revision"] for row in found for run in row.runs.values()})
@@ -266,6 +314,6 @@ def draw(path: Path) -> None:
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         record(Path(sys.argv[1]))
-        time_steps()
+        measure_costs()
     PAGE.write_text(page())
     draw(PICTURE)

@@ -58,3 +58,21 @@ def test_a_finished_run_is_recorded(tmp_path):
 
 def test_without_a_pair_nothing_is_claimed():
     assert "**Not measured**" in "\n".join(BOARD["section"](SIX, made(euler=[2.0])))
+
+
+def test_what_a_step_keeps_is_counted():
+    """Heun evaluates f twice, so it keeps nearly twice as much; LM's states are kept by Euler's layer norms too."""
+    kept = {scheme: BOARD["Step"](SIX, scheme).kept_bytes() for scheme in ("euler", "lm", "heun")}
+    assert kept["lm"] == kept["euler"] and 1.9 < kept["heun"] / kept["euler"] < 2
+
+
+def test_a_task_in_the_folder_replaces_what_the_file_has_of_it(tmp_path, monkeypatch):
+    """Pairs of two revisions would not be pairs."""
+    old = [{**run, "task": task} for task in ("digits", "characters6") for run in made(euler=[2.0], lm=[1.9])]
+    written = []
+    changed = {"read_runs": lambda: old, "write": lambda runs, costs: written.extend(runs)}
+    for name, value in changed.items():
+        monkeypatch.setitem(BOARD["record"].__globals__, name, value)
+    run_with_errors(tmp_path / "digits", "preact_resnet20", 3, (5, 7.25))
+    BOARD["record"](tmp_path)
+    assert {(run["task"], run["seed"]) for run in written} == {("characters6", 0), ("digits", 3)}
