@@ -62,10 +62,12 @@ class BoardTask:
 
 
 TEXT = "--data shakespeare --epochs 1 --epoch-steps 600"
+ADAMW = "--optimizer adamw --lr 0.01 --schedule cosine --warmup 0.1 --clip 1 --weight-decay 0.01 --epochs 30"
 TASKS = (
     BoardTask("characters6", "6 layers", "gpt6x32", TEXT, "test_loss", "nats", 4, 0.005),
     BoardTask("characters12", "12 layers", "gpt12x48", TEXT, "test_loss", "nats", 4, 0.005),
     BoardTask("digits", "Digits", "preact_resnet20", "--data digits", "test_error", "points", 2, 0.2),
+    BoardTask("vit", "ViT on digits", "vit4x32,patch=2", f"--data digits {ADAMW}", "test_error", "points", 2, 0.2),
 )
 
 
