@@ -1,4 +1,4 @@
-"""What the library itself costs: the forward pass of LM-ResNet against the same network written by hand.
+"""What the library itself costs: LM-ResNet against the same network written by hand.
 
 Same layers, arithmetic and outputs; the weights are the same memory, since where they lie makes up to 3 % of the time.
 The last rows are a converted ResNet-18 of torchvision against itself. The shorter the kernels (one small image; on a
@@ -8,6 +8,7 @@ counted.
 python benchmarks/by_hand.py [--repeats 200]
 """
 
+import copy
 from collections.abc import Callable, Iterator
 
 import torch
@@ -19,10 +20,16 @@ from stepnet.conversion import convert
 from stepnet.extras import import_extra
 from stepnet.nets import create_model
 from stepnet.timing.harness import Row, compare, steady_clock
-from stepnet.timing.steps import batch
+from stepnet.timing.steps import batch, training_step
 
-SIZES = {"batch 1, 8x8": (1, 8, "≤ 1.10"), "batch 1, 32x32": (1, 32, "≤ 1.05"), "batch 64, 32x32": (64, 32, "≤ 1.02")}
+SIZES = {
+    "batch 1, 8x8": (1, 8, "≤ 1.10"),
+    "batch 1, 32x32": (1, 32, "≤ 1.05"),
+    "batch 64, 32x32": (64, 32, "≤ 1.02"),
+    "batch 128, 32x32": (128, 32, "≤ 1.02"),
+}
 DEPTHS = (20, 110)
+TRAINING_BATCH = 128  # the paper's
 PASSES = 5  # of one image, in a loop
 
 
@@ -105,6 +112,8 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
             count = repeats if size == 1 else max(1, repeats // 10)
             name = f"forward, LM-ResNet-{depth} / by hand, {what}"
             yield _compared(name, [ours, theirs, copied], images, count, target)
+        if depth == DEPTHS[0]:
+            yield _training(depth, max(1, repeats // 10))
     original, copied = (_resnet18() for _ in range(2))
     for pixels in (32, 224):
         images, _ = batch(1, pixels)
@@ -114,6 +123,17 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
         what = f"forward, ResNet-18 converted / original, batch 1, {pixels}x{pixels}"
         count = repeats if pixels == 32 else max(1, repeats // 5)
         yield _compared(what, [converted, original, copied], images, count, "≤ 1.05")
+
+
+def _training(depth: int, repeats: int) -> Row:
+    """A training step; each network has weights of its own."""
+    what = f"training step, LM-ResNet-{depth} / by hand, batch {TRAINING_BATCH}, 32x32"
+    torch.manual_seed(0)
+    ours = create_model(f"lm_resnet{depth}")
+    theirs, copied = (by_hand(copy.deepcopy(ours), depth) for _ in range(2))
+    step, other, again = (training_step(network, *batch(TRAINING_BATCH)) for network in (ours, theirs, copied))
+    ratios, control = compare({what: step}, other, repeats, steady_clock(), again)
+    return Row(what, ratios[what], control=control, target="≤ 1.02")
 
 
 def _compared(what: str, networks: list[nn.Module], images: Tensor, repeats: int, target: str) -> Row:

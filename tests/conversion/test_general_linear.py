@@ -85,3 +85,6 @@ def test_wrong_input_is_one_line() -> None:
         model[1](x)
     with pytest.raises(UserError, match=r"memory='reversible': scheme 'hyper' has no inverse"):
         stepnet.convert(network(), "hyper", example=x, memory="reversible")
+    with pytest.raises(UserError, match=r"memory='reversible': converted blocks hand on the streams of 'momentum'"):
+        stepnet.convert(network(), "momentum", example=x, memory="reversible")
+    assert stepnet.convert(network(), "momentum", example=x, memory="auto")[3].memory_in_use == "recompute"

@@ -16,6 +16,7 @@ import stepnet
 from stepnet.errors import UserError
 from stepnet.nets import Stage
 from stepnet.nets.bounds import DoublyStochastic, ZeroStable
+from stepnet.nets.cost import saved_bytes
 from stepnet.nets.stage import Transition
 from stepnet.nets.weights import load_weights
 from stepnet.schemes import get_scheme
@@ -303,5 +304,45 @@ def test_a_deep_stage_that_reads_all_its_past_is_told_before_it_is_made() -> Non
 def test_streams_are_for_single_states() -> None:
     with pytest.raises(UserError, match=r"scheme 'mhc' .* a revnet takes 'coupled'|would make"):
         stepnet.create_model("revnet38", scheme="mhc")
-    with pytest.raises(UserError, match=r"memory='reversible': scheme 'x0' has no inverse"):
-        stepnet.create_model("preact_resnet20", scheme="x0").set_memory("reversible")
+
+
+@pytest.mark.parametrize("gates", [None, [1.0, 0.0, 0.5, 1.0] * 3])
+@pytest.mark.parametrize("changes_shape", [False, True])
+def test_steps_of_momentum_are_taken_back(changes_shape: bool, gates: list[float] | None) -> None:
+    """`u_n = u_{n+1} - v_{n+1}` and `v_n = (v_{n+1} - f(u_n)) / b`; where b is 0, the state is kept."""
+    torch.manual_seed(0)
+    transition = Transition(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)) if changes_shape else None
+    stage = Stage(get_scheme("momentum"), [Slope() for _ in range(12 - changes_shape)], transition).double().train()
+    with torch.no_grad():
+        stage.mixing.b.uniform_(0.5, 0.95)  # type: ignore[union-attr]
+        stage.mixing.b[3:5] = torch.tensor([0.0, -0.7])  # type: ignore[union-attr]
+    x = torch.randn(4, WIDTH, dtype=torch.float64)
+    found = []
+    for memory in ("stored", "reversible"):
+        stage.set_memory(memory)
+        stage.zero_grad()
+        u = x.clone().requires_grad_()
+        last = stage(u, gates=gates)
+        last.sin().sum().backward()
+        found.append([last.detach(), u.grad, *(p.grad for p in stage.parameters() if p.grad is not None)])
+    assert len(found[0]) > 20
+    for ours, stored in zip(*found, strict=True):
+        torch.testing.assert_close(ours, stored, rtol=0, atol=1e-10)
+
+
+def test_a_momentum_network_keeps_its_last_state() -> None:
+    def kept(depth: int, memory: Any) -> int:
+        stage = Stage(get_scheme("momentum", b=0.9), [Slope() for _ in range(depth)], memory=memory).train()
+        return saved_bytes(stage, torch.randn(512, WIDTH))
+
+    assert kept(40, "reversible") == kept(20, "reversible") < kept(20, "stored") / 4
+    assert Stage(get_scheme("momentum", b=0.9), [Slope()] * 5, memory="auto").memory_in_use == "reversible"
+    assert Stage(get_scheme("momentum", b=0.01), [Slope()] * 5, memory="auto").memory_in_use == "recompute"
+
+
+@pytest.mark.parametrize("scheme", ["x0", "nesterov", "hyper", "mhc"])
+def test_why_a_step_cannot_be_taken_back(scheme: str) -> None:
+    with pytest.raises(
+        UserError, match=rf"memory='reversible': scheme '{scheme}' has no inverse: U V\^-1 B is not 0, so"
+    ):
+        stepnet.create_model("preact_resnet20", scheme=scheme).set_memory("reversible")

@@ -243,6 +243,13 @@ def _linked(model: nn.Module, example: Any, chain: Chain) -> bool:
 
 def _memory(chain: Chain, scheme: Scheme, init: str | float, memory: Memory) -> Memory:
     """The mode of a chain of blocks, or why it cannot be."""
+    if scheme.streams and scheme.invertible and memory in ("reversible", "auto"):
+        if memory == "reversible":
+            raise UserError(
+                f"memory='reversible': converted blocks hand on the streams of {scheme.name!r} beside their state, and "
+                "keep them; take memory='recompute', or a network of create_model"
+            )
+        return "recompute"
     activated = [call.name for call in chain.calls if call.split is not None and call.split.after]
     first = (scheme.initial_k[1] if scheme.trainable else scheme.k) if isinstance(init, str) else init
     ks = [0.0 if init == "identity" else first] * len(chain.calls)

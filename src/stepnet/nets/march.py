@@ -15,7 +15,8 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeAlias
 
-from torch import fx, nn
+import torch
+from torch import Tensor, fx, nn
 
 from stepnet.nets.replay import recomputed
 from stepnet.nets.reversible import ReversibleMarch
@@ -301,15 +302,21 @@ class March:
         return list(self.stored(fs, window, ks, first))
 
     def reversible(self, fs: Fs, window: States, ks: Ks, blocks: Sequence[nn.Module]) -> Iterator[State]:
-        """Keep the last states. A transition, and a step that has not its whole past, cannot be taken back."""
+        """Keep the last states. A transition, the entry of streams, and a step without its whole past are kept."""
         short = sum(step.states < self.scheme.steps for step in self.steps)
-        first = max(short, sum(not isinstance(parts_of(f)[0], nn.Module) for f in fs))
+        opening = sum(
+            step.enters or not isinstance(parts_of(f)[0], nn.Module) for step, f in zip(self.steps, fs, strict=True)
+        )
+        first = max(short, opening)
         fs = [*recomputing(fs[:first], blocks), *fs[first:]]
         march, us = ReversibleMarch(parts_of(window[0])[0].dtype), window
         for n, (step, f, k, gate) in enumerate(zip(self.steps, fs, ks, self.gates, strict=True)):
             rhs: RightHandSides = from_parts([right_hand_side(part) for part in parts_of(f)])
-            past = (Point(us[0], rhs), *map(Point, us[1 : step.states]))
+            start = self.scheme.enter(us[0]) if step.enters else us[0]
+            past = (Point(start, rhs), *map(Point, us[1 : step.states]))
             new = march.advance(step.method, past, step.dt, step.k if k is None else k, gate)
+            if step.enters:  # a velocity may still be the number 0
+                new = from_parts([part if isinstance(part, Tensor) else torch.zeros_like(us[0]) for part in new])
             us = (new, *us)[: self.scheme.steps]
             yield march.rounded(march.close(new) if n == len(fs) - 1 else new)
 

@@ -21,7 +21,8 @@ Memory = Literal["stored", "recompute", "reversible", "auto"]
 def choose_memory(memory: Memory, scheme: Scheme, ks: Iterable[Coefficient], activation: str) -> Memory:
     """The mode itself, or the one that "auto" stands for; an `activation` after the steps cannot be taken back."""
     if memory == "reversible" and not scheme.invertible:
-        raise UserError(f"memory='reversible': scheme {scheme.name!r} has no inverse; take memory='recompute'")
+        why = f": {scheme.why_not_invertible}" if scheme.why_not_invertible else ""
+        raise UserError(f"memory='reversible': scheme {scheme.name!r} has no inverse{why}; take memory='recompute'")
     if memory == "reversible" and activation:
         raise UserError(f"memory='reversible': {activation} cannot be undone; take pre-activation, or 'recompute'")
     if memory != "auto":

@@ -2,6 +2,7 @@
 
     (X_n, Y_n) from (X_{n+1}, Y_{n+1})            RevNet (Gomez et al. 2017; paper, section 2.1)
     u_{n-1} = u_n + (u_{n+1} - u_n - dt f(u_n)) / k       LM; with k = -gamma, momentum networks (Sander et al. 2021)
+    y_n = V^-1 (y_{n+1} - B dt f(U V^-1 y_{n+1}))         several streams where U V^-1 B = 0: `momentum`
 
 and the same with any increment of `u_n` in place of `dt f(u_n)`: LM over Heun, over PolyNet's, over RevNet's. The step
 and its inverse are the scheme's. An inverse that divides by k multiplies rounding by 1/|k|: it loses
@@ -44,7 +45,7 @@ class ReversibleMarch:
         self, scheme: Scheme, past: Past, dt: Coefficient = 1, k: Coefficient = None, gate: Coefficient = 1
     ) -> State:
         """One step; a start, and a transition, which reads another state than `u_n`, keep what they need."""
-        sides = past[0].pair if isinstance(past[0].u, tuple) else (past[0].rhs,)
+        sides = parts_of(past[0].rhs)
         if not scheme.invertible or len(past) < scheme.steps or not all(hasattr(f, "module") for f in sides):
             return advance(scheme, past, dt, k, gate)
         for point in past:
@@ -58,7 +59,7 @@ class ReversibleMarch:
         self.lost += bits
         step = _Step(self, scheme, n, dt, _detached(k), gate, window[-1])
         self.steps.append(step)
-        exact_k = k.to(parts_of(window[0])[0].dtype) if isinstance(k, Tensor) else k
+        exact_k = _in_precision(k, window[0])
         points = tuple(Point(u) for u in window[1:])
         with saved_tensors_hooks(partial(_name, _names(n, window)), self._fetch):
             new = advance(scheme, (Point(window[0], step.recorded(past[0])), *points), dt, exact_k, gate)
@@ -110,7 +111,7 @@ class ReversibleMarch:
 
     def _exact(self, scheme: Scheme, u: State) -> State:
         """The state in the precision in which its sums can be undone."""
-        least = torch.float32 if scheme.steps == 1 else EXACT  # nothing is divided by, or k
+        least = EXACT if _divides(scheme) else torch.float32
         return from_parts([part.to(torch.promote_types(part.dtype, least)) for part in parts_of(u)])
 
     def _fetch(self, kept: Any) -> Tensor:
@@ -153,18 +154,19 @@ class _Step:
         oldest: State,  # which the step forgets
     ) -> None:
         self.march, self.scheme, self.n, self.dt, self.k, self.gate = march, scheme, n, dt, k, gate
-        self.zeros = [_zeros_of(part) if scheme.steps > 1 else None for part in parts_of(oldest)]
+        self.zeros = [_zeros_of(part) if _divides(scheme) else None for part in parts_of(oldest)]
         self.evaluations: dict[tuple[int, int], RepeatedEvaluation] = {}  # the i-th of right-hand side j
 
     def recorded(self, point: Point) -> Any:
         """The right-hand sides, each evaluated so that it keeps nothing."""
+        self.sides = len(parts_of(point.rhs))
         return from_parts([partial(self._first, j, rhs) for j, rhs in enumerate(parts_of(point.rhs))])
 
     def inverse(self, after: tuple[State, ...]) -> State:
         """The oldest of the states before the step."""
         with torch.no_grad():
-            k = self.k.to(parts_of(after[0])[0].dtype) if isinstance(self.k, Tensor) else self.k
-            oldest = self.scheme.inverse(after, self._repeated(after[0]), self.dt, k, self.gate)
+            k = _in_precision(self.k, after[0])
+            oldest = self.scheme.inverse(after, self._repeated(), self.dt, k, self.gate)
             return from_parts(
                 [u if at is None else u.masked_fill(at, 0) for u, at in zip(parts_of(oldest), self.zeros, strict=True)]
             )
@@ -185,18 +187,20 @@ class _Step:
 
     def _argument(self, j: int) -> tuple[Tensor, ...]:
         """RevNet's `f` stands at `Y_n`, its `g` at `X_{n+1}`. Others may stand between states: all are repeated."""
-        if self.scheme.steps == 1:
+        if not _divides(self.scheme):
             n, part = ((self.n, 1), (self.n + 1, 0))[j]
             return (parts_of(self.march.state(n))[part],)
-        if not self.march.knows(self.n - 1):
-            self.march.state(self.n - 1)  # takes this step back, which repeats its evaluations
+        oldest = self.n + 1 - self.scheme.steps
+        if not self.march.knows(oldest):
+            self.march.state(oldest)  # takes this step back, which repeats its evaluations
             return ()
         u = self.march.state(self.n)
         with torch.no_grad():
-            self.scheme.increment((Point(u, self._repeated(u)), Point(u)), self.dt, self.k)
+            past = (Point(u, self._repeated()), Point(u))[: self.scheme.steps]
+            self.scheme.increment(past, self.dt, _in_precision(self.k, u))
         return ()
 
-    def _repeated(self, u: State) -> Any:
+    def _repeated(self) -> Any:
         """The right-hand sides, whose evaluations are repeated if their values are not known already."""
 
         def again(j: int, v: Tensor, c: Coefficient, i: int) -> Tensor:
@@ -205,7 +209,19 @@ class _Step:
             evaluation.value = None
             return value
 
-        return from_parts([partial(again, j) for j, _ in enumerate(parts_of(u))])
+        return from_parts([partial(again, j) for j in range(self.sides)])
+
+
+def _divides(scheme: Scheme) -> bool:
+    """Whether an inverse step divides by a coefficient; RevNet's does not."""
+    return scheme.steps > 1 or bool(scheme.streams)
+
+
+def _in_precision(k: Coefficient, u: State) -> Coefficient:
+    """A coefficient, or several by name, in the precision of a state."""
+    if isinstance(k, dict):
+        return {name: _in_precision(value, u) for name, value in k.items()}
+    return k.to(parts_of(u)[0].dtype) if isinstance(k, Tensor) else k
 
 
 def _zeros_of(u: Tensor) -> Tensor | None:
@@ -231,4 +247,6 @@ def _place(tensor: Tensor) -> Place:
 def _detached(u: State) -> State:
     if isinstance(u, tuple):
         return tuple(part.detach() for part in u)
+    if isinstance(u, dict):
+        return {name: _detached(part) for name, part in u.items()}
     return u.detach() if isinstance(u, Tensor) else u

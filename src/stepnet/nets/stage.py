@@ -150,8 +150,8 @@ class Stage(nn.Module):
         return self._choose(self.memory)
 
     def _choose(self, memory: Memory) -> Memory:
-        own = self.coefficients if memory == "auto" else None
-        ks = [self.scheme.k] * self.depth if own is None else own.unbind()
+        own = [k for k in self.ks() if k is not None] if memory == "auto" else []
+        ks = own or [self.scheme.k] * self.depth
         return choose_memory(memory, self.scheme, ks, "a ReLU after each step" if self.after is not None else "")
 
     @property

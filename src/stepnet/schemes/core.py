@@ -206,6 +206,11 @@ class Scheme(ABC):
         """Whether `inverse` is defined."""
         return False
 
+    @property
+    def why_not_invertible(self) -> str:
+        """What keeps a step from being taken back, where it is known."""
+        return ""
+
     def inverse(
         self, after: tuple[State, ...], rhs: RightHandSides | None, dt: Coefficient, k: Coefficient, gate: Coefficient
     ) -> State:

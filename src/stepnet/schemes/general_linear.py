@@ -12,13 +12,14 @@ three matrices from its coefficients, how a state enters the streams (`y_0 = q u
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from functools import cache, partial
+from typing import TYPE_CHECKING, Annotated, ClassVar, cast
 
 import numpy as np
 from annotated_types import Ge, Le
@@ -33,6 +34,7 @@ from stepnet.schemes.arithmetic import (
     as_tensor,
     combine,
     exact,
+    is_number,
     is_tensor,
     outer,
     scale,
@@ -40,7 +42,17 @@ from stepnet.schemes.arithmetic import (
     transformed,
     weighted_sum,
 )
-from stepnet.schemes.core import Equation, LearnedCoefficient, Past, Scheme, check_entries, name_coefficients
+from stepnet.schemes.core import (
+    Equation,
+    LearnedCoefficient,
+    Past,
+    RightHandSide,
+    RightHandSides,
+    Scheme,
+    check_entries,
+    name_coefficients,
+)
+from stepnet.schemes.march_plan import symbols_of
 from stepnet.schemes.runge_kutta import Euler
 from stepnet.schemes.scheme_registry import register_family, register_scheme
 
@@ -94,6 +106,40 @@ class GeneralLinear(Scheme):
     def weighted(self, row: Row, y: State) -> State:
         """`sum_i w_i y_i`."""
         return combine(*zip(row, y, strict=True))
+
+    @property
+    def invertible(self) -> bool:
+        return inverse_matrix(type(self)) is not None
+
+    @property
+    def why_not_invertible(self) -> str:
+        return "" if self.invertible else "U V^-1 B is not 0, so y_{n+1} does not say where f was evaluated"
+
+    def inverse(
+        self, after: tuple[State, ...], rhs: RightHandSides | None, dt: Coefficient, k: Coefficient, gate: Coefficient
+    ) -> State:
+        """`y_n = V^-1 (y_{n+1} - gate B dt f(Y))` with `Y = U V^-1 y_{n+1}`."""
+        k = self.k if k is None else k
+        (u, _, b), back, y = self.matrices(k), self.undone(k), after[0]
+        if not is_number(gate, 0):
+            before = tuple(self.weighted(row, y) for row in back)
+            f = combine((scale(gate, dt), cast(RightHandSide, rhs)(self.weighted(u, before), 0, 0)))
+            y = tuple(combine((1, part), (-weight, f)) for part, weight in zip(y, b, strict=True))
+        return tuple(self.weighted(row, y) for row in back)
+
+    def lost_bits(self, k: Coefficient) -> float:
+        """By the largest entry of V^-1."""
+        try:
+            largest = max(abs(float(entry)) for row in self.undone(self.k if k is None else k) for entry in row)
+        except ZeroDivisionError:
+            return math.inf
+        return max(0.0, math.log2(largest))
+
+    def undone(self, k: dict[str, Coefficient]) -> Sequence[Row]:
+        """`V^-1` at these coefficients."""
+        back = inverse_matrix(type(self))
+        assert back is not None, f"{self.name} has no inverse"
+        return back(*k.values())
 
     @property
     def equation(self) -> Equation:
@@ -337,6 +383,23 @@ class Dense(Scheme):
 
     def __str__(self) -> str:
         return f"{self.name}(a={self.k['a']})" if self.arguments else self.name
+
+
+@cache
+def inverse_matrix(kind: type[GeneralLinear]) -> Callable[..., Sequence[Row]] | None:
+    """`V^-1` as a function of the coefficients, where V has an inverse and `U V^-1 B = 0`; otherwise None.
+
+    Then `U V^-1 y_{n+1} = U y_n`: the new streams still say where f was evaluated.
+    """
+    import sympy
+
+    scheme = kind()
+    k = symbols_of(scheme)
+    u, v, b = (sympy.Matrix(np.array(part, dtype=object)) for part in scheme.matrices(k))
+    if v.det() == 0 or (u.T * v.inv() * b)[0].cancel() != 0:
+        return None
+    back: Callable[..., Sequence[Row]] = sympy.lambdify(list(k.values()), v.inv().tolist(), "math")
+    return back
 
 
 def _in_turn(rows: Sequence[Row], n: int) -> Row:
