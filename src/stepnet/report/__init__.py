@@ -1,4 +1,4 @@
-"""What a person is shown: the paper's tables as data beside our counts and measurements, schemes and networks drawn."""
+"""Tables of the paper with our counts and measurements, figures of schemes and networks, and the HTML report."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""What every network costs, kept as data: `stepnet models` looks it up, and a test counts it again.
+"""The cost of every network, stored as data: `stepnet models` looks it up, and a test counts it again.
 
 `python -m stepnet.report.catalogue` counts all networks and writes the file.
 """
@@ -32,12 +32,12 @@ class Listing:
 
 
 def kept() -> dict[str, Listing]:
-    """The networks of the package, without importing torch."""
+    """Return the networks of the package, without importing torch."""
     return {name: Listing(name, **fields) for name, fields in json.loads(FILE.read_text()).items()}
 
 
 def registered() -> list[str]:
-    """The names of those that were registered besides, by a module of the user's own."""
+    """Return the names that user modules have registered."""
     if "stepnet.nets" not in sys.modules:
         return []
     from stepnet.nets import list_models
@@ -47,7 +47,7 @@ def registered() -> list[str]:
 
 
 def counted(name: str) -> Listing:
-    """A registered network, counted now."""
+    """Count the cost of a registered network."""
     from stepnet.nets import model_entry, on_meta, profile
 
     entry, network = model_entry(name), on_meta(name)
@@ -68,12 +68,12 @@ def counted(name: str) -> Listing:
 
 
 def short_count(number: float) -> str:
-    """Three figures and a decimal prefix: 40.6 M."""
+    """Format with three digits and a decimal prefix: 40.6 M."""
     return _scaled(number, 1000, ("", "k", "M", "G", "T"))
 
 
 def short_bytes(number: float) -> str:
-    """Three figures and a binary prefix: 1.45 MiB."""
+    """Format with three digits and a binary prefix: 1.45 MiB."""
     return _scaled(number, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
 
 
@@ -86,7 +86,7 @@ def _scaled(number: float, base: int, units: tuple[str, ...]) -> str:
 
 
 def write(names: Iterable[str], file: Path = FILE) -> None:
-    """Count these networks and keep them."""
+    """Count these networks and write the catalogue."""
 
     def fields() -> Iterator[tuple[str, dict[str, str | int]]]:
         for name in names:

@@ -1,4 +1,4 @@
-"""The charts of the report as data, and in words: curves, k_n by layer, error against parameters."""
+"""The charts of the report as data and as text: curves, k_n by layer, error against parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Json = Any  # what json.dumps takes
 
 
 def section_data(data: str, networks: Sequence[NetworkRuns]) -> dict[str, Json]:
-    """All that the charts of one data set draw."""
+    """Return the data of the charts of one data set."""
     runs = [(number, run) for number, network in enumerate(networks) for run in network.runs]
     return {
         "data": data,
@@ -37,12 +37,12 @@ def section_data(data: str, networks: Sequence[NetworkRuns]) -> dict[str, Json]:
 
 
 def printed_points(data: str) -> list[dict[str, Json]]:
-    """The paper's points for a data set, table by table: error, parameters as printed or counted, multiply-adds."""
+    """Return the paper's points for a data set: error, parameters as printed or counted, multiply-adds."""
     return [_printed_point(row) for row in (*CIFAR, *IMAGENET) if row.dataset == data]
 
 
 def curves_words(networks: Sequence[NetworkRuns]) -> str:
-    """The curves, for one who does not see them."""
+    """Describe the curves in words, for screen readers."""
     metric = networks[0].task.metric
     ends = [
         f"{network.label} from {_words(metric, _first(network))} to {_words(metric, statistics.fmean(network.scores))}"
@@ -56,7 +56,7 @@ def curves_words(networks: Sequence[NetworkRuns]) -> str:
 
 
 def coefficients_words(networks: Sequence[NetworkRuns]) -> str:
-    """k_n by layer, for one who does not see it."""
+    """Describe k_n by layer in words, for screen readers."""
     ranges = []
     for network in networks:
         final = [run.coefficients[-1] for run in network.runs if run.epochs and run.coefficients[-1]]
@@ -69,7 +69,7 @@ def coefficients_words(networks: Sequence[NetworkRuns]) -> str:
 
 
 def compression_words(networks: Sequence[NetworkRuns]) -> str:
-    """The score against parameters, for one who does not see it."""
+    """Describe the score against parameters in words, for screen readers."""
     metric = networks[0].task.metric
     points = [
         f"{network.label} {network.cost.parameters / 1e6:.2f} M and {_words(metric, statistics.fmean(network.scores))}"
@@ -82,7 +82,7 @@ def compression_words(networks: Sequence[NetworkRuns]) -> str:
 
 
 def _coefficients(runs: Sequence[RunHistory], schemes: set[str | None]) -> Json:
-    """`k_n` of every run that has any, after the epochs that the slider stops at."""
+    """Return `k_n` of every run that has coefficients, at the epochs of the slider."""
     learned = [(number, run) for number, run in enumerate(runs) if any(run.coefficients)]
     if not learned:
         return None
@@ -123,7 +123,7 @@ def _printed_point(row: PaperRow) -> dict[str, Json]:
 
 
 def _series(metric: Metric) -> dict[str, str]:
-    """The names under which the page has the curves, and those of metrics.jsonl."""
+    """Return the names of the curves on the page, and in metrics.jsonl."""
     return {"score": metric.name, "test_score": f"test_{metric.name}", "loss": "loss", "test_loss": "test_loss"}
 
 
@@ -141,7 +141,7 @@ def _finite(values: Sequence[float]) -> list[float | None]:
 
 
 def _rounded(value: float) -> float:
-    """Five digits: more than a chart shows, and half the page."""
+    """Round to five digits, which halves the size of the page."""
     return float(f"{value:.5g}")
 
 

@@ -1,4 +1,4 @@
-"""Our parameters counted beside the paper's figure."""
+"""Parameter counts of our networks, compared with the paper's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLASSES = {"cifar10": 10, "cifar100": 100, "imagenet": 1000}
 
 @dataclass(frozen=True)
 class ParameterCount:
-    """The parameters of our network with so many classes."""
+    """The parameters of our network for a number of classes."""
 
     parameters: int
     classes: int
@@ -27,7 +27,7 @@ class ParameterCount:
 
 
 def count(row: PaperRow) -> ParameterCount:
-    """The count for the row's data set; for 10 classes where only that fits what the paper prints.
+    """Count the parameters for the row's data set; for 10 classes if only that agrees with the paper.
 
     A network and its LM version are counted with the same number of classes, where there is one that fits them all.
     """
@@ -41,7 +41,7 @@ def count(row: PaperRow) -> ParameterCount:
 
 
 def multiply_adds(row: PaperRow) -> int | None:
-    """Of our network, for one image of the row's data set."""
+    """Return the multiply-adds of our network for one image of the row's data set."""
     listing = _kept().get(row.name)
     return None if listing is None else listing.multiply_adds
 
@@ -51,7 +51,7 @@ def _plain(row: PaperRow) -> str:
 
 
 def _counted(row: PaperRow, classes: int) -> ParameterCount:
-    """Without its classifier, a linear map of its features, a network is the same for any number of classes."""
+    """Count the parameters for any number of classes from the features that the linear classifier reads."""
     known = _kept()[row.name]
     return ParameterCount(known.parameters + (known.num_features + 1) * (classes - known.num_classes), classes)
 

@@ -31,7 +31,7 @@ EIGENVALUES = 6
 
 
 def network_steps(model: nn.Module) -> list[list[NetworkStep]]:
-    """The steps of every stage, in order of depth: one list for each that `trajectory` gives."""
+    """Return the steps of every stage, in the order of `trajectory`."""
     stages = steps_by_stage(model)
     if not stages:
         raise UserError(f"{type(model).__name__} has no scheme: there are no steps to look at")
@@ -39,7 +39,7 @@ def network_steps(model: nn.Module) -> list[list[NetworkStep]]:
 
 
 def roots(scheme: Scheme, k: float | None, at: complex = 0) -> Complex:
-    """The roots of the amplification polynomial at `z`: at 0, those of `zeta^2 - (1-k) zeta - k` for lm."""
+    """Return the roots of the amplification polynomial at `z`: for lm at 0, those of `zeta^2 - (1-k) zeta - k`."""
     of_z_and_k, symbolic = _coefficients_of_polynomial(scheme.name if k is not None else scheme)
     values = of_z_and_k(at, k) if symbolic else of_z_and_k(at)
     return np.roots(np.asarray(values, dtype=complex)).astype(np.complex128)
@@ -53,21 +53,21 @@ def _coefficients_of_polynomial(scheme: str | Scheme) -> tuple[Callable[..., Seq
 
 
 def verdict(scheme: Scheme, k: float) -> str:
-    """What a coefficient does: outside the stable interval nothing damps; `k < 0` lengthens the step, `k > 0` damps."""
+    """Describe a coefficient: not zero-stable outside its interval; `k < 0` lengthens the step, `k > 0` damps."""
     if not scheme.zero_stable_at(k):
         return f"outside the stable interval {scheme.stable_range}"
     return "accelerates" if k < 0 else "damps" if k > 0 else "Euler"
 
 
 def effective_steps(model: nn.Module, images: Tensor) -> list[list[float]]:
-    """`||u_{n+1} - u_n|| / ||u_n||` at every step of every stage, the mean over the images."""
+    """Return `||u_{n+1} - u_n|| / ||u_n||` of every step of every stage, averaged over the images."""
     with torch.no_grad():
         stages = trajectory(model, images)
     return [[_relative_step(old, new) for old, new in pairwise(states)] for states in stages]
 
 
 def principal_plane(states: Sequence[State]) -> NDArray[np.float64]:
-    """The states of one stage, `[steps + 1, images, 2]`, in the plane of their first two principal components."""
+    """Project the states of a stage on their first two principal components: `[steps + 1, images, 2]`."""
     table = torch.stack([_flat(u).flatten(1) for u in states]).double().numpy()
     centred = table - table.mean(axis=(0, 1))
     rows = centred.reshape(-1, centred.shape[-1])
@@ -87,7 +87,7 @@ class StepSpectrum:
 
 
 def spectra(model: nn.Module, image: Tensor, count: int = EIGENVALUES) -> list[StepSpectrum]:
-    """The spectrum at every step that keeps the shape, for one image `[1, channels, height, width]`."""
+    """Return the spectrum of every step that keeps the shape, for one image `[1, channels, height, width]`."""
     if len(image) != 1:
         raise UserError(f"{len(image)} images: a Jacobian is taken at the state of one")
     exact = copy.deepcopy(model).double().eval()
@@ -106,7 +106,7 @@ def spectra(model: nn.Module, image: Tensor, count: int = EIGENVALUES) -> list[S
 def jacobian_eigenvalues(
     f: Callable[[State], State], u: State, count: int = EIGENVALUES, tolerance: float = 1e-3
 ) -> Complex:
-    """The `count` eigenvalues of largest modulus of `f'(u)`, for a state that is a tensor or a pair of them."""
+    """Return the `count` eigenvalues of largest modulus of `f'(u)`, for a tensor or a pair of tensors."""
     flat = _flat(u).detach().reshape(-1).requires_grad_()
     size = flat.numel()
     with torch.enable_grad():
@@ -135,7 +135,7 @@ def jacobian_eigenvalues(
 
 
 def right_hand_side(block: nn.Module) -> Callable[[State], State]:
-    """`f` of a step's block at its first evaluation; of a block that was taken whole, `B(u) - u`; of a pair, both."""
+    """Return `f` of a step's block at its first evaluation: `B(u) - u` for a block `B`, both parts for a pair."""
     if isinstance(block, ConvertedStep):
         split = block.step_role.split
         if split is not None:
@@ -163,7 +163,7 @@ def _relative_step(old: State, new: State) -> float:
 
 
 def _flat(u: State) -> Tensor:
-    """A pair as one tensor, its channels one behind the other."""
+    """Concatenate the channels of a pair."""
     return torch.cat(u, dim=1) if isinstance(u, tuple) else u
 
 

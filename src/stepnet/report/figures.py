@@ -1,4 +1,4 @@
-"""Figures: one kind for files and notebooks, the style of a paper, and writing whole or not at all.
+"""Figures for files and notebooks, the style of a paper, and atomic writing.
 
 Every `plot_…` function takes colours, fonts and size from matplotlib's rcParams; `stepnet figure` sets `paper_style`.
 """
@@ -36,7 +36,7 @@ HANDLE = 7  # letters: what a legend's entry takes beside its label
 
 
 class Picture(Figure):
-    """A figure that a notebook shows by itself, whether or not pyplot was imported."""
+    """A figure that notebooks display, whether or not pyplot was imported."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"layout": "constrained", **options})
@@ -49,7 +49,7 @@ class Picture(Figure):
 
 @contextmanager
 def paper_style(columns: Columns = 1) -> Iterator[None]:
-    """matplotlib's rcParams for a paper: `with paper_style(2): plot_curves(runs).savefig("curves.pdf")`."""
+    """Set matplotlib's rcParams for a paper: `with paper_style(2): plot_curves(runs).savefig("curves.pdf")`."""
     style: Any = {
         "figure.figsize": (WIDTHS[columns], 0.72 * WIDTHS[1]),
         "axes.prop_cycle": cycler(color=COLOURS) + cycler(marker=MARKERS),
@@ -73,7 +73,7 @@ def paper_style(columns: Columns = 1) -> Iterator[None]:
 
 
 def panels(count: int, height: float = 0.9) -> tuple[Picture, list[Axes]]:
-    """A picture of the caller's width with panels side by side; one below the other where that is too narrow.
+    """Return a picture with panels side by side, or stacked if the figure is too narrow.
 
     `height` is that of one panel of a stack, in heights of the caller's own figures.
     """
@@ -86,7 +86,7 @@ def panels(count: int, height: float = 0.9) -> tuple[Picture, list[Axes]]:
 
 
 def legend_above(picture: Figure, handles: Sequence[Artist], title: str = "") -> None:
-    """A legend over all axes, where it covers nothing, in as many columns as fit; long lines are broken."""
+    """Put a legend above all axes, in as many columns as fit."""
     if not handles:
         return
     width = 72 * picture.get_size_inches()[0]
@@ -101,23 +101,23 @@ def legend_above(picture: Figure, handles: Sequence[Artist], title: str = "") ->
 
 
 def legend_size(size: str | float | None) -> float:
-    """A size of rcParams in points."""
+    """Return a font size of rcParams in points."""
     return float(FontProperties(size=size).get_size_in_points())
 
 
 def shorten_middle(text: str, letters: int) -> str:
-    """At most so many letters: the middle of a long name says least."""
+    """Shorten a long name by leaving out its middle."""
     half = (letters - 1) // 2
     return text if len(text) <= letters else f"{text[:half]}…{text[-half:]}"
 
 
 def rc_styles() -> Iterator[dict[str, Any]]:
-    """The caller's own cycle of colours, markers and whatever else it holds."""
+    """Return the styles of the caller's property cycle."""
     return cycle([dict(style) for style in matplotlib.rcParams["axes.prop_cycle"]])
 
 
 def check_suffix(figure: Figure, path: Path) -> str:
-    """The format that a file's name asks for, or an error before anything is computed."""
+    """Return the format of a file name; raise before anything is computed if matplotlib cannot write it."""
     known = figure.canvas.get_supported_filetypes()
     suffix = path.suffix.lstrip(".").lower()
     if suffix not in known:
@@ -126,7 +126,7 @@ def check_suffix(figure: Figure, path: Path) -> str:
 
 
 def write_figure(figure: Figure, path: Path) -> None:
-    """Write the figure to `path`, or say in one line why not."""
+    """Write the figure to `path`, atomically."""
     suffix = check_suffix(figure, path)
     with atomic_file(path) as partial:
         figure.savefig(partial, format=suffix)

@@ -1,4 +1,4 @@
-"""The figures of `stepnet figure`, each by its name, from runs, models or schemes."""
+"""The figures of `stepnet figure` by name, from runs, models or schemes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FIGURE_1 = {
 
 
 def networks(subjects: Sequence[str], labels: Sequence[str] | None = None) -> Picture:
-    """Schematics: figures 1 and 2 (left), all of one network, or the first stages of several."""
+    """Draw schematics as in figures 1 and 2 (left): one whole network, or the first stages of several."""
     width = matplotlib.rcParams["figure.figsize"][0]
     titles = short_names(subjects) if labels is None else _checked(labels, subjects)
     named = dict(zip(titles, subjects, strict=True)) or FIGURE_1
@@ -44,38 +44,38 @@ def networks(subjects: Sequence[str], labels: Sequence[str] | None = None) -> Pi
 
 
 def compression(subjects: Sequence[str], labels: Sequence[str] | None = None) -> Picture:
-    """Error against parameters: figure 2 (right), with the runs named beside it."""
+    """Plot error against parameters as in figure 2 (right), with the named runs."""
     data = RunHistory.read(Path(subjects[0])).config.data if subjects else "cifar10"
     return plot_compression(subjects, data, labels)
 
 
 def stability(subjects: Sequence[str]) -> Picture:
-    """The stability regions of the schemes named; of Euler, Heun, RK4 and lm by default."""
+    """Plot the stability regions of schemes; by default of Euler, Heun, RK4 and lm."""
     return plot_stability(*(subjects or ("euler", "heun", "rk4", get_scheme("lm", k=-0.5))))
 
 
 def modified(subjects: Sequence[str]) -> Picture:
-    """The modified equation on one of four examples, the gradient flow by default."""
+    """Plot the modified equation on one of four examples, by default the gradient flow."""
     if len(subjects) > 1:
         raise UserError(f"figure modified of {' '.join(subjects)}: name one example; without a name it is gradient")
     return plot_modified(cast(ModifiedExample, subjects[0])) if subjects else plot_modified()
 
 
 def trajectory(subjects: Sequence[str]) -> Picture:
-    """The states of images of five classes."""
+    """Plot the states of images of five classes."""
     shown = open_with_images(_one("trajectory", subjects))
     images, names = shown.some_of_each()
     return plot_trajectory(shown.network, images, list(map(for_plot, names)))
 
 
 def spectrum(subjects: Sequence[str]) -> Picture:
-    """The eigenvalues of every step's Jacobian at the first test image."""
+    """Plot the eigenvalues of every step's Jacobian at the first test image."""
     shown = open_with_images(_one("spectrum", subjects), count=1)
     return plot_spectrum(shown.network, shown.images)
 
 
 def lesions(subjects: Sequence[str], images: int = 1000, labels: Sequence[str] | None = None) -> dict[str, Lesion]:
-    """The lesion study of each run, by its label or title."""
+    """Run the lesion study of each run; by label or title."""
     if not subjects:
         raise UserError("lesion needs one or more runs")
     shown = [open_with_images(place, images) for place in subjects]
@@ -104,7 +104,7 @@ FIGURES: dict[str, Callable[[Sequence[str]], Picture]] = {
 
 
 def draw(name: str, subjects: Sequence[str], labels: Sequence[str] | None = None) -> Picture:
-    """The figure of that name, with names of the user's own for what is in it."""
+    """Draw the figure of that name; `labels` replace the names of the networks."""
     if labels is None:
         return FIGURES[name](subjects)
     if name not in LABELLED:
@@ -113,7 +113,7 @@ def draw(name: str, subjects: Sequence[str], labels: Sequence[str] | None = None
 
 
 def short_names(places: Sequence[str]) -> list[str]:
-    """The last part of each path, or as many as it takes to tell them apart."""
+    """Shorten paths to their last parts, as many as keep them distinct."""
     parts = [Path(place).parts if Path(place).exists() else (place,) for place in places]
     for length in range(1, max(map(len, parts), default=0) + 1):
         names = ["/".join(part[-length:]) for part in parts]

@@ -1,4 +1,4 @@
-"""Which runs stand together: the seeds of one network, data sets apart, and the paper's figure beside them."""
+"""Group runs by data set and network, and find the paper's figure for a network."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from stepnet.training import FINGERPRINTS, INCIDENTAL, NetworkRuns, RunHistory, 
 
 
 def read_histories(folders: Iterable[Path]) -> list[RunHistory]:
-    """All runs in the order given, each once."""
+    """Read the runs in order, each once."""
     return [RunHistory.read(folder) for folder in {folder.resolve(): folder for folder in folders}.values()]
 
 
 def by_data(histories: Sequence[RunHistory], labels: Sequence[str] | None = None) -> dict[str, list[NetworkRuns]]:
-    """The networks of each data set: errors on different data are never set side by side.
+    """Group the runs by data set and network: errors on different data are not comparable.
 
     The first one, which the others are compared with, is a plain network (Euler's scheme) if there is any. `labels`
     name the networks in the order in which their first runs are given; else each is named by what sets it apart.
@@ -40,7 +40,7 @@ def by_data(histories: Sequence[RunHistory], labels: Sequence[str] | None = None
 
 
 def printed_error(network: NetworkRuns) -> float | None:
-    """The paper's own figure for a network, data set and kind of training."""
+    """Return the paper's error for a network, data set and kind of training."""
     config = network.config
     strategy = "Original" if config.recipe.stochastic_depth is None else "Stochastic depth"
     for row in (*CIFAR, *STOCHASTIC, *IMAGENET):
@@ -79,7 +79,7 @@ def _name(config: TrainConfig) -> str:
 
 
 def _distinction(config: TrainConfig, alike: Sequence[TrainConfig]) -> str:
-    """What tells a network's runs from those of the same network under another config."""
+    """Return the settings that distinguish runs of the same network."""
     plain = _without_seed(config)
     pairs = [pair for other in map(_without_seed, alike) for pair in ((plain, other), (other, plain))]  # one may extend
     fields = {difference.split(" = ")[0] for one, other in pairs for difference in one.differences(other)}

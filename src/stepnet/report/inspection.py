@@ -1,4 +1,4 @@
-"""What `stepnet inspect` tells of a trained network: each step as the dynamical system that it is."""
+"""`stepnet inspect` of a trained network: each step as a dynamical system."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEADINGS = ("step", "k", "roots", "", "|du|/|u|", "largest dt λ", "growth")
 
 
 def step_rows(shown: OpenedNetwork, spectra: Sequence[StepSpectrum]) -> list[list[str]]:
-    """One row for each step: `k`, the roots at z = 0, what they mean, the effective step, eigenvalue and growth."""
+    """Return a row for each step: `k`, roots at z = 0, their meaning, effective step, largest eigenvalue, growth."""
     spectrum = {one.step.name: one for one in spectra}
     steps = [step for stage in network_steps(shown.network) for step in stage]
     moved = [value for stage in effective_steps(shown.network, shown.images) for value in stage]
@@ -28,7 +28,7 @@ def step_rows(shown: OpenedNetwork, spectra: Sequence[StepSpectrum]) -> list[lis
 
 
 def unstable_steps(network: nn.Module) -> list[str]:
-    """A line for each step with a `k` outside its stable interval; of the channels, the one furthest outside."""
+    """Return a line for each step with a `k` outside its stable interval; of several channels, the worst."""
     lines = []
     for step in (step for stage in network_steps(network) for step in stage if step.ks):
         if not step.scheme.zero_stable_at(k := outermost(step.ks, step.scheme)):
@@ -37,7 +37,7 @@ def unstable_steps(network: nn.Module) -> list[str]:
 
 
 def network_facts(network: NetworkSketch) -> dict[str, Any]:
-    """What is printed of a network, as plain values."""
+    """Return what is printed of a network as plain values."""
     stages = [
         {
             "scheme": stage.scheme,
@@ -53,7 +53,7 @@ def network_facts(network: NetworkSketch) -> dict[str, Any]:
 
 
 def step_facts(shown: OpenedNetwork, spectra: Sequence[StepSpectrum]) -> list[dict[str, Any]]:
-    """What the rows of `step_rows` say, as numbers; a complex one is [real, imaginary]."""
+    """Return the content of `step_rows` as numbers; a complex number is [real, imaginary]."""
     spectrum = {one.step.name: one for one in spectra}
     steps = [step for stage in network_steps(shown.network) for step in stage]
     moved = [value for stage in effective_steps(shown.network, shown.images) for value in stage]
@@ -78,7 +78,7 @@ def step_facts(shown: OpenedNetwork, spectra: Sequence[StepSpectrum]) -> list[di
 
 
 def write_pictures(shown: OpenedNetwork, spectra: Sequence[StepSpectrum], folder: Path) -> list[Path]:
-    """The schematic, the coefficients, trajectories and spectrum of a network, as SVG."""
+    """Write the schematic, coefficients, trajectories and spectrum of a network as SVG."""
     from stepnet.nets import coefficients
     from stepnet.report.figures import paper_style, write_figure
     from stepnet.report.network_plots import plot_spectrum, plot_trajectory
@@ -107,7 +107,7 @@ def _coefficient(step: NetworkStep) -> tuple[str, str, str]:
 
 
 def _eigenvalue(spectrum: StepSpectrum | None) -> tuple[str, str]:
-    """The largest eigenvalue, a complex one with its conjugate, and the growth."""
+    """Format the largest eigenvalue, `±` for a conjugate pair, and the growth."""
     if spectrum is None:
         return "", ""
     largest = complex(spectrum.z[0])

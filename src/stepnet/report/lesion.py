@@ -30,7 +30,7 @@ ALL_PAIRS = 12  # of so many blocks at most; of more, only pairs of neighbours
 
 @dataclass(frozen=True)
 class Lesion:
-    """Errors in per cent: of the whole network, and after dropping blocks, by their numbers in order of depth."""
+    """Errors in per cent of the whole network, and after dropping blocks, which are numbered by depth."""
 
     names: tuple[str, ...]
     transitions: frozenset[int]  # the blocks that change the shape
@@ -41,7 +41,7 @@ class Lesion:
 
     @property
     def rows(self) -> list[tuple[str, float]]:
-        """A table: what was dropped, and the error then."""
+        """The rows of a table: what was dropped, and the error then."""
         singles = [(self.names[n], error) for n, error in self.single.items()]
         pairs = [(f"{self.names[a]} and {self.names[b]}", error) for (a, b), error in self.pairs.items()]
         return [("nothing", self.intact), *singles, *pairs]
@@ -49,7 +49,7 @@ class Lesion:
 
 @checked
 def lesion_study(model: nn.Module, images: Tensor, labels: Tensor, batch_size: Count = 250) -> Lesion:
-    """Drop each block, each transition, and pairs of them, and measure the error on these images.
+    """Measure the error on these images after dropping each block, each transition, and pairs of blocks.
 
     A dropped block is a longer step (paper, section 1.1), so each is also dropped with a neighbour's step made longer:
     that of the block before it in its stage, or after it.
@@ -83,7 +83,7 @@ def lesion_study(model: nn.Module, images: Tensor, labels: Tensor, batch_size: C
 
 
 def _neighbours(stages: Sequence[Sequence[NetworkStep]]) -> dict[int, int]:
-    """For each step that keeps the shape, the number of the one before it that does, or of the one after it."""
+    """Return, for each step that keeps the shape, its neighbour that does: the one before it, else the one after."""
     neighbours: dict[int, int] = {}
     first = 0
     for stage in stages:
@@ -95,7 +95,7 @@ def _neighbours(stages: Sequence[Sequence[NetworkStep]]) -> dict[int, int]:
 
 @contextmanager
 def scaled(step: NetworkStep, factor: float) -> Iterator[None]:
-    """Within, the step's `f` is multiplied; with 0 it is zero whatever it was."""
+    """Multiply the `f` of a step within the context; a factor of 0 gives 0, also for infinite values."""
     if isinstance(step.block, ConvertedStep) and step.role is not None:
         with _converted_scaled(step.block, step.role, factor):
             yield
@@ -124,7 +124,7 @@ def _times(factor: float, f: Tensor) -> Tensor:
 
 
 class _ScaledBranch(Split):
-    """A split whose branch is multiplied."""
+    """Return a split whose branch is multiplied by a factor."""
 
     factor = 0.0
 

@@ -1,4 +1,4 @@
-"""The modified equation, seen: what a scheme does besides solving its own equation (section 2.2).
+"""Plots of the modified equation: what a scheme does besides solving its equation (section 2.2).
 
 Points are the steps that the scheme takes, lines the modified equation's own solution.
 """
@@ -46,7 +46,7 @@ KEY = "points: steps, lines: modified equation"
 
 @checked
 def plot_modified(example: ModifiedExample = "gradient", ks: Sequence[float] | None = None) -> Picture:
-    """One of four pictures.
+    """Draw one of four examples.
 
     Euler and `lm` with several k on a "gradient" flow (acceleration) or on a "diffusion"; Lax-Friedrichs beside
     Lax-Wendroff ("transport"); the "steps" of Euler and of `lm` with the first k along a curve, below their networks.
@@ -68,7 +68,7 @@ def _marched(ks: Sequence[float]) -> list[tuple[Scheme, dict[str, Any]]]:
 
 
 def _gradient(ks: Sequence[float]) -> Picture:
-    """`f = -grad g`, g a long valley: the paths, and the distance that is left."""
+    """Plot `f = -grad g` for a narrow valley g: paths, and the distance to the minimum."""
     slopes, start, step, steps = np.array([0.04, 1.0]), (-1.0, 0.35), 0.9, 60
     picture, (left, right) = panels(2)
     x, y = np.meshgrid(np.linspace(-1.1, 1.1, 101), np.linspace(-0.5, 0.5, 101))
@@ -90,7 +90,7 @@ def _gradient(ks: Sequence[float]) -> Picture:
 
 
 def _diffusion(ks: Sequence[float]) -> Picture:
-    """`u_t = u_xx` on a periodic grid: the profile after some steps, and the slowest wave in time."""
+    """Plot `u_t = u_xx` on a periodic grid: the profile after some steps, and the slowest mode in time."""
     n, steps = 24, 40
     values = (2 * n * np.sin(np.pi * np.fft.rfftfreq(n))) ** 2  # eigenvalues of -u_xx on the grid
     step, grid = 1.6 / values.max(), np.arange(n) / n
@@ -114,7 +114,7 @@ def _diffusion(ks: Sequence[float]) -> Picture:
 
 
 def _transport(ks: Sequence[float]) -> Picture:
-    """`u_t = u_x`: one scheme diffuses, the other disperses."""
+    """Plot `u_t = u_x`: one scheme is diffusive, the other dispersive."""
     n, ratio = 80, 0.6
     steps = round(n / ratio)  # once around, as nearly as whole steps allow
     grid = np.arange(n) / n
@@ -142,7 +142,7 @@ def _draw_transport(axes: Axes, stencil: Stencil, start: Any, ratio: float, step
 
 
 def _steps(ks: Sequence[float]) -> Picture:
-    """Euler and lm: two networks of the same blocks, and below them the states on the curve that both follow."""
+    """Plot Euler and lm: two networks of the same blocks, and their states on the exact curve."""
     schemes = get_scheme("euler"), get_scheme("lm", k=ks[0])
     stages = [sketch_stage(scheme, STEPS) for scheme in schemes]
     width = min(matplotlib.rcParams["figure.figsize"][0], 4.4)
@@ -167,7 +167,7 @@ def _steps(ks: Sequence[float]) -> Picture:
 
 
 def _finish_steps(axes: Axes, across: float) -> None:
-    """The exact curve, and an axis whose ticks stand below the states of a network that is `across` steps wide."""
+    """Plot the exact curve, with ticks below the states of a network that is `across` steps wide."""
     times = np.linspace(0, STEPS, 200)
     axes.plot(times, _logistic(STEP * times), color=QUIET, linewidth=1.5, marker="", zorder=1)
     before = EDGE / SPACING
@@ -185,7 +185,7 @@ def _finish_steps(axes: Axes, across: float) -> None:
 
 
 def draw_steps(axes: Axes, scheme: Scheme, style: str) -> None:
-    """The states of a scheme on `u' = g(u) = u (1 - u)`, with f scaled so that g is what its own equation has."""
+    """Return the states of a scheme on `u' = g(u) = u (1 - u)`, with f scaled so that the scheme solves it."""
     mass = float(analyse(scheme).equation.mass)
     _, states = solve(lambda u: mass * u * (1 - u), np.array([START]), (0.0, STEPS * STEP), STEPS, scheme)
     axes.plot(range(STEPS + 1), states[:, 0], style, markersize=5, linewidth=1.2, label=label_of(scheme))

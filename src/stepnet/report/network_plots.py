@@ -1,4 +1,4 @@
-"""Pictures of a network as a dynamical system: trajectories, spectra, weights between blocks, what a lesion does."""
+"""Plots of a network as a dynamical system: trajectories, spectra, weights between blocks, lesions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MARGIN = 0.35  # round the eigenvalues
 
 @checked
 def plot_trajectory(model: nn.Module, images: Tensor, labels: Sequence[object] | None = None) -> Picture:
-    """The states of some images in the plane of their first two principal components, stage by stage.
+    """Plot the states of some images in the plane of their first two principal components, stage by stage.
 
     A dot marks `u_0`, an arrow head the last state; images with the same label have the same colour.
     """
@@ -61,7 +61,7 @@ def plot_trajectory(model: nn.Module, images: Tensor, labels: Sequence[object] |
 def plot_spectrum(
     model: nn.Module, image: Tensor, precomputed: Annotated[Sequence[StepSpectrum], MinLen(1)] | None = None
 ) -> Picture:
-    """The largest eigenvalues of `dt f'(u_n)` of every step, coloured by depth, on the scheme's stability region.
+    """Plot the largest eigenvalues of `dt f'(u_n)` of every step, coloured by depth, on the stability region.
 
     Where each step has its own k, the regions of the smallest and of the largest one are drawn.
     """
@@ -100,7 +100,7 @@ def plot_spectrum(
 
 @checked
 def plot_reading(reading: Reading) -> Picture:
-    """With which weight what each block adds arrives at every later block, a panel for each stage of a network."""
+    """Plot the weight with which each block's output reaches every later block, a panel for each stage."""
     picture, squares = panels(len(reading.stages), height=1.3)
     largest = max(float(np.nanmax(np.abs(stage.matrix), initial=0)) for stage in reading.stages) or 1.0
     for axes, stage in zip(squares, reading.stages, strict=True):
@@ -119,7 +119,7 @@ def plot_reading(reading: Reading) -> Picture:
 
 @checked
 def plot_lesion(lesions: Annotated[Mapping[str, Lesion], MinLen(1)]) -> Picture:
-    """Left, the error after dropping each block (open markers: transitions); then, for each network, pairs."""
+    """Plot the error after dropping each block (open markers: transitions), and after dropping pairs."""
     picture, top, squares = _lesion_panels(len(lesions))
     for (title, one), style in zip(lesions.items(), rc_styles(), strict=False):
         colour, marker = style.get("color", "C0"), style.get("marker", "o")
@@ -146,7 +146,7 @@ def plot_lesion(lesions: Annotated[Mapping[str, Lesion], MinLen(1)]) -> Picture:
 
 
 def _lesion_panels(networks: int) -> tuple[Picture, Axes, list[Axes]]:
-    """For the blocks, and one for the pairs of each network: in a row, or below where that is too narrow."""
+    """Return a panel for single blocks and one for the pairs of each network, side by side or stacked."""
     width, height = matplotlib.rcParams["figure.figsize"]
     if width >= (1 + networks) * NARROWEST:
         picture = Picture()
@@ -158,7 +158,7 @@ def _lesion_panels(networks: int) -> tuple[Picture, Axes, list[Axes]]:
 
 
 def _draw_pairs(axes: Axes, title: str, one: Lesion, colour: str) -> None:
-    """A square for each pair, and on the diagonal for each block alone."""
+    """Draw a square for each pair, and single blocks on the diagonal."""
     size = len(one.names)
     table = np.full((size, size), np.nan)
     for n, error in one.single.items():
@@ -173,7 +173,7 @@ def _draw_pairs(axes: Axes, title: str, one: Lesion, colour: str) -> None:
 
 
 def _regions(spectrum: Sequence[StepSpectrum]) -> list[tuple[Scheme, Any, str]]:
-    """The schemes whose regions are drawn, with a line style and a label each."""
+    """Return the schemes whose regions are drawn, each with a line style and a label."""
     learned = [one.step for one in spectrum if one.step.k is not None]
     if learned:
         name = learned[0].scheme.name

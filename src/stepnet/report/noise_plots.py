@@ -1,4 +1,4 @@
-"""The picture of a noise: the weak error of each moment against the step size, exact and sampled."""
+"""Plot the weak error of a noise against the step size, exact and sampled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLOURS = (INK, QUIET, ACCENT)  # of the first, second and third moment
 
 
 def draw_noises(noises: Sequence[Noise], path: Path, samples: int) -> None:
-    """One panel for each noise; the suffix of `path` chooses the format."""
+    """Draw one panel for each noise; the suffix of `path` selects the format."""
     figure = Figure(figsize=(4.5 * len(noises), 4.2), layout="constrained")
     check_suffix(figure, path)
     for axes, noise in zip(figure.subplots(1, len(noises), squeeze=False, sharey=True)[0], noises, strict=True):

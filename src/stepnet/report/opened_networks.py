@@ -1,4 +1,4 @@
-"""A network to look at, with test images of its own data set."""
+"""Open a network with test images of its data set."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OpenedNetwork:
     classes: tuple[str, ...]
 
     def some_of_each(self, classes: int = 5, each: int = 3) -> tuple[Tensor, list[str]]:
-        """A few images of the first few classes, and the names of their classes."""
+        """Return a few images of the first few classes, and the names of their classes."""
         chosen = [
             place for label in range(classes) for place in torch.nonzero(self.labels == label).flatten()[:each].tolist()
         ]
@@ -42,12 +42,12 @@ class OpenedNetwork:
 
 
 def is_trained(place: str) -> bool:
-    """Whether it is the place of a trained network: a run, a file, or `NAME.TAG` of the weights that come along."""
+    """Whether this names a trained network: a run, a file, or `NAME.TAG` of weights in the package."""
     return Path(place).exists() or split_tag(read_label(place).model)[1] is not None
 
 
 def open_network(place: str, scheme: str | None = None, **options: Any) -> tuple[str, nn.Module]:
-    """A title and the network of a run, a file or `NAME.TAG`; a label alone gives a new one, the same each time.
+    """Return a title and the network of a run, a file or `NAME.TAG`; for a label, a new network of fixed seed.
 
     One of another library gets the scheme, `lm` by default; `options` are those of `create_model`.
     """
@@ -68,7 +68,7 @@ def open_network(place: str, scheme: str | None = None, **options: Any) -> tuple
 
 
 def open_with_images(place: str, count: int = 1000, data_root: str | None = None) -> OpenedNetwork:
-    """The network of a run, a file or `NAME.TAG`, and the first `count` test images of the data it was trained on.
+    """Return the network of a run, a file or `NAME.TAG`, and the first `count` test images of its data set.
 
     A name of `create_model` gives an untrained network, which is shown digits.
     """

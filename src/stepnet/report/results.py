@@ -1,4 +1,4 @@
-"""Measured test errors: what the files in `results/` say, and how a run gets there (`stepnet evaluate --record`).
+"""Measured test errors: reading the files in `results/`, and recording a run (`stepnet evaluate --record`).
 
 A file that holds any is a JSON object with a list `runs`, each with the fields of `Measurement` and more of what was
 measured; other files tell of other things and are passed over.
@@ -42,7 +42,7 @@ class Measurement:
 
     @property
     def configuration(self) -> str:
-        """What its seeds have in common, in words."""
+        """The configuration that its seeds share, in words."""
         epochs = (
             [f"epochs={self.epochs}"] if self.recipe == "custom" else []
         )  # as the first files called what was changed
@@ -50,13 +50,13 @@ class Measurement:
 
 
 def measured_here() -> Path:
-    """The results that come with the package; in a checkout, its folder results/."""
+    """Return the results folder of the package, or of the checkout."""
     packaged = Path(__file__).with_name("measured")
     return packaged if packaged.is_dir() else Path(__file__).parents[3] / "results"
 
 
 def read_measurements(folder: Path) -> list[Measurement]:
-    """All runs in the files of a folder; none if there is no such folder."""
+    """Return all runs in the files of a folder; none if there is no such folder."""
     measurements: list[Measurement] = []
     for path in sorted(folder.glob("*.json")):
         content = _read(path)
@@ -67,7 +67,7 @@ def read_measurements(folder: Path) -> list[Measurement]:
 
 
 def record(run: Run, result: EvaluationResult, path: Path) -> None:
-    """Write a run's figures into a results file, replacing an earlier one of the same run."""
+    """Write a run's figures into a results file, replacing those of the same run."""
     content = _read(path) if path.exists() else {"runs": []}
     if not isinstance(content, dict) or not isinstance(content.get("runs"), list):
         raise UserError(
@@ -107,7 +107,7 @@ def record(run: Run, result: EvaluationResult, path: Path) -> None:
 
 
 def measured(row: PaperRow, measurements: Sequence[Measurement]) -> str:
-    """The mean error of a row's network on its data over the runs of one configuration, which is named. '' if none.
+    """Format the mean error of a row's network over the runs of one configuration, and its name; '' if none.
 
     That is the row's own recipe; else the one with the most epochs. A run under another scheme, with another option of
     the model or from trained weights is no run of the row.
@@ -125,7 +125,7 @@ def measured(row: PaperRow, measurements: Sequence[Measurement]) -> str:
 
 
 def _settings(config: TrainConfig) -> dict[str, Any]:
-    """What tells a run's result from that of the same recipe; of trained weights at the start, that there were any."""
+    """Return the settings that distinguish results of the same recipe, such as trained initial weights."""
     plain = TrainConfig(config.model)
     changed = {name: getattr(config, name) for name in IN_FOLDER_NAME if getattr(config, name) != getattr(plain, name)}
     return changed | ({"weights": True} if config.weights else {})

@@ -1,4 +1,4 @@
-"""The paper's figures of runs: curves (3 and 5), learned coefficients (4), error against parameters (2, right)."""
+"""The paper's figures from runs: curves (3 and 5), learned coefficients (4), error against parameters (2, right)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def plot_curves(
     labels: Sequence[str] | None = None,
     over: Literal["epoch", "seconds"] = "epoch",
 ) -> Picture:
-    """Training (dotted) and test (solid) curves of the runs, as in figures 3 and 5; seeds thin, their mean thick.
+    """Plot training (dotted) and test (solid) curves as in figures 3 and 5; seeds thin, their mean thick.
 
     `measure`: `loss` or a metric of the runs' task; by default its first, of classification the error.
     `over`: epochs, or the seconds of training, of which the epochs of a multilevel run take unequal many.
@@ -75,7 +75,7 @@ def plot_curves(
 
 
 def numbers(run: RunHistory) -> list[float]:
-    """The epochs of a run, from 1."""
+    """Return the epochs of a run, from 1."""
     return [float(n + 1) for n in range(len(run.epochs))]
 
 
@@ -83,7 +83,7 @@ def numbers(run: RunHistory) -> list[float]:
 def plot_coefficients(
     runs: OneOrMore | nn.Module, epoch: int | None = None, labels: Sequence[str] | None = None
 ) -> Picture:
-    """The learned `k_n` by layer, as in figure 4, with the interval in which the scheme is zero-stable.
+    """Plot the learned `k_n` by layer as in figure 4, with the interval in which the scheme is zero-stable.
 
     Of a network, those that it has; of runs, those after `epoch` (from 1), the last one by default.
     """
@@ -119,13 +119,13 @@ def plot_coefficients(
 
 
 def _named(runs: list[KByLayer], name: str) -> list[KByLayer]:
-    """The coefficients of one name, of the runs that have them."""
+    """Return the coefficients of one name, of the runs that have them."""
     return [ks for one in runs if (ks := by_name(one).get(name))]
 
 
 @checked
 def plot_compression(runs: OneOrMore = (), data: str = "cifar10", labels: Sequence[str] | None = None) -> Picture:
-    """Test error against parameters, as in figure 2 (right), and against the multiply-adds of one image.
+    """Plot test error against parameters as in figure 2 (right), and against the multiply-adds of one image.
 
     The paper's points are open, those of the runs filled. Networks of the same blocks have the same parameters; what
     tells their schemes apart is how often a step evaluates its block.
@@ -157,7 +157,7 @@ def plot_compression(runs: OneOrMore = (), data: str = "cifar10", labels: Sequen
 
 
 def _networks(runs: OneOrMore, data: str | None = None, labels: Sequence[str] | None = None) -> list[NetworkRuns]:
-    """All networks of the runs, which must be of one data set: curves of two have no common axis."""
+    """Return all networks of the runs, which must use one data set: curves of two have no common axis."""
     folders = _folders(runs)
     if not folders:
         raise UserError("no runs: name at least one run folder")
@@ -184,7 +184,7 @@ def _by_epoch(curves: Sequence[Sequence[float]]) -> Iterator[list[float]]:
 
 
 def _mark_stages(axes: Axes, layers: Sequence[str]) -> None:
-    """A line between the last layer of a stage and the first of the next one."""
+    """Draw a line between the last layer of a stage and the first of the next."""
     place = 0.5
     for _, members in groupby(layers, key=lambda layer: layer.rpartition(".blocks")[0] or layer.rpartition(".")[0]):
         place += len(list(members))
@@ -193,7 +193,7 @@ def _mark_stages(axes: Axes, layers: Sequence[str]) -> None:
 
 
 def _log_axis(axes: Axes, which: Literal["x", "y"]) -> None:
-    """A logarithmic axis that looks like one: from one of 1, 2, 5, 10, … to another, with ticks between them."""
+    """Set a logarithmic axis with limits and ticks at 1, 2, 5, 10, …"""
     axis, line = (axes.xaxis, axes.dataLim.intervalx) if which == "x" else (axes.yaxis, axes.dataLim.intervaly)
     low, high = (axes.dataLim.minposx if which == "x" else axes.dataLim.minposy), float(line[1])
     axes.set(**{f"{which}scale": "log"})
@@ -211,7 +211,7 @@ def _log_axis(axes: Axes, which: Literal["x", "y"]) -> None:
 
 
 def _short(value: float, position: int | None = None) -> str:
-    """`500`, `20k`, `0.5M`, `3G`."""
+    """Format a tick: `500`, `20k`, `0.5M`, `3G`."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if (value >= 0.1 * size and size > 1e3) or value >= size:
             return f"{value / size:g}{letter}"

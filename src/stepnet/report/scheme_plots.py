@@ -1,4 +1,4 @@
-"""Schemes in pictures: regions of stability and errors against the step size, several schemes in one."""
+"""Plots of schemes: stability regions, and errors against the step size."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POINTS = 301  # on a side of the grid
 
 @checked
 def plot_stability(*schemes: str | Scheme, extent: tuple[float, float, float, float] = EXTENT) -> Picture:
-    """The regions of `z = dt lambda` in which each scheme is stable: its edge drawn, one region alone shaded.
+    """Plot the regions of `z = dt lambda` in which each scheme is stable; a single region is shaded.
 
     Thick lines on the axes are exact limits: of one scheme alone, and of regions that are a segment (midpoint2). A name
     stands for the scheme with its own coefficient; `plot_stability("euler", get_scheme("lm", k=-0.5))` shows one k.
@@ -43,14 +43,14 @@ def plot_stability(*schemes: str | Scheme, extent: tuple[float, float, float, fl
 
 @checked
 def plot_order(*schemes: str | Scheme) -> Picture:
-    """The error at t = 1 against dt, measured, and dashed the slope of the order that the rooted trees give."""
+    """Plot the measured error at t = 1 against dt, and the slope of the derived order (dashed)."""
     picture = Picture()
     draw_order(picture.subplots(), _analysed(schemes))
     return picture
 
 
 def draw_scheme(scheme: str | Scheme, path: Path) -> None:
-    """Both pictures of one scheme, side by side; the suffix of `path` chooses the format."""
+    """Write both plots of a scheme, side by side; the suffix of `path` selects the format."""
     picture = Picture(figsize=(9.0, 4.2))
     check_suffix(picture, path)
     left, right = picture.subplots(1, 2)
@@ -67,7 +67,7 @@ def draw_stability(
     extent: tuple[float, float, float, float] = EXTENT,
     first: dict[str, Any] | None = None,
 ) -> None:
-    """The regions on given axes, with the caller's styles from the `first` one on."""
+    """Draw the regions on the axes, with the caller's styles from the `first` one on."""
     axes.axhline(0, color=QUIET, linewidth=0.6)
     axes.axvline(0, color=QUIET, linewidth=0.6)
     handles = []
@@ -97,7 +97,7 @@ def draw_stability(
 
 
 def draw_order(axes: Axes, schemes: list[SchemeAnalysis]) -> None:
-    """The errors and their slopes on given axes."""
+    """Draw the errors and their slopes on the axes."""
     steps: Any = ()
     for analysis, style in zip(schemes, rc_styles(), strict=False):
         run = analysis.convergence()
@@ -118,7 +118,7 @@ def draw_order(axes: Axes, schemes: list[SchemeAnalysis]) -> None:
 
 
 def label_of(scheme: Scheme) -> str:
-    """Its name, and its k where it has one."""
+    """Return the name of a scheme, and its k if it has one."""
     return scheme.name if scheme.k is None else f"{scheme.name}, k = {float(scheme.k):g}"
 
 
