@@ -47,13 +47,13 @@ LEAST_SCALE = 0.6  # in a narrow picture rather fewer steps than smaller ones
 
 @checked
 def plot_network(model: nn.Module, title: str = "", width: float | None = None) -> Picture:
-    """All stages of a network, ours or converted; with a width in inches, no wider than that."""
+    """Draw all stages of a network, ours or converted, at most `width` inches wide."""
     return picture_of(sketch(model, title or type(model).__name__), width=width)
 
 
 @checked
 def plot_networks(models: Annotated[Mapping[str, nn.Module], MinLen(1)], width: float | None = None) -> Picture:
-    """The first stage of each network, by its title: as in figures 1 and 2 (left)."""
+    """Draw the first stage of each network under its title, as in figures 1 and 2 (left)."""
     rows = []
     for letter, (title, model) in zip(string.ascii_lowercase, models.items(), strict=False):
         stages = sketch(model, title).stages
@@ -63,12 +63,12 @@ def plot_networks(models: Annotated[Mapping[str, nn.Module], MinLen(1)], width: 
 
 
 def draw_network(network: NetworkSketch, path: Path) -> None:
-    """Write the schematic to `path`; the suffix chooses the format."""
+    """Write the schematic to `path`; the suffix selects the format."""
     write_figure(picture_of(network), path)
 
 
 def picture_of(network: NetworkSketch, most_rows: int = ROWS, width: float | None = None) -> Picture:
-    """The schematic, as large as it needs, or no wider than `width`."""
+    """Draw the schematic in its natural size, or at most `width` wide."""
     shown = _ends(len(network.stages), most_rows)
     most = math.inf if width is None else width / (INCHES * LEAST_SCALE) - 2 * EDGE
     rows = [None if n is None else _Row.fitting(network.stages[n], most) for n in shown]
@@ -104,7 +104,7 @@ def picture_of(network: NetworkSketch, most_rows: int = ROWS, width: float | Non
 
 
 def draw_stage(axes: Axes, stage: StageSketch, scale: float) -> None:
-    """One stage alone, on axes of the caller's, without its caption."""
+    """Draw one stage on the caller's axes, without its caption."""
     row = _Row(stage, list(range(len(stage.steps))))
     axes.set(xlim=(-EDGE, row.width + EDGE), ylim=(-_above(stage) - _below(stage), 0))
     axes.set_aspect("equal")
@@ -114,13 +114,13 @@ def draw_stage(axes: Axes, stage: StageSketch, scale: float) -> None:
 
 
 def stage_size(stage: StageSketch) -> tuple[float, float]:
-    """Width and height of what `draw_stage` draws, in inches at the scale 1."""
+    """Return width and height of what `draw_stage` draws, in inches at scale 1."""
     width = _Row(stage, list(range(len(stage.steps)))).width + 2 * EDGE
     return INCHES * width, INCHES * (_above(stage) + _below(stage))
 
 
 class _Caption:
-    """The name of a stage and what it is, above its row."""
+    """Write the name and description of a stage above its row."""
 
     def __init__(self, stage: StageSketch, number: int | None, columns: float, scale: float) -> None:
         letters = int(72 * INCHES * scale * (columns - 0.6) / (0.55 * max(SMALLEST, CAPTION * scale)))
@@ -137,7 +137,7 @@ class _Caption:
 
 
 def _line_height(size: float, scale: float) -> float:
-    """Of letters so large, in units of the drawing."""
+    """Return the width of a text in units of the drawing."""
     return 1.3 * max(SMALLEST, size * scale) / (72 * INCHES * scale)
 
 
@@ -158,7 +158,7 @@ def _draw_steps(pen: Pen, row: _Row) -> None:
 
 
 class _Row:
-    """Where the states of a stage stand; None among the steps is where some are left out."""
+    """The positions of the states of a stage; None among the steps marks omitted ones."""
 
     def __init__(self, stage: StageSketch, steps: Sequence[int | None]) -> None:
         self.stage, self.y = stage, 0.0
@@ -183,7 +183,7 @@ class _Row:
 
     @classmethod
     def fitting(cls, stage: StageSketch, most: float) -> _Row:
-        """All steps, or those at both ends, or only the first ones: as many as are no wider than `most`."""
+        """Lay out all steps, or those at both ends, or only the first ones: as many as fit into `most`."""
         count = len(stage.steps)
         levels = 1 if stage.pair else max(step.wiring.levels for step in stage.steps)
         shown = SHOWN if levels == 1 else max(3, LEVELS // levels)
@@ -193,14 +193,14 @@ class _Row:
         return next((row for row in rows if row.width <= most), min(rows, key=lambda row: row.width))
 
     def at(self, n: int) -> float:
-        """The place of a state; the gap where it is left out."""
+        """Return the position of a state; that of the gap if it is omitted."""
         if n in self.x:
             return self.x[n]
         assert self.gap is not None
         return self.gap
 
     def box(self, n: int) -> float:
-        """The place of a step's block."""
+        """Return the position of a step's block."""
         return self.x[n] + 0.5 * SPACING
 
 
@@ -240,7 +240,7 @@ def _draw_line(pen: Pen, row: _Row) -> None:
 
 
 def _draw_block(pen: Pen, row: _Row, n: int) -> None:
-    """One evaluation of `f` at `u_n`; that of a transition reads the unprojected input."""
+    """Draw one evaluation of `f` at `u_n`; that of a transition reads the unprojected input."""
     step, y, box = row.stage.steps[n], row.y, row.box(n)
     if row.stage.transition and n == 0:
         pen.arc((row.x[-1], y - RADIUS), (box, y - BOX[1] / 2), -0.75)
@@ -294,13 +294,13 @@ def _draw_pair(pen: Pen, row: _Row) -> None:
 
 
 def _places(step: SketchedStep, n: int) -> set[int]:
-    """The states that the inside of a step reads."""
+    """Return the states that the blocks of a step read."""
     sums = [box.argument for box in step.wiring.boxes]
     return {n} | {source[1] for argument in sums for source in argument if not isinstance(source, int)}
 
 
 def _ends(count: int, shown: int) -> list[int | None]:
-    """All numbers below `count`, or those at both ends with None between them."""
+    """Return all numbers below `count`, or those at both ends with None between them."""
     if count <= shown:
         return list(range(count))
     ends = (shown - 1) // 2
@@ -314,7 +314,7 @@ def _above(stage: StageSketch) -> float:
 
 
 def _below(stage: StageSketch) -> float:
-    """Down to the lowest arc, and some air."""
+    """Return the height down to the lowest arc, with a margin."""
     if stage.pair:
         return _above(stage)
     deep = any(lag for step in stage.steps for lag, _ in (*step.states, *step.slopes)) or stage.transition

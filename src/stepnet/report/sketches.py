@@ -40,7 +40,7 @@ WeightedSum: TypeAlias = "dict[EdgeSource, sympy.Expr]"
 
 @dataclass(frozen=True)
 class Anatomy:
-    """What a block tells of itself."""
+    """How a block evaluates `f`."""
 
     whole: bool = False  # it is given as B(u), and f = B - I
     own_weights: bool = False  # every evaluation in a step has weights of its own
@@ -48,7 +48,7 @@ class Anatomy:
 
     @classmethod
     def of(cls, block: nn.Module) -> Anatomy:
-        """As the block's attributes say; a plain block has none."""
+        """Read the anatomy from the block's attributes; a plain block has none."""
         unshared = isinstance(block, UnsharedWeights)
         part = block.fs[0] if isinstance(block, UnsharedWeights) else block
         return cls(getattr(part, "whole", False), unshared, tuple(getattr(part, "branch_weights", ())))
@@ -78,17 +78,17 @@ class Wiring:
 
     @property
     def levels(self) -> int:
-        """How many boxes stand one behind the other."""
+        """The number of boxes in sequence."""
         return max((box.level for box in self.boxes), default=0)
 
     @property
     def rows(self) -> int:
-        """How many stand side by side."""
+        """The number of boxes in parallel."""
         return max((box.row + 1 for box in self.boxes), default=1)
 
 
 def wiring(step: PlannedStep, n: int, step_size: float = 1, block: Anatomy = PLAIN) -> Wiring:
-    """The wiring of the n-th step of a march with a block of that anatomy (of a pair: of its first part)."""
+    """Return the wiring of the n-th step for a block of this anatomy (for a pair: of its first part)."""
     length = sympy.nsimplify(step_size, rational=True)
     meanings: dict[Quantity, WeightedSum] = {}  # of each evaluation of this step, in terms of boxes
 
@@ -126,7 +126,7 @@ def _label(block: Anatomy, result: Quantity, branch: int) -> str:
 
 
 def _placed(labels: list[str], arguments: list[WeightedSum], result: WeightedSum) -> Iterator[Box]:
-    """Levels by the longest way from `u_n`, rows by lifetimes that do not overlap."""
+    """Assign levels by the longest path from `u_n`, and rows by lifetimes that do not overlap."""
     levels: list[int] = []
     for argument in arguments:
         levels.append(1 + max((levels[source] for source in argument if isinstance(source, int)), default=0))
@@ -145,7 +145,7 @@ def _placed(labels: list[str], arguments: list[WeightedSum], result: WeightedSum
 
 
 def states_and_slopes(result: Mapping[EdgeSource, sympy.Expr]) -> tuple[list[tuple[int, sympy.Expr]], ...]:
-    """The past states and the past right-hand sides in a sum, by the step that they belong to."""
+    """Split a sum into past states and past right-hand sides, by the step that they belong to."""
     terms: dict[str, list[tuple[int, sympy.Expr]]] = {"u": [], "f": []}
     for source, weight in result.items():
         if not isinstance(source, int):
@@ -170,7 +170,7 @@ class SketchedStep:
 
 @dataclass(frozen=True)
 class StageSketch:
-    """One resolution: a scheme and its steps."""
+    """A stage of one resolution: a scheme and its steps."""
 
     scheme: str
     equation: str
@@ -189,12 +189,12 @@ class StageSketch:
 
     @property
     def length(self) -> str:
-        """How many steps."""
+        """The number of steps."""
         return f"{len(self.steps)} step{'' if len(self.steps) == 1 else 's'}"
 
     @property
     def notes(self) -> list[str]:
-        """What the scheme alone does not say."""
+        """What the name of the scheme does not say."""
         notes = [self.rarely] if self.rarely else []
         notes += [f"dt = {written(self.dts)}"] if set(self.dts) != {1} else []
         notes += [f"{self.after} after each step"] if self.after else []
@@ -220,7 +220,7 @@ class NetworkSketch:
 
 
 def sketch(model: nn.Module, title: str) -> NetworkSketch:
-    """The description of one of our networks, or of one that was converted."""
+    """Describe one of our networks, or a converted one."""
     stages = tuple(_stages(model))
     if not stages:
         raise UserError(f"{title} has no scheme: there is nothing to draw")
@@ -237,7 +237,7 @@ def sketch_stage(
     after: str = "",
     blocks: Sequence[Anatomy] = (),
 ) -> StageSketch:
-    """A stage of `depth` steps; `ks` are the coefficients of those that own one, `blocks` what its blocks tell."""
+    """Describe a stage of `depth` steps with the coefficients `ks` and the anatomy of its `blocks`."""
     planned = _of_states(scheme, plan(EULER if scheme.stacked else scheme, depth, entry))
     values = dict(zip(planned.owners, ks, strict=True)) if ks else {}
     anatomy = blocks or [PLAIN] * depth
@@ -310,7 +310,7 @@ def _stages(model: nn.Module) -> Iterator[StageSketch]:
 
 
 def _channels(stage: nn.Module) -> int:
-    """The channels of a stage's state: those of its last convolution, or linear layer."""
+    """Return the channels of a stage's state: those of its last convolution or linear layer."""
     last = [m for m in stage.modules() if isinstance(m, nn.Conv2d | nn.Linear)][-1]
     return last.out_channels if isinstance(last, nn.Conv2d) else last.out_features
 
@@ -325,13 +325,13 @@ def _line(n: int, stage: StageSketch) -> str:
 
 
 def _listed(ks: list[float], ends: int = 4) -> str:
-    """Three decimals each; the middle of a long list is left out."""
+    """Format numbers with three decimals; leave out the middle of a long list."""
     texts = [f"{k:.3f}" for k in ks]
     return ", ".join(texts if len(ks) <= 2 * ends else [*texts[:ends], "…", *texts[-ends:]])
 
 
 def weight_text(weight: Any, n: int, value: float | None) -> str:
-    """A weight for an edge, in mathtext: nothing for 1, `k_n` with its value, `1 - k_n`, a number."""
+    """Format the weight of an edge in mathtext: nothing for 1, `k_n` with its value, `1 - k_n`, a number."""
     if weight == 1:
         return ""
     if weight == k:

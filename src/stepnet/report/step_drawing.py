@@ -1,4 +1,4 @@
-"""One step of a network, drawn: states as circles, blocks as boxes, joins as small circles, weights on the arrows."""
+"""Draw one step of a network: states as circles, blocks as boxes, sums as small circles, weights on the arrows."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ Place = tuple[float, float]
 
 
 class Pen:
-    """Draws on some axes, of which one unit is `INCHES * scale` long; letters stay legible at any scale."""
+    """Draws on axes whose unit is `INCHES * scale` long; letters stay legible at any scale."""
 
     def __init__(self, axes: Axes, scale: float = 1.0) -> None:
         self.axes, self.scale = axes, scale
 
     def state(self, at: Place, text: str, quiet: bool = False) -> None:
-        """A state, or quiet what was there before the first one."""
+        """Draw a state; `quiet` for one before the first."""
         colour = QUIET if quiet else INK
         face = "white" if quiet else FILL
         self.axes.add_patch(Circle(at, RADIUS, facecolor=face, edgecolor=colour, linewidth=1.1 * self.scale, zorder=3))
         self.text(at, text, colour, 9)
 
     def box(self, at: Place, text: str) -> None:
-        """A block."""
+        """Draw a block."""
         corner = (at[0] - BOX[0] / 2, at[1] - BOX[1] / 2)
         look: Any = {"boxstyle": "round,pad=0,rounding_size=0.1", "facecolor": WARM, "edgecolor": INK}
         self.axes.add_patch(FancyBboxPatch(corner, *BOX, **look, linewidth=1.1 * self.scale, zorder=3))
         self.text(at, text, size=8.5)
 
     def join(self, at: Place) -> None:
-        """A weighted sum."""
+        """Draw a weighted sum."""
         self.axes.add_patch(Circle(at, JOIN, facecolor="white", edgecolor=INK, linewidth=self.scale, zorder=3))
         x, y, arm = *at, 0.6 * JOIN
         cross = Curve([(x - arm, y), (x + arm, y), (x, y - arm), (x, y + arm)], [Curve.MOVETO, Curve.LINETO] * 2)
         self.axes.add_patch(PathPatch(cross, edgecolor=INK, facecolor="none", linewidth=self.scale, zorder=4))
 
     def arrow(self, start: Place, end: Place, dashed: bool = False, shrink: Place = (0, 0)) -> None:
-        """A straight one, shortened at both ends by `shrink`."""
+        """Draw a straight arrow, shortened at both ends by `shrink`."""
         length = ((end[0] - start[0]) ** 2 + (end[1] - start[1]) ** 2) ** 0.5
         unit = ((end[0] - start[0]) / length, (end[1] - start[1]) / length)
         start = (start[0] + shrink[0] * unit[0], start[1] + shrink[0] * unit[1])
@@ -56,23 +56,23 @@ class Pen:
         self._add_arrow(Curve([start, end]), QUIET if dashed else INK, "--" if dashed else "-")
 
     def elbow(self, start: Place, end: Place) -> None:
-        """Between rows: upwards first and then to the right, or to the right first and then downwards."""
+        """Draw an arrow between rows: up and then right, or right and then down."""
         corner = (start[0], end[1]) if end[1] > start[1] else (end[0], start[1])
         self._add_arrow(Curve([start, corner, corner, end], [Curve.MOVETO, *[Curve.CURVE4] * 3]), INK, "-")
 
     def arc(self, start: Place, end: Place, height: float, colour: str = INK) -> None:
-        """Over what stands between; with a negative height, under it. Its middle reaches three quarters of that."""
+        """Draw an arc over what lies between, or under it if `height` is negative; its middle is at 3/4 of `height`."""
         lean = 0.22 * (end[0] - start[0])
         controls = [(start[0] + lean, start[1] + height), (end[0] - lean, end[1] + height)]
         self._add_arrow(Curve([start, *controls, end], [Curve.MOVETO, *[Curve.CURVE4] * 3]), colour, "-")
 
     def label(self, at: Place, text: str, colour: str = ACCENT) -> None:
-        """A weight, on its edge."""
+        """Write a weight on its edge."""
         if text:
             self.text(at, text, colour, 7.5, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8 * self.scale})
 
     def text(self, at: Place, text: str, colour: str = INK, size: float = 9, **options: Any) -> None:
-        """Text in its place."""
+        """Write text at a position."""
         look: Any = {
             "color": colour,
             "fontsize": max(SMALLEST, size * self.scale),
@@ -92,7 +92,7 @@ LEAD, TAIL = 1.65, 0.4  # more room: for a join before the first box; for a weig
 
 
 def width_inside(wiring: Wiring) -> float:
-    """How much wider than a step of one box that reads `u_n` it is."""
+    """Return how much wider a step is than one of a single box that reads `u_n`."""
     return 0.0 if wiring.simple else COLUMN * (wiring.levels - 1) + _lead(wiring) + TAIL
 
 
@@ -102,12 +102,12 @@ def reads_past(wiring: Wiring) -> bool:
 
 
 def _lead(wiring: Wiring) -> float:
-    """Room for the join that the first boxes read."""
+    """Return the width of the sum that the first boxes read."""
     return LEAD if any(box.level == 1 and len(box.argument) > 1 for box in wiring.boxes) else 0.0
 
 
 def headroom(wiring: Wiring) -> float:
-    """How much higher than usual the arc over the step must go, or its boxes stand where there is none."""
+    """Return how much higher the arc over the step must be, or its boxes if there is no arc."""
     if wiring.rows == 1:
         return 0.45 if _reads_state_later(wiring) else 0.0
     carried = any(not isinstance(source, int) for source in wiring.result)
@@ -115,12 +115,12 @@ def headroom(wiring: Wiring) -> float:
 
 
 def draw_inside(pen: Pen, wiring: Wiring, n: int, states: Mapping[int, Place], end: Place) -> None:
-    """Between `u_n` and `u_{n+1}`, which stands at `end`; `states` are the places of what the step reads."""
+    """Draw a step from `u_n` to `u_{n+1}` at `end`; `states` are the positions of the states that it reads."""
     _Inside(pen, wiring, n, states).draw(end)
 
 
 class _Inside:
-    """Where the parts of a step stand."""
+    """The positions of the parts of a step."""
 
     def __init__(self, pen: Pen, wiring: Wiring, n: int, states: Mapping[int, Place]) -> None:
         self.pen, self.wiring, self.n, self.states = pen, wiring, n, states
@@ -129,7 +129,7 @@ class _Inside:
         self.places = [(self.first + _column(box), self.start[1] + LIFT * box.row) for box in wiring.boxes]
 
     def draw(self, end: Place) -> None:
-        """The boxes, what each reads, and what leads from them to the new state."""
+        """Draw the boxes, what each reads, and the edges to the new state."""
         joins: dict[tuple[tuple[EdgeSource, object], ...], Place] = {}
         for box, at in zip(self.wiring.boxes, self.places, strict=True):
             entrance = (at[0] - BOX[0] / 2, at[1])
@@ -149,14 +149,14 @@ class _Inside:
                 self._draw_result(number, end)
 
     def _draw_sum(self, reader: Box, at: Place) -> None:
-        """The join of what a box reads, with the weights beside the edges."""
+        """Draw the sum that a box reads, with weights beside the edges."""
         self.pen.join(at)
         for source, weight in reader.argument.items():
             self._connect(source, (at[0] - JOIN, at[1]), reader)
             self.pen.label(self._beside(source, at, reader), weight_text(weight, self.n, None), QUIET)
 
     def _beside(self, source: EdgeSource, at: Place, reader: Box) -> Place:
-        """Where the weight of an edge to a join stands."""
+        """Return the position of the weight of an edge to a sum."""
         if not isinstance(source, int):
             if source[1] < self.n:
                 return at[0] - 0.1, at[1] - 0.62
@@ -167,7 +167,7 @@ class _Inside:
         return at[0] - 0.24, at[1] + 0.48
 
     def _connect(self, source: EdgeSource, end: Place, reader: Box) -> None:
-        """An edge to what a box reads: level where nothing stands between, else over it."""
+        """Draw an edge to the input of a box: straight if nothing lies between, else over it."""
         over = (end[0] + JOIN, end[1] + JOIN)  # the top of a join
         at = self.places[source] if isinstance(source, int) else self.states[source[1]]
         if isinstance(source, int):
@@ -188,14 +188,14 @@ class _Inside:
             self.pen.arc((at[0] + 0.12, at[1] + RADIUS - 0.02), over, 0.62)
 
     def _draw_way(self, start: Place, radius: float, end: Place) -> None:
-        """To the right from what is so wide, or to a higher row from its top."""
+        """Return where an edge starts: at the right side, or at the top towards a higher row."""
         if end[1] > start[1]:
             self.pen.elbow((start[0] + 0.3 * radius, start[1] + 0.95 * radius), end)
         else:
             self.pen.arrow((start[0] + radius, start[1]), end)
 
     def _draw_result(self, number: int, end: Place) -> None:
-        """An edge to the new state: level where nothing stands between, else under it."""
+        """Draw an edge to the new state: straight if nothing lies between, else under it."""
         box, at = self.wiring.boxes[number], self.places[number]
         text = weight_text(self.wiring.result[number], self.n, None)
         if not _is_free(self.wiring, number, self.wiring.levels + 1):
@@ -213,18 +213,18 @@ class _Inside:
 
 
 def _column(box: Box) -> float:
-    """In the middle of the levels during which a box is waited for."""
+    """Return the middle of the levels during which a box's output is kept."""
     return COLUMN * ((box.level + box.until - 1) / 2 - 1)
 
 
 def _is_free(wiring: Wiring, number: int, level: int) -> bool:
-    """Whether no box stands in a box's row between it and a level."""
+    """Whether no box lies in a box's row between it and a level."""
     start = wiring.boxes[number]
     return not any(box.row == start.row and start.level < box.level < level for box in wiring.boxes)
 
 
 def _lowest(wiring: Wiring, argument: WeightedSum, base: float) -> float:
-    """The row of a join: that of the lowest box that reads it."""
+    """Return the row of a sum: that of the lowest box that reads it."""
     return base + LIFT * min(box.row for box in wiring.boxes if box.argument == argument)
 
 

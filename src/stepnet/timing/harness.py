@@ -1,4 +1,4 @@
-"""Variants side by side in one process: interleaved, medians with quartiles, and what the machine resolves.
+"""Compare variants in one process: interleaved, medians with quartiles, and an A/A control.
 
 Each repetition runs every variant once, in an order that rotates, and a ratio is formed within a repetition: what slows
 the machine slows both. The baseline runs twice, which is the *A/A control*: a ratio inside its spread is no
@@ -25,7 +25,7 @@ from typing import Any
 
 from stepnet.files import atomic_file
 
-Variant = Callable[[], object]  # one that returns a float has timed itself, in a process of its own
+Variant = Callable[[], object]  # one that returns a float has timed itself, in another process
 Seconds = dict[str, list[float]]
 CONTROL = "A/A control"
 LIBRARIES = ("torch", "timm", "torchvision", "transformers", "memcnn", "momentumnet", "revtorch", "numpy", "stepnet")
@@ -48,7 +48,7 @@ class Spread:
 
     @classmethod
     def exact(cls, value: float) -> Spread:
-        """A figure that is counted, not timed."""
+        """Return the spread of a value that is counted, not timed."""
         return cls(value, value, value)
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table: what was measured, beside the A/A control and the target."""
+    """A row of a table: what was measured, its A/A control and its target."""
 
     what: str
     value: Spread
@@ -72,7 +72,7 @@ class Row:
 def interleave(
     variants: Mapping[str, Variant], repeats: int, clock: Callable[[], float] | None = None, warmup: int = 1
 ) -> Seconds:
-    """The seconds of each repetition of each variant; those of `warmup` are not counted."""
+    """Return the seconds of each repetition of each variant, without the `warmup`."""
     clock = clock or steady_clock()
     names = list(variants)
     seconds: Seconds = {name: [] for name in names}
@@ -100,21 +100,21 @@ def compare(
     clock: Callable[[], float] | None = None,
     control: Variant | None = None,
 ) -> tuple[dict[str, Spread], Spread]:
-    """The time of each variant over that of the baseline, and the A/A control's: the baseline itself, or its copy.
+    """Return the time of each variant over the baseline's, and the A/A control: the baseline, or a copy, over itself.
 
-    A copy has other places in memory, as a variant has: what that alone makes of the time is in its ratio too.
+    A copy has another place in memory, as a variant has, so its ratio includes that effect.
     """
     seconds = interleave({"baseline": baseline, CONTROL: control or baseline, **variants}, repeats, clock)
     return {name: ratio(seconds, name, "baseline") for name in variants}, ratio(seconds, CONTROL, "baseline")
 
 
 def ratio(seconds: Seconds, over: str, under: str) -> Spread:
-    """The spread of the ratios, each formed within one repetition."""
+    """Return the spread of the ratios, each formed within one repetition."""
     return Spread.of([a / b for a, b in zip(seconds[over], seconds[under], strict=True)])
 
 
 def growth(what: str, sizes: Sequence[float], values: Sequence[float], unit: str, target: str = "") -> Row:
-    """The exponent p of `value = c size^p`, fitted to the logarithms by least squares; the values are its note."""
+    """Fit the exponent p of `value = c size^p` to the logarithms by least squares; the note lists the values."""
     slope, _ = statistics.linear_regression([math.log(x) for x in sizes], [math.log(y) for y in values])
     measured = ", ".join(f"{_short(y)}" for y in values)
     sized = ", ".join(f"{x:g}" for x in sizes)
@@ -122,13 +122,13 @@ def growth(what: str, sizes: Sequence[float], values: Sequence[float], unit: str
 
 
 def steady_clock() -> Callable[[], float]:
-    """Processor time where one thread does the work; wall time where several share it."""
+    """Return the processor clock for one thread, the wall clock for several."""
     torch = sys.modules.get("torch")
     return time.process_time if torch is None or torch.get_num_threads() == 1 else time.perf_counter
 
 
 def machine() -> dict[str, Any]:
-    """Where it was measured, and with what."""
+    """Describe the machine and the versions of the libraries."""
     torch = sys.modules.get("torch")
     versions = {}
     for name in LIBRARIES:
@@ -147,7 +147,7 @@ def machine() -> dict[str, Any]:
 
 
 def print_rows(rows: Iterable[Row], title: str) -> None:
-    """One table on the terminal."""
+    """Print a table on the terminal."""
     from rich.console import Console
     from rich.table import Table
 
@@ -158,7 +158,7 @@ def print_rows(rows: Iterable[Row], title: str) -> None:
 
 
 def write_rows(path: Path, section: str, rows: Iterable[Row], command: str, **more: Any) -> None:
-    """Put the rows under their section into the file, beside what stands there of other sections."""
+    """Replace a section of the results file."""
     known = json.loads(path.read_text()) if path.exists() else {}
     known[section] = {
         "command": command,
@@ -172,7 +172,7 @@ def write_rows(path: Path, section: str, rows: Iterable[Row], command: str, **mo
 
 
 def _short(value: float) -> str:
-    """Three figures."""
+    """Format with three digits."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 

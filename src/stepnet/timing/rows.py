@@ -1,4 +1,4 @@
-"""The measurements, each a function that gives the rows of a table. `stepnet bench` runs the quick ones."""
+"""Measurements, each a function that yields rows of a table. `stepnet bench` runs the quick ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIB = 2**20
 
 
 def quick(repeats: int) -> Iterator[Row]:
-    """About a minute on a quiet core."""
+    """Yield the rows of `stepnet bench`, in about a minute on a quiet core."""
     yield from lm_over_plain([20], repeats)
     yield from saved_by_lm([20, 110])
     with suppress(UserError):  # timm may not be installed, and wants a torchvision that fits torch
@@ -31,7 +31,7 @@ def quick(repeats: int) -> Iterator[Row]:
 
 
 def side_by_side(names: Sequence[str], repeats: int, size: int = 32, pixels: int = 32) -> Iterator[Row]:
-    """A training step of each network against one of the first, on the same batch; NAME:SCHEME and timm/NAME too."""
+    """Time a training step of each network against the first one's, on the same batch."""
     networks = [_named(name) for name in (*names, names[0])]
     images, labels = batch(size, max(_pixels(network, pixels) for network in networks))
     steps = [training_step(network, images, labels) for network in networks]
@@ -41,7 +41,7 @@ def side_by_side(names: Sequence[str], repeats: int, size: int = 32, pixels: int
 
 
 def lm_over_plain(depths: Sequence[int], repeats: int, size: int = 32, compiled: bool = False) -> Iterator[Row]:
-    """A training step of the same blocks under `lm` and under `euler`, one `k` in each step being all that differs."""
+    """Time a training step of the same blocks under `lm` against `euler`."""
     images, labels = batch(size)
     for depth in depths:
         networks = [_model(f"resnet{depth}", scheme) for scheme in ("lm", "euler", "euler")]
@@ -54,7 +54,7 @@ def lm_over_plain(depths: Sequence[int], repeats: int, size: int = 32, compiled:
 
 
 def saved_by_lm(depths: Sequence[int], size: int = 32) -> Iterator[Row]:
-    """What autograd keeps for the backward pass, LM minus plain, in tensors of the size of the widest state."""
+    """Count what autograd saves for the backward pass, LM minus plain, in units of the widest state."""
     images, _ = batch(size)
     for depth in depths:
         plain, lm = (saved_bytes(_model(f"resnet{depth}", scheme), images) for scheme in ("euler", "lm"))
@@ -66,7 +66,7 @@ def saved_by_lm(depths: Sequence[int], size: int = 32) -> Iterator[Row]:
 
 
 def converted_over_original(names: Sequence[str], repeats: int, size: int = 8, pixels: int = 224) -> Iterator[Row]:
-    """A network of another library under `lm` by `convert`, against itself unconverted."""
+    """Time a foreign network converted to `lm` against the original."""
     for name in names:
         torch.manual_seed(0)
         original = load_foreign(name)
@@ -84,7 +84,7 @@ def converted_over_original(names: Sequence[str], repeats: int, size: int = 8, p
 
 
 def stochastic_over_plain(repeats: int, name: str = "resnet56", survival: float = 0.5, size: int = 32) -> Iterator[Row]:
-    """A training step in which dropped blocks are not computed; the gates of step 0, 1, 2, …"""
+    """Time a training step with stochastic depth, whose dropped blocks are not computed, against the plain one."""
     images, labels = batch(size)
     plain, gated = create_model(name), create_model(name, stochastic_depth=survival)
     steps = [training_step(model, images, labels) for model in (gated, plain)]
@@ -92,7 +92,7 @@ def stochastic_over_plain(repeats: int, name: str = "resnet56", survival: float 
 
 
 def reversible_over_stored(names: Sequence[str], repeats: int, size: int = 16) -> Iterator[Row]:
-    """A RevNet that recomputes against the same one that stores: time, and the peak of live memory."""
+    """Measure time and peak memory of a RevNet that recomputes against one that stores."""
     images, labels = batch(size)
     for name in names:
         stored, reversible = create_model(name, memory="stored"), create_model(name)
@@ -103,13 +103,13 @@ def reversible_over_stored(names: Sequence[str], repeats: int, size: int = 16) -
 
 
 def _compared(what: str, steps: Sequence[Step], repeats: int, target: str) -> Row:
-    """The first over the second; a third is a copy of the second, its A/A control."""
+    """Time the first step over the second; a third is a copy of the second for the A/A control."""
     ratios, control = compare({what: steps[0]}, steps[1], repeats, control=steps[2] if len(steps) > 2 else None)
     return Row(what, ratios[what], control=control, target=target)
 
 
 def _named(name: str) -> nn.Module:
-    """The network of a label, new."""
+    """Build the network of a label."""
     torch.manual_seed(0)
     label = read_label(name)
     if is_foreign(label.model):
@@ -126,6 +126,6 @@ def _model(name: str, scheme: str) -> nn.Module:
 
 
 def _pixels(model: nn.Module, wanted: int) -> int:
-    """The image size; a transformer takes the one that it was built for."""
+    """Return the image size; a transformer takes the one that it was built for."""
     size = getattr(getattr(model, "patch_embed", None), "img_size", None)
     return int(size[0]) if size else wanted

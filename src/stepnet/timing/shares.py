@@ -1,4 +1,4 @@
-"""Where the time of a training step goes, and how near its convolutions come to the machine's matrix multiply."""
+"""Where the time of a training step goes, and the rate of its convolutions against a matrix multiply."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS = {
 
 
 def time_shares(name: str, size: int = 32, steps: int = 5) -> Iterator[Row]:
-    """The shares of a training step of a registered network, eager, by kind of operation."""
+    """Yield the share of each kind of operation in an eager training step of a registered network."""
     entry = model_entry(name)
     images, labels = batch(size, entry.image_size, 10)
     model = create_model(name, num_classes=10)
@@ -41,7 +41,7 @@ def time_shares(name: str, size: int = 32, steps: int = 5) -> Iterator[Row]:
 
 
 def convolutions_over_products(name: str, size: int, channels_last: bool, steps: int = 3) -> Row:
-    """The rate of the convolutions of a training step over that of the machine's matrix multiply: what limits it."""
+    """Measure the rate of the convolutions of a training step over that of a matrix multiply, which is the limit."""
     images, labels = batch(size)
     layout = torch.channels_last if channels_last else torch.contiguous_format
     model = create_model(name).to(memory_format=layout)  # type: ignore[call-overload]
@@ -57,7 +57,7 @@ def convolutions_over_products(name: str, size: int, channels_last: bool, steps:
 
 
 def _seconds_by_kind(step: Step, steps: int) -> dict[str, float]:
-    """The seconds of one step, of which each kind of operation takes the share that the profiler saw."""
+    """Return the seconds of each kind of operation in a step, by the profiler's shares."""
     step()  # warm
     clock = steady_clock()
     with silent_profiler(), profile(activities=[ProfilerActivity.CPU]) as recorded:
@@ -73,7 +73,7 @@ def _seconds_by_kind(step: Step, steps: int) -> dict[str, float]:
 
 
 def _rate(step: Step, seconds: float) -> float:
-    """GFLOP/s of the convolutions and products of a step, in these seconds."""
+    """Return the GFLOP/s of the convolutions and products of a step that take `seconds`."""
     with Flops() as counter:
         step()
     rate: float = counter.total / seconds / 1e9
@@ -81,14 +81,14 @@ def _rate(step: Step, seconds: float) -> float:
 
 
 def matrix_multiply_rate(n: int = 1024, repeats: int = 5) -> float:
-    """The best GFLOP/s of a product of two n x n matrices: what the machine's own library reaches."""
+    """Measure the best GFLOP/s of a product of two n x n matrices."""
     a, b = torch.randn(n, n), torch.randn(n, n)
     seconds = interleave({"product": lambda: torch.mm(a, b)}, repeats)["product"]
     return 2 * n**3 / min(seconds) / 1e9
 
 
 def _input_seconds(size: int, batches: int = 20) -> float:
-    """The seconds in which the input pipeline makes one batch of the size of CIFAR's."""
+    """Measure the seconds of the input pipeline for a batch of CIFAR's image size."""
     import numpy as np
 
     from stepnet.data import Augmentation, Data, ImageSet, training_batches

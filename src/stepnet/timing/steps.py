@@ -1,4 +1,4 @@
-"""What is measured: a training step, a forward pass, the peak of live memory while one runs."""
+"""What is measured: a training step, a forward pass, and the peak memory of either."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Step = Callable[[], None]
 
 
 def training_step(model: nn.Module, images: Tensor, labels: Tensor, sgd: Mapping[str, bool] | None = None) -> Step:
-    """One step of SGD with momentum and weight decay; `sgd` are options of torch's, such as `fused`."""
+    """Return a step of SGD with momentum and weight decay; `sgd` are options of torch's, such as `fused`."""
     optimizer = torch.optim.SGD(model.train().parameters(), lr=1e-4, momentum=0.9, weight_decay=1e-4, **sgd or {})
 
     def step() -> None:
@@ -28,7 +28,7 @@ def training_step(model: nn.Module, images: Tensor, labels: Tensor, sgd: Mapping
 
 
 def gradient(model: nn.Module, images: Tensor) -> Step:
-    """Forward and backward pass alone: what memory is about."""
+    """Return a forward and backward pass, without the optimiser."""
 
     def step() -> None:
         model.zero_grad()
@@ -38,7 +38,7 @@ def gradient(model: nn.Module, images: Tensor) -> Step:
 
 
 def forward_pass(model: nn.Module, images: Tensor) -> Step:
-    """Inference on a batch."""
+    """Return an inference pass."""
     model = model.eval()
 
     def step() -> None:
@@ -49,17 +49,16 @@ def forward_pass(model: nn.Module, images: Tensor) -> Step:
 
 
 def batch(size: int, pixels: int = 32, classes: int = 10) -> tuple[Tensor, Tensor]:
-    """Noise of the shape of a data set: the time does not depend on the numbers."""
+    """Return random images and labels."""
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(size, 3, pixels, pixels, generator=generator)
     return images, torch.randint(classes, (size,), generator=generator)
 
 
 def peak_bytes(run: Callable[[], object]) -> int:
-    """The most bytes that were allocated on the CPU at one time during `run`, beyond what was there before it.
+    """Return the peak of the bytes allocated on the CPU during `run`, beyond those allocated before.
 
-    Each allocation and release that torch's allocator reports is added up, so it is exact, the same in each run, and
-    free of what the C library keeps for itself.
+    It adds up what torch's allocator reports, so it is exact, reproducible, and independent of the C library.
     """
     with silent_profiler(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         run()
@@ -74,7 +73,7 @@ def peak_bytes(run: Callable[[], object]) -> int:
 
 @contextmanager
 def silent_profiler() -> Iterator[None]:
-    """Torch's profiler writes lines about itself to the process's stderr, whatever its log level."""
+    """Discard stderr: torch's profiler writes to it whatever its log level."""
     sys.stderr.flush()
     kept = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
