@@ -64,7 +64,7 @@ WORDS = {  # for what pydantic calls "a valid integer" and so on
 
 
 def checked(target: T) -> T:
-    """The function, or the class, which refuses arguments that are not what its annotations say."""
+    """Decorate a function or class: raise `UserError` for arguments that do not match their annotations."""
     if isinstance(target, type):
         target.__init__ = checked(vars(target)["__init__"])  # type: ignore[misc]
         return target
@@ -85,7 +85,7 @@ def checked(target: T) -> T:
 def _given(
     function: Callable[..., Any], bound: inspect.BoundArguments
 ) -> Iterator[tuple[str, object, TypeAdapter[Any]]]:
-    """Each argument whose type is known: its name, its value, its type."""
+    """Yield the name, value and type of each annotated argument."""
     known = _adapters(function)
     for name, value in bound.arguments.items():
         kind = bound.signature.parameters[name].kind
@@ -97,7 +97,7 @@ def _given(
 
 
 def _error(adapter: TypeAdapter[Any], value: object) -> ValidationError | None:
-    """Nothing for a value that fits, as it is or as plain numbers."""
+    """Raise unless a value fits its type, as it is or converted to plain numbers."""
     from pydantic import ValidationError
 
     value = plain(value) if isinstance(value, Complex | np.bool_) else value
@@ -137,7 +137,7 @@ def _expected(problem: Mapping[str, Any]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value with its numbers as Python has them, and one-dimensional arrays as lists."""
+    """Return a value with Python numbers, and lists for one-dimensional arrays."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
     with contextlib.suppress(TypeError, OverflowError):  # a symbol, or a fraction beyond all floats
@@ -152,7 +152,7 @@ def plain(value: Any) -> Any:
 
 
 def shown(value: object) -> str:
-    """A value, short enough for one line, whatever its own `repr` does."""
+    """Return a short repr of a value; an error in its `repr` is caught."""
     try:
         text = " ".join(repr(value).split())
     except Exception:  # a stranger's object
@@ -162,7 +162,7 @@ def shown(value: object) -> str:
 
 @functools.cache
 def _adapters(function: Callable[..., object]) -> dict[str, TypeAdapter[Any]]:
-    """What decides about each argument, by its annotation."""
+    """Return a validator for each annotated argument."""
     from pydantic import ConfigDict, TypeAdapter
 
     strict = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
@@ -174,7 +174,7 @@ def _adapters(function: Callable[..., object]) -> dict[str, TypeAdapter[Any]]:
 
 
 def _strictly(hint: Any) -> Any:
-    """A type for pydantic: of a class only instances, whatever fields it has; names of files and arrays checked too."""
+    """Return a strict type for pydantic: instances only for classes; file names and arrays are checked too."""
     from pydantic import AfterValidator, BeforeValidator, GetPydanticSchema
     from pydantic_core import core_schema
 

@@ -12,10 +12,9 @@ SHOWN = 12  # names that a message lists
 
 
 class UserError(ValueError):
-    """A mistake in what was asked for: the value, what was expected, what to do.
+    """A mistake of the user: the value, what was expected, what to do.
 
-    The command line prints it without a traceback and exits with code 2. Whatever values it holds, it is one line, and
-    not an endless one.
+    The command line prints it without a traceback and exits with code 2. Its message is one line of limited length.
     """
 
     def __init__(self, message: str) -> None:
@@ -24,7 +23,7 @@ class UserError(ValueError):
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:
-    """The error for a name that is not registered, with the nearest ones that are."""
+    """Return the error for an unknown name, with the nearest known ones."""
     names = sorted(known)
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     hint = nearest(name, names) or f"known: {', '.join(names[:SHOWN])}{more}"
@@ -32,18 +31,18 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> UserError:
 
 
 def check_known(kind: str, name: object, known: Collection[str]) -> None:
-    """Refuse a name that is none of those that are known."""
+    """Raise for an unknown name."""
     if name not in known:
         raise unknown(kind, name, known)
 
 
 def nearest(name: object, known: Iterable[str], cutoff: float = 0.5) -> str:
-    """`did you mean 'lm'?`, or nothing where no name is near."""
+    """Return `did you mean 'lm'?`, or '' if no name is near."""
     lowered = {each.lower(): each for each in known}
     near = [lowered[match] for match in difflib.get_close_matches(str(name).lower(), lowered, n=3, cutoff=cutoff)]
     return f"did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an exception says; its kind where it says nothing."""
+    """Return the first line of an exception's message, or its type if it has none."""
     return next(filter(str.strip, str(error).splitlines()), type(error).__name__)

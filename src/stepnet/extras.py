@@ -31,7 +31,7 @@ EXTRAS = {  # library -> the extra of pyproject.toml that has it
 
 
 def import_extra(module: str) -> ModuleType:
-    """The module of an optional library."""
+    """Import a module of an optional library."""
     library = module.partition(".")[0]
     try:
         if library in ("timm", "torchvision", "transformers"):  # the others import torchvision
@@ -44,7 +44,7 @@ def import_extra(module: str) -> ModuleType:
 
 
 def missing_extra(error: ModuleNotFoundError) -> UserError | None:
-    """What to install, if the module that was not found is that of an extra."""
+    """Return the error that names the extra to install; None for a module of no extra."""
     library = (error.name or "").partition(".")[0]
     if library not in EXTRAS:
         return None
@@ -52,7 +52,7 @@ def missing_extra(error: ModuleNotFoundError) -> UserError | None:
 
 
 def _import_torchvision() -> None:
-    """Import it where it is installed, also beside a torch that its compiled operators were not built for.
+    """Import torchvision if it is installed, also with a torch that its compiled operators were not built for.
 
     A CPU-only torch beside torchvision's GPU build is common. The import fails for the want of two operators that no
     network here calls: declared, without code, they let it pass.

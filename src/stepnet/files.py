@@ -1,4 +1,4 @@
-"""Files: a stranger's is opened with care, ours is written whole or not at all, a folder is locked by one process.
+"""Files: safe reading of untrusted files, atomic writing, locks.
 
 What is written goes to a temporary name beside its destination, reaches the disk, and is then renamed: a reader,
 or a process that starts after a crash, sees the old content or the new one and nothing in between.
@@ -27,7 +27,7 @@ MODEL, LAST = "model.safetensors", "last.safetensors"  # in a run's folder
 
 
 def open_file(path: Path, largest: int) -> BinaryIO:
-    """Open a file that anybody may have put there, for reading.
+    """Open an untrusted file for reading.
 
     Only a regular file of at most `largest` bytes is opened: a pipe or a terminal would block for ever, a device might
     never end or do something when it is opened.
@@ -49,7 +49,7 @@ def open_file(path: Path, largest: int) -> BinaryIO:
 
 
 def read_file(path: Path, largest: int) -> bytes:
-    """All bytes of a regular file of at most `largest` bytes."""
+    """Read a regular file of at most `largest` bytes."""
     with open_file(path, largest) as file:
         content = file.read(largest + 1)
     if len(content) > largest:  # it grew meanwhile
@@ -58,24 +58,24 @@ def read_file(path: Path, largest: int) -> bytes:
 
 
 def printable(path: Path | str) -> str:
-    """The path for a message: escaped where it is not text, shortened in the middle where it is too long to read."""
+    """Format a path for a message: escaped, and shortened in the middle if it is long."""
     text = for_terminal(path, keep="")
     return text if len(text) <= 200 else f"{text[:90]}…{text[-90:]}"
 
 
 def reason(error: Exception) -> str:
-    """What an error of the operating system says, without the path."""
+    """Return the message of an operating system error, without the path."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
 
 
 def is_folder(path: Path) -> bool:
-    """Whether there is a folder of that name; there is none of a name that is too long or holds a zero byte."""
+    """Whether a folder of that name exists; False for a name that is too long or holds a zero byte."""
     return os.path.isdir(path)  # noqa: PTH112  (pathlib raises on such names)
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """A temporary path to write to; it becomes `path` when the block ends, and vanishes if the block fails.
+    """Yield a temporary path to write to; rename it to `path` at the end, remove it on failure.
 
     A device, a pipe, a socket or a folder is never replaced: other programs need it where it is. A disk that is full or
     cannot be written is an error of one line.
@@ -106,7 +106,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder to fill; it becomes `path` when the block ends, and vanishes if the block fails.
+    """Yield a temporary folder to fill; rename it to `path` at the end, remove it on failure.
 
     For the process that has the `exclusive_lock` of `path`. What killed processes left is swept first.
     """
@@ -126,7 +126,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def exclusive_lock(path: Path) -> Iterator[None]:
-    """Hold the only lock on `path`: wait for a process that has it, then look at what that process has made."""
+    """Hold the exclusive lock on `path`; wait for another process that has it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = path.with_name(f".{path.name}{LOCK}")
     with _open_lock(lock) as handle:
@@ -135,7 +135,7 @@ def exclusive_lock(path: Path) -> Iterator[None]:
 
 
 def try_lock(folder: Path) -> IO[bytes] | None:
-    """Lock the folder for this process: the handle to keep, None if another process has the lock.
+    """Lock the folder for this process; return the handle to keep, or None if another process has the lock.
 
     The kernel releases it when the process ends, however it ends. Where the file system knows no locks, nobody is
     kept out. The lock is POSIX's: it works over NFS, and children do not inherit it.
@@ -148,7 +148,7 @@ def try_lock(folder: Path) -> IO[bytes] | None:
 
 
 def sweep(folder: Path, name: str = "") -> None:
-    """Remove what `atomic_file` and `atomic_folder` could not, because their process was killed.
+    """Remove temporary files that killed processes have left.
 
     Of all destinations in the folder, or of the one called `name`; for the process that holds them.
     """
@@ -166,7 +166,7 @@ _OF_SAFETENSORS = re.compile(r"\.tmp\w{6}").fullmatch
 
 
 def _open_lock(path: Path) -> IO[bytes]:
-    """Open or create a lock file. A pipe would block, and a link might create a file elsewhere: both are refused."""
+    """Open or create a lock file; raise for a pipe, which would block, and for a link, which may lead elsewhere."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise UserError(f"cannot lock {printable(path)}: it is not a regular file; delete it, or write elsewhere")
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -174,7 +174,7 @@ def _open_lock(path: Path) -> IO[bytes]:
 
 
 def _check_replaceable(path: Path) -> None:
-    """Raise OSError where `path` is something other than a regular file; /dev/stdout is a link into /proc."""
+    """Raise OSError if `path` is not a regular file; /dev/stdout is a link into /proc."""
     link = path.is_symlink()
     if (path.exists() and not path.is_file()) or (link and str(path.readlink()).startswith("/proc/")):
         raise OSError(errno.EINVAL, "it is not a regular file")

@@ -1,4 +1,4 @@
-"""Random words that are a function of a key, for all rooms: resumed and distributed runs draw the same ones."""
+"""Random words as a function of a key: resumed and distributed runs draw the same ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Stream(IntEnum):
 
 
 def random_words(count: int, *key: int) -> Words:
-    """`count` random 64-bit words, a function of `key`.
+    """Return `count` random 64-bit words, a function of `key`.
 
     Raw words of a counter-based generator, not numpy's distributions: numpy promises that the former never change.
     """
@@ -30,11 +30,11 @@ def random_words(count: int, *key: int) -> Words:
 
 
 def uniform(words: Words) -> NDArray[np.float64]:
-    """The words as numbers in [0, 1): their first 53 bits, exact in float64."""
+    """Convert words to numbers in [0, 1): their first 53 bits, exact in float64."""
     return np.ldexp((words >> np.uint64(11)).astype(np.float64), -53)
 
 
 def uniforms_by_place(count: int, places: range, *key: int) -> NDArray[np.float64]:
-    """`count` uniform numbers for each of some places in the global batch, which are the same in every slice of it."""
+    """Return `count` uniform numbers for each place in the global batch, independent of how it is sliced."""
     words = random_words(places.stop * count, *key).reshape(-1, count)
     return uniform(words[places.start :])

@@ -1,4 +1,4 @@
-"""Things by name: one kind of registry for schemes, models, data sets, noises and recipes."""
+"""The registry of schemes, models, data sets, noises, recipes and tasks by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Values of one kind by name and alias; `registry[name]` tells the nearest names when there is none."""
+    """Values of one kind by name and alias; `registry[name]` raises with the nearest names if there is none."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind  # what messages call it: "scheme"
@@ -22,7 +22,7 @@ class Registry(Generic[T]):
         self.aliases: dict[str, str] = {}
 
     def add(self, name: str, value: T, aliases: Iterable[str] = ()) -> T:
-        """Make a value known under `name` and its aliases; each name is taken once."""
+        """Register a value under `name` and its aliases; raise if a name is taken."""
         aliases = tuple(aliases)
         for taken in (name, *aliases):
             if taken in self:
@@ -32,15 +32,15 @@ class Registry(Generic[T]):
         return value
 
     def names(self, pattern: str = "*") -> list[str]:
-        """The names that match a shell pattern, in order of registration."""
+        """Return the names that match a shell pattern, in order of registration."""
         return [name for name in self if fnmatch(name, pattern)]
 
     def canonical(self, name: str) -> str:
-        """The name that an alias stands for."""
+        """Return the name that an alias stands for."""
         return self.aliases.get(name, name)
 
     def aliases_of(self, name: str) -> list[str]:
-        """The other names of an entry."""
+        """Return the aliases of an entry."""
         return [alias for alias, canonical in self.aliases.items() if canonical == name]
 
     def __getitem__(self, name: str) -> T:
@@ -59,7 +59,7 @@ class Registry(Generic[T]):
 
 
 def build(what: str, factory: Callable[..., T], options: dict[str, object]) -> T:
-    """`factory(**options)`; an option that it does not have is the caller's mistake, any error its own."""
+    """Call `factory(**options)`; raise `UserError` for an option that it does not have."""
     known, others = _options(factory)
     strange = [name for name in options if name not in known]
     if strange and not others:
@@ -69,19 +69,19 @@ def build(what: str, factory: Callable[..., T], options: dict[str, object]) -> T
 
 
 def refuse_options(what: str, options: dict[str, object]) -> None:
-    """A thing that is built already takes no options."""
+    """Raise if there are options for an object that is built already."""
     if options:
         shown = ", ".join(f"{key}={value!r}" for key, value in options.items())
         raise UserError(f"{what} is built already and does not take {shown}: give its name")
 
 
 def option_names(factory: Callable[..., object]) -> list[str]:
-    """The options that a factory takes by name."""
+    """Return the options that a factory takes by name."""
     return _options(factory)[0]
 
 
 def _options(factory: Callable[..., object]) -> tuple[list[str], bool]:
-    """The options that a factory takes by name, and whether it may take others.
+    """Return the options that a factory takes by name, and whether it may take others.
 
     `**options` stands for those of the class that a function returns, and for those of the base that a class passes
     them on to; where neither is known, for any.

@@ -1,4 +1,4 @@
-"""Files of YAML and JSON, held to the types of a dataclass or TypedDict by pydantic, as arguments are (`arguments`).
+"""Validate YAML and JSON files against a dataclass or TypedDict, by pydantic, as arguments are (`arguments`).
 
 A type says everything: `Literal` the words, `Annotated[int, Ge(1)]` the range. What does not fit is one line that names
 the place and what was expected there.
@@ -28,7 +28,7 @@ LARGEST = 2**26  # bytes of the text files of a run
 
 
 def read_yaml(path: Path, what: str) -> object:
-    """What a YAML file holds; `what` opens the line for one that cannot be read.
+    """Read a YAML file; `what` begins the message if it cannot be read.
 
     Aliases are refused: ten lines in which each list holds the one before ten times stand for ten thousand million
     values, and reading them all never ends.
@@ -49,7 +49,7 @@ class _WithoutAliases(yaml.SafeLoader):
 
 
 def read_as(kind: type[T], values: object, what: str, extra: Extra = "ignore") -> T:
-    """`values` as a `kind`, where missing fields take their defaults; `what` opens the line for those that are none."""
+    """Convert `values` to a `kind`; missing fields take defaults. `what` begins the message if they do not fit."""
     try:
         text = json.dumps(values)
     except (TypeError, ValueError, RecursionError) as error:  # a date of YAML, a list that holds itself
@@ -58,7 +58,7 @@ def read_as(kind: type[T], values: object, what: str, extra: Extra = "ignore") -
 
 
 def read_json(kind: type[T], text: str | bytes, what: str, extra: Extra = "ignore") -> T:
-    """The same from JSON that anyone may have written."""
+    """Convert untrusted JSON to a `kind`."""
     from pydantic import ValidationError
 
     try:
@@ -75,7 +75,7 @@ def _adapter(kind: Hashable) -> TypeAdapter[Any]:
 
 
 def _plain(error: ValidationError, kind: object) -> str:
-    """`recipe.epochs = 0: expected 1 or more`: the first thing that is wrong."""
+    """Describe the first error: `recipe.epochs = 0: expected 1 or more`."""
     problem = error.errors(include_url=False)[0]
     path = problem["loc"]
     if problem["type"] == "unexpected_keyword_argument":

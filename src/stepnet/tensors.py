@@ -1,4 +1,4 @@
-"""Tensors in a safetensors file, written whole or not at all, with no pickle and with a checksum of every byte."""
+"""Tensors in safetensors files: atomic writing, no pickle, a checksum of every byte."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHECKSUM = "checksum"
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
-    """Write the tensors and the header; a disk that is full leaves the file that was there."""
+    """Write the tensors and the header, atomically."""
     _check_name(path)
     copies = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     with atomic_file(path) as partial:
@@ -32,7 +32,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
 
 
 def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
-    """The tensors and the header of a file, if it is whole."""
+    """Read the tensors and the header of a file, and verify its checksum."""
     _check_name(path)
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
@@ -52,7 +52,7 @@ def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
 
 
 def _check_name(path: Path) -> None:
-    """Refuse a name whose bytes are not text: safetensors opens no such file."""
+    """Raise for a path that is not UTF-8, which safetensors cannot open."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -60,7 +60,7 @@ def _check_name(path: Path) -> None:
 
 
 def first_difference(network: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> str | None:
-    """The first name that only one of two networks has, or under which their tensors are not alike."""
+    """Describe the first tensor that one network lacks or that differs in shape or type; None if all agree."""
     missing = sorted(set(network) ^ set(other))
     if missing:
         return f"{missing[0]!r}, which only {'the network' if missing[0] in network else 'the file'} has"
@@ -82,7 +82,7 @@ def widened(value: Tensor) -> Tensor:
 
 
 def checksum(tensors: Mapping[str, Tensor]) -> int:
-    """Of names and bytes."""
+    """Return the checksum of names and bytes."""
     total = 0
     for name in sorted(tensors):
         flat: Any = tensors[name].cpu().flatten().view(torch.uint8).numpy()

@@ -166,7 +166,7 @@ def test_no_memory_is_one_line(tmp_path, monkeypatch, capsys, error):
         (["train", "tiny", "--momentum", "0", "--nesterov", "True"], "nesterov = True: expected momentum with it"),
         (["train", "tiny", "--model-kwargs", "dtt=0.5"], "takes no option 'dtt': did you mean 'dt'"),
         (["train", "tiny", "--model-kwargs", "dt"], "option 'dt': expected NAME=VALUE"),
-        (["train", "tiny:lm", "--scheme", "euler"], "names the scheme 'lm', and 'euler' is given: give only one"),
+        (["train", "tiny:lm", "--scheme", "euler"], "names the scheme 'lm', but --scheme is 'euler': give only one"),
         (["train", "tiny", "--log", "wandb"], "--log wandb needs the package wandb"),
         (["train", "tiny", "--scheme", "eulr"], "unknown scheme 'eulr': did you mean 'euler'"),
         (["train", "tiny", "--precision", "fp16"], "precision fp16 needs a GPU"),

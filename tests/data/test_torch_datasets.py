@@ -126,5 +126,5 @@ def test_items_that_do_not_fit_are_told_in_one_line(items: list[Item], message: 
 
 @pytest.mark.parametrize("data", [Endless(), (Endless(), Endless()), 3, None, {"train": 1}, (Noisy(),)])
 def test_what_cannot_be_indexed_is_told_what_cannot_be_promised(data: object) -> None:
-    with pytest.raises(UserError, match=r"of others neither order nor resuming to the bit can be promised|val_share"):
+    with pytest.raises(UserError, match=r"other data can neither be shuffled nor resumed to the bit|val_share"):
         get_data(data)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""numpy's files of arrays, opened so that they cannot ask for more than is expected of them.
+"""Read .npy and .npz files from untrusted sources, with limits on their size.
 
 No object is ever unpickled. A file that holds no arrays raises a `UserError` of one line.
 """
@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from stepnet.errors import UserError, first_line
 from stepnet.files import open_file, printable
 
-HEADER = 2**16  # bytes; numpy's own headers have 118
+HEADER = 2**16  # bytes; headers that numpy writes have 118
 # What damaged content makes the readers of zip, deflate and numpy's header raise.
 DAMAGE = (OSError, EOFError, ValueError, KeyError, SyntaxError, RecursionError, MemoryError, NotImplementedError)
 DAMAGE_OF_ZIP = (*DAMAGE, zipfile.BadZipFile, zlib.error, lzma.LZMAError, RuntimeError)
 
 
 def map_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """The array of exactly this type and shape in the .npy file at `path`, memory-mapped."""
+    """Memory-map the .npy file at `path`; raise unless it has exactly this type and shape."""
     with open_file(path, HEADER + math.prod(shape) * dtype.itemsize), np.errstate(over="ignore"):
         try:
             array = npy.open_memmap(path, mode="r")
@@ -40,7 +40,7 @@ def map_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArr
 
 
 def read_arrays(path: Path, names: Sequence[str], largest: int) -> list[NDArray[Any]]:
-    """The arrays of these names, of at most `largest` bytes (and a header) each, in the .npz file at `path`."""
+    """Read arrays by name from the .npz file at `path`, each of at most `largest` bytes and a header."""
     with open_file(path, len(names) * (HEADER + largest)) as file:
         try:
             with zipfile.ZipFile(file) as members:
@@ -52,7 +52,7 @@ def read_arrays(path: Path, names: Sequence[str], largest: int) -> list[NDArray[
 def _member(members: zipfile.ZipFile, name: str, largest: int) -> NDArray[Any]:
     """Read one array; zipfile unpacks no more of a member than its directory entry states."""
     if f"{name}.npy" not in members.namelist():
-        raise ValueError(f"it holds no {name}")
+        raise ValueError(f"no array {name}")
     if members.getinfo(f"{name}.npy").file_size > HEADER + largest:
         raise ValueError(f"{name} is larger than {largest:,} bytes")
     with members.open(f"{name}.npy") as member:

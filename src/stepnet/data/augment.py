@@ -20,7 +20,7 @@ Pixels = NDArray[np.uint8]
 
 
 class Views(NamedTuple):
-    """Which view of each image is taken: the crop's corner in the padded image, and whether it is mirrored."""
+    """The view of each image: the crop's corner in the padded image, and whether it is mirrored."""
 
     top: NDArray[np.intp]
     left: NDArray[np.intp]
@@ -36,19 +36,19 @@ class Augmentation:
     flip: bool = False
 
     def views(self, words: Words) -> Views:
-        """The view of each image, from one random 64-bit word each: its residues place it, its top bit flips it."""
+        """Draw the view of each image from one random 64-bit word: its residues place the crop, its top bit mirrors."""
         places = np.uint64(2 * self.pad + 1)
         top, left = words % places, words // places % places
         mirrored = (words >> np.uint64(63)).astype(np.bool_) & self.flip
         return Views(top.astype(np.intp), left.astype(np.intp), mirrored)
 
     def __call__(self, images: Pixels, words: Words) -> Pixels:
-        """The augmented batch: `images` is [B, H, W, C], `words` one word for each image."""
+        """Augment a batch [B, H, W, C]; `words` has one word for each image."""
         return take_views(images, self.views(words), self.pad)
 
 
 def take_views(images: Pixels, views: Views, pad: int) -> Pixels:
-    """Mirror the images that are to be mirrored, pad all with zeros, cut [H, W] at (top, left) of each."""
+    """Mirror, pad with zeros, and crop [H, W] at (top, left) of each image."""
     count, height, width, channels = images.shape
     padded = np.zeros((count, height + 2 * pad, width + 2 * pad, channels), np.uint8)
     inside = padded[:, pad : pad + height, pad : pad + width]

@@ -1,4 +1,4 @@
-"""Which image stands where in an epoch, and how it is augmented.
+"""The order of the images in an epoch, and their augmentation.
 
 Both are functions of (seed, epoch, position in the epoch) and of nothing else: not of the batches drawn before, nor
 of the number of processes. Batch `step` holds the positions [step B, (step+1) B), and each rank takes a
@@ -25,7 +25,7 @@ from stepnet.randomness import Stream, Words, random_words
 @checked
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """The batches of one source. `seed=None` is for evaluation: the source's own order, nothing augmented.
+    """The batches of a source. `seed=None` is for evaluation: in the source's order, without augmentation.
 
     `batch_size` is the global one, over all ranks. The last batch of an epoch may be short.
     """
@@ -48,11 +48,11 @@ class Batches:
         return whole if self.most_steps is None else min(whole, self.most_steps)
 
     def size(self, step: int) -> int:
-        """How many images batch `step` holds over all ranks."""
+        """Return the number of images in batch `step` over all ranks."""
         return min(self.batch_size, len(self.source) - step * self.batch_size)
 
     def positions(self, step: int) -> slice:
-        """This rank's slice of batch `step`, as positions in the epoch."""
+        """Return this rank's slice of batch `step`, as positions in the epoch."""
         start, size = step * self.batch_size, self.size(step)
         return slice(
             start + size * self.rank // self.world_size,
@@ -60,16 +60,16 @@ class Batches:
         )
 
     def places(self, step: int, count: int) -> range:
-        """This rank's places in batch `step`, as many as images of it could be read."""
+        """Return this rank's places in batch `step`, for the images that could be read."""
         first = self.positions(step).start - step * self.batch_size
         return range(first, first + count)
 
     def epoch(self, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
-        """This rank's part of each batch of `epoch`, from step `start` on."""
+        """Yield this rank's part of each batch of `epoch`, from step `start` on."""
         return self.source.read(self._requests(epoch, start), self.normalise)
 
     def first_not_finite(self, epoch: int, start: int, stop: int) -> int | None:
-        """Which image of these steps is the first to hold NaN or infinity, as an index of the source."""
+        """Return the index of the first image in these steps that holds NaN or infinity."""
         requests = list(islice(self._requests(epoch, start), stop - start))
         for request, (images, _) in zip(requests, self.source.read(requests, self.normalise), strict=True):
             bad = (~images.isfinite()).flatten(1).any(1)
@@ -93,11 +93,11 @@ class Batches:
 def training_batches(
     data: Data, batch_size: int, *, seed: int, rank: int = 0, world_size: int = 1, most_steps: int | None = None
 ) -> Batches:
-    """The training set in a new order each epoch, augmented; of each order the first `most_steps` batches."""
+    """Return batches of the training set, augmented and in a new order each epoch, at most `most_steps` of them."""
     return Batches(data.train, data.normalise, batch_size, seed, rank, world_size, most_steps)
 
 
 @checked
 def evaluation_batches(data: Data, batch_size: int, *, rank: int = 0, world_size: int = 1) -> Batches:
-    """The test set in its own order, every image once and as it is."""
+    """Return batches of the test set: every image once, in order, without augmentation."""
     return Batches(data.test, data.normalise, batch_size, None, rank, world_size)

@@ -121,7 +121,7 @@ def cifar100(root: Path) -> Data:
 
 
 def load(kind: Cifar, root: Path) -> Data:
-    """The data set, memory-mapped; made from the first layout in `root` when it is asked for the first time."""
+    """Memory-map the data set; the first time, copy it from the first layout in `root`."""
     try:
         prepare(kind, root)
     except OSError as error:
@@ -132,7 +132,7 @@ def load(kind: Cifar, root: Path) -> Data:
 
 
 def prepare(kind: Cifar, root: Path) -> bool:
-    """Copy the images from their layout in `root` into the arrays that `load` maps; False if they are there."""
+    """Copy the images from their layout in `root` into the arrays that `load` maps; return False if they exist."""
     folder = root / kind.name
     if folder.is_dir():
         return False
@@ -155,7 +155,7 @@ def is_copy(kind: Cifar, root: Path) -> bool:
 
 
 def layout_of(kind: Cifar, root: Path) -> Path:
-    """The first layout in `root`."""
+    """Return the first layout in `root`."""
     for name in _readers(kind):
         if (root / name).exists():
             return root / name
@@ -166,7 +166,7 @@ def layout_of(kind: Cifar, root: Path) -> Path:
 
 
 def read(kind: Cifar, root: Path) -> Labelled:
-    """The images and labels of the first layout in `root`, training images first."""
+    """Read the images and labels of the first layout in `root`, training images first."""
     layout = layout_of(kind, root)
     parts: list[Labelled] = []
     files_of_parts = _readers(kind)[layout.name](kind, layout)
@@ -187,7 +187,7 @@ def read(kind: Cifar, root: Path) -> Labelled:
 
 
 def encode_records(images: Pixels, labels: Labels) -> bytes:
-    """A batch in CIFAR-10's binary layout: for each image its label, then all red, all green, all blue bytes."""
+    """Encode a batch in CIFAR-10's binary layout: for each image its label, then all red, green and blue bytes."""
     planes = images.transpose(0, 3, 1, 2).reshape(len(images), PIXELS)
     return np.concatenate([labels[:, np.newaxis].astype(np.uint8), planes], axis=1).tobytes()
 
@@ -246,7 +246,7 @@ def _read_pickles(kind: Cifar, folder: Path) -> tuple[Files, Files]:
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Makes arrays, and calls nothing else: a second lock behind the checksum."""
+    """Unpickles arrays and nothing else: a second safeguard after the checksum."""
 
     def find_class(self, module: str, name: str) -> Any:
         known = {"_reconstruct": np.empty(0).__reduce__()[0], "ndarray": np.ndarray, "dtype": np.dtype}
@@ -263,14 +263,14 @@ def _read_npz(kind: Cifar, path: Path) -> tuple[Files, Files]:
 
 
 def whole_numbers(labels: NDArray[np.generic], path: Path) -> Labels:
-    """Labels [N] or [N, 1] of any integer type; not 1.7 and not b"1", which numpy would make 1 of."""
+    """Return labels [N] or [N, 1] of any integer type as int64; raise for other types, which numpy would convert."""
     if labels.dtype.kind not in "iu":
         raise UserError(f"{path} holds labels of type {labels.dtype}: expected whole numbers")
     return labels.reshape(-1).astype(np.int64)
 
 
 def _pixels(images: NDArray[np.generic], path: Path) -> Pixels:
-    """Images [N, 32, 32, 3], from those, from [N, 3, 32, 32], or from rows of all red, all green, all blue bytes."""
+    """Return images [N, 32, 32, 3] from that layout, from [N, 3, 32, 32], or from rows of colour planes."""
     if images.dtype != np.uint8:
         raise UserError(f"{path} holds images of type {images.dtype}: expected uint8")
     pixels = np.asarray(images, np.uint8)

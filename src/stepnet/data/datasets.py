@@ -1,4 +1,4 @@
-"""What a data set is, and the registry of those that have a name."""
+"""Data sets: sources of images, training and test sets, and the registry."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Batch: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
 
 
 class Request(NamedTuple):
-    """One batch that is asked for: which images, and a random word for each (None: the evaluation view)."""
+    """A batch to read: indices of images, and a random word for each (None: the evaluation view)."""
 
     indices: NDArray[np.intp]
     words: Words | None
@@ -37,14 +37,14 @@ class Request(NamedTuple):
 
 @runtime_checkable
 class Source(Protocol):
-    """Where images come from: an array in memory or on disk (`ImageSet`), files (`photos.Photos`), a torch Dataset."""
+    """A source of images: an array in memory or on disk (`ImageSet`), files (`photos.Photos`), a torch Dataset."""
 
     @property
     def classes(self) -> tuple[str, ...]: ...
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """[H, W, C] of the images that a network receives; of other items, their own shape."""
+        """[H, W, C] of images; the shape of other items."""
 
     def __len__(self) -> int: ...
 
@@ -53,7 +53,7 @@ class Source(Protocol):
         [B, …] and their targets."""
 
     def statistics(self) -> Normalisation:
-        """The mean and the standard deviation of its images."""
+        """Return the mean and the standard deviation of the images."""
 
 
 @checked
@@ -100,7 +100,7 @@ class ImageSet:
             yield normalise(images), torch.from_numpy(self.labels[indices])
 
     def statistics(self) -> Normalisation:
-        """The mean and the true standard deviation over all pixels."""
+        """Return the mean and the standard deviation over all pixels."""
         return statistics(self.images)
 
 
@@ -124,7 +124,7 @@ class Subset:
 
     @property
     def labels(self) -> NDArray[np.int64] | None:
-        """Where the source knows them without reading its items."""
+        """The labels, if the source knows them without reading its items."""
         known: NDArray[np.int64] | None = getattr(self.source, "labels", None)
         return None if known is None else known[self.places]
 
@@ -133,14 +133,14 @@ class Subset:
         return self.source.read((Request(self.places[indices], words) for indices, words in requests), normalise)
 
     def statistics(self) -> Normalisation:
-        """Those of the whole source."""
+        """Return the statistics of the whole source."""
         return self.source.statistics()
 
 
 @checked
 @dataclass(frozen=True, eq=False)
 class Data:
-    """A training set and a test set of the same classes, normalised by published constants or by its own.
+    """A training set and a test set of the same classes, normalised by published or by computed constants.
 
     With a `validation` set, that one says which epoch is the best and when to stop early, and the test set decides
     nothing.
@@ -150,7 +150,7 @@ class Data:
     train: Source
     test: Source
     constants: Normalisation | None = None
-    kept: Path | None = None  # a file in which its own statistics stay once they have been taken
+    kept: Path | None = None  # a file that caches the computed statistics
     task: str = "classification"  # what a network is trained to do with it: a name of `stepnet.training.tasks`
     validation: Source | None = None
 
@@ -163,18 +163,18 @@ class Data:
             raise UserError(f"{self.name}: class {place} is {one!r} in the training set, {other!r} in the test set")
 
     def hold_out(self, share: float) -> Data:
-        """With a share of the training set as validation set: chosen by place alone, the same in every run."""
+        """Use a share of the training set as validation set; the choice depends only on positions."""
         if self.validation is not None:
             raise UserError(f"holdout = {share}: {self.name} has a validation set of its own; leave it out")
         held = uniform(random_words(len(self.train), HELD_OUT)) < share
         if held.all() or not held.any():
-            raise UserError(f"holdout = {share} of {len(self.train)} items leaves a set empty: take another share")
+            raise UserError(f"holdout = {share} of {len(self.train)} items leaves a set empty: use another share")
         train, validation = (Subset(self.train, np.flatnonzero(chosen)) for chosen in (~held, held))
         return replace(self, train=train, validation=validation)
 
     @cached_property
     def normalise(self) -> Normalisation:
-        """From bytes to what a network reads: by the statistics of the training set, taken when first asked for."""
+        """The normalisation of images, from the statistics of the training set."""
         if self.constants is not None:
             return self.constants
         return self.train.statistics() if self.kept is None else kept_statistics(self.kept, self.train.statistics)
@@ -193,7 +193,7 @@ class Data:
 
     @property
     def num_outputs(self) -> int:
-        """How many outputs a network has: one for each class, or for each number of a target."""
+        """The number of outputs of a network: classes, or numbers of a target."""
         return self.num_classes or int(np.prod(getattr(self.train, "target_shape", ())))
 
     @property
@@ -202,7 +202,7 @@ class Data:
 
     @property
     def image_size(self) -> int:
-        """The height of the images, which is the width of all that are registered here."""
+        """The height of the images, which is also the width of all registered ones."""
         return self._images[0]
 
     @property
@@ -220,16 +220,16 @@ DATA_SETS: Registry[Loader] = Registry("data")
 
 @checked
 def register_data(name: str) -> Callable[[Loader], Loader]:
-    """Register `loader(root) -> Data` under `name`; after that `get_data(name)` and `--data name` know it."""
+    """Register `loader(root) -> Data` under `name`, for `get_data(name)` and `--data name`."""
     return partial(DATA_SETS.add, name)
 
 
 def list_data() -> list[str]:
-    """The names that `get_data` knows."""
+    """Return the names of the registered data sets."""
     return sorted(DATA_SETS)
 
 
 @checked
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:
-    """The folder of all data sets: `root`, else $STEPNET_DATA, else ~/.cache/stepnet."""
+    """Return the folder of all data sets: `root`, else $STEPNET_DATA, else ~/.cache/stepnet."""
     return Path(root or os.environ.get("STEPNET_DATA") or "~/.cache/stepnet").expanduser().absolute()

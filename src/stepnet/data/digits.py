@@ -28,7 +28,7 @@ AUGMENTATION = Augmentation(pad=1, flip=False)
 
 @register_data("digits")
 def digits(root: Path) -> Data:
-    """The digits; `root` is not read, for they come with the package."""
+    """Return the digits, which are part of the package; `root` is not used."""
     with np.load(Path(__file__).with_name("digits.npz"), allow_pickle=False) as arrays:
         images = (arrays["images"] * np.uint8(GREY_STEP))[..., np.newaxis]
         labels = arrays["labels"].astype(np.int64)

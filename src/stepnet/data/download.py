@@ -10,7 +10,7 @@ from pathlib import Path
 from stepnet.errors import UserError, first_line
 
 CHUNK = 2**14
-ATTEMPTS = 5  # connections that broke off, one after the other, before a person is asked
+ATTEMPTS = 5  # interrupted connections in a row before giving up
 
 
 class Unreachable(UserError):
@@ -18,7 +18,7 @@ class Unreachable(UserError):
 
 
 def download(url: str, path: Path, sha256: str) -> None:
-    """Download `url` to `path`; what is incomplete or not yet verified is kept in `path`.part."""
+    """Download `url` to `path`; an incomplete or unverified file is `path`.part."""
     import pooch
     import requests
 
@@ -41,7 +41,7 @@ def download(url: str, path: Path, sha256: str) -> None:
                 raise Unreachable(f"{url} cannot be downloaded: the server says {first_line(error)}") from None
         except requests.RequestException as error:
             if isinstance(error, requests.exceptions.ChunkedEncodingError) or part.stat().st_size > have:
-                continue  # it broke off: on from there
+                continue  # interrupted: resume from there
             if not have:
                 part.unlink()
             cause = getattr(error.args[0], "reason", error)  # urllib3's retries around it say less
@@ -51,11 +51,11 @@ def download(url: str, path: Path, sha256: str) -> None:
             part.replace(path)
             return
         part.unlink()
-        if not have:  # else its beginning was perhaps of another version: once more from zero
+        if not have:  # else its beginning may have been of another version: start again from zero
             raise UserError(
                 f"{url} has the sha256 {actual} where {sha256} is expected: it was deleted; try again later"
             )
-    raise UserError(f"{url} broke off {ATTEMPTS} times: run again to go on from there")
+    raise UserError(f"{url} broke off {ATTEMPTS} times: run the same command to resume the download")
 
 
 def extract(archive: Path, sha256: str, folder: Path) -> None:
@@ -66,7 +66,7 @@ def extract(archive: Path, sha256: str, folder: Path) -> None:
 
 
 def check_archive(archive: Path, sha256: str) -> None:
-    """Refuse an archive of other bytes."""
+    """Raise if the archive has another sha256."""
     actual = sha256_of(archive)
     if actual != sha256:
         raise UserError(
@@ -75,6 +75,6 @@ def check_archive(archive: Path, sha256: str) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """The sha256 of a file's content."""
+    """Return the sha256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

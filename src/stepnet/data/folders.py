@@ -44,7 +44,7 @@ LabelledPaths = list[tuple[Path, str]]  # each image with its class
 
 @dataclass(frozen=True)
 class FolderImages:
-    """The images of a folder by their class, and the classes in the order of their names."""
+    """The images of a folder with their classes, and the sorted classes."""
 
     train: LabelledPaths
     validation: LabelledPaths
@@ -53,9 +53,9 @@ class FolderImages:
 
 
 def folder_data(folder: Path, cache: Path, side: int | None = None, val_share: float | None = None) -> Data:
-    """The data set in `folder`, in images of `side` x `side` pixels.
+    """Return the data set in `folder`, with images of `side` x `side` pixels.
 
-    Small ones are decoded once, into a file in the folder `cache`; larger ones whenever they are asked for.
+    Small images are decoded once, into a file in the folder `cache`; larger ones in every epoch.
     """
     images = find_images(folder, val_share)
     side = side or common_side([path for path, _ in images.train])
@@ -74,7 +74,7 @@ def folder_data(folder: Path, cache: Path, side: int | None = None, val_share: f
 
 @register_data("imagenet")
 def imagenet(root: Path) -> Data:
-    """The class folders in `root/imagenet/train` and `root/imagenet/val`, in images of 224 x 224 pixels."""
+    """Return the class folders `root/imagenet/train` and `root/imagenet/val`, with images of 224 x 224 pixels."""
     images = find_images(root / "imagenet")
     train, test = (photos(part, images.classes, DEFAULT_SIDE) for part in (images.train, images.validation))
     return Data("imagenet", train, test, IMAGENET_CONSTANTS)
@@ -109,7 +109,7 @@ def find_images(folder: Path, val_share: float | None = None) -> FolderImages:
 
 
 def _labelled_test(folder: Path, held_out: Path | None, classes: set[str]) -> LabelledPaths | None:
-    """The images of test/ beside val/, if their classes are known: those of Tiny ImageNet's test/ are not."""
+    """Return the images of test/ next to val/ if they have classes, which Tiny ImageNet's test/ has not."""
     if held_out is None or held_out.name != "val" or not (folder / "test").is_dir():
         return None
     images = _class_folders(folder / "test")
@@ -122,7 +122,7 @@ def position(path: Path) -> float:
 
 
 def common_side(paths: list[Path]) -> int:
-    """The shorter side that images have in common where they are small, else `DEFAULT_SIDE`."""
+    """Return the median shorter side of small images, else `DEFAULT_SIDE`."""
     sides = []
     for path in paths[:: -(-len(paths) // SAMPLE)]:
         try:
@@ -136,14 +136,14 @@ def common_side(paths: list[Path]) -> int:
 
 
 def photos(images: LabelledPaths, classes: tuple[str, ...], side: int) -> Photos:
-    """The files as a source of images."""
+    """Return the files as a source of images."""
     label_of = {name: label for label, name in enumerate(classes)}
     labels = np.asarray([label_of[name] for _, name in images], np.int64)
     return Photos(tuple(path for path, _ in images), labels, classes, side)
 
 
 def _class_folders(folder: Path) -> LabelledPaths:
-    """The images below each folder in `folder`, in the order of their names."""
+    """Return the images below each folder in `folder`, sorted by name."""
     try:
         with os.scandir(folder) as entries:
             classes = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
@@ -175,7 +175,7 @@ def _images_below(folder: Path) -> Iterable[Path]:
 
 
 def _annotated(folder: Path) -> LabelledPaths:
-    """Tiny ImageNet's validation set: lines of NAME, CLASS and a box, separated by tabs."""
+    """Read Tiny ImageNet's validation set: lines of NAME, CLASS and a box, separated by tabs."""
     path = folder / ANNOTATIONS
     lines = read_file(path, LARGEST_ANNOTATIONS).decode("utf-8", "replace").splitlines()
     fields = [line.split("\t") for line in lines if line.strip()]
@@ -194,4 +194,4 @@ def _check(folder: Path, train: LabelledPaths, validation: LabelledPaths, classe
     if len(classes) < 2:
         raise UserError(f"{where} holds one class, {classes[0]!r}: expected a folder for each of two or more")
     if not validation:
-        raise UserError(f"{where}: of {len(train)} images none is for validation: take a larger share")
+        raise UserError(f"{where}: of {len(train)} images none is for validation: use a larger share")

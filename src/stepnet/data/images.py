@@ -1,4 +1,4 @@
-"""One image file, whoever made it, as the pixels that a network sees.
+"""Read one image file as the pixels that a network sees.
 
 A file is opened only in the formats named here: Pillow knows forty others, one of which starts another program. Of the
 image no more is decoded and resized than the view takes: the view is cut out before it is resized, and a JPEG is
@@ -32,7 +32,7 @@ MARGIN = 256 / 224  # of the evaluation view: its shorter side is 256 for a crop
 
 
 class UnreadableImage(UserError):
-    """A file that is not a whole image of a format named here, or is larger than any photo."""
+    """A file that is not a complete image of a supported format, or is too large."""
 
 
 class View(NamedTuple):
@@ -49,7 +49,7 @@ Look: TypeAlias = Callable[[int, int], View]  # from the width and height of an 
 
 
 def read_view(path: Path, side: int, look: Look, *, exact: bool = True) -> Pixels:
-    """The view of the image at `path`, resized to [side, side, 3].
+    """Return the view of the image at `path`, resized to [side, side, 3].
 
     Grey, palettes and CMYK become RGB, and a photo that was taken with the camera on its side is turned upright. Unless
     `exact`, a resize to less than half may go over an image that was averaged by whole pixels before.
@@ -59,7 +59,7 @@ def read_view(path: Path, side: int, look: Look, *, exact: bool = True) -> Pixel
 
 
 def view_of(image: Image.Image, side: int, look: Look, *, exact: bool = True) -> Pixels:
-    """The view of an image that is open, as `read_view` gives it."""
+    """Return the view of an open image, as `read_view` does."""
     turned = _turned(image)
     width, height = _upright_size(image, turned)
     view = look(width, height)
@@ -81,13 +81,13 @@ def view_of(image: Image.Image, side: int, look: Look, *, exact: bool = True) ->
 
 
 def image_size(path: Path) -> tuple[int, int]:
-    """The width and height of the image at `path` when it is upright; only its header is read."""
+    """Return the width and height of the upright image at `path`, from its header."""
     with _opened(path) as image:
         return _upright_size(image, _turned(image))
 
 
 def centre_view(side: int, margin: float = MARGIN) -> Look:
-    """The square in the middle: resize the shorter side to `margin * side` pixels, cut out `side` x `side`."""
+    """Return the centre crop: shorter side `margin * side` pixels, then `side` x `side`."""
     shorter = round(margin * side)
 
     def look(width: int, height: int) -> View:
@@ -101,7 +101,7 @@ def centre_view(side: int, margin: float = MARGIN) -> Look:
 
 
 def random_view(word: int) -> Look:
-    """A crop of random area and aspect ratio, mirrored every second time; a function of the random word.
+    """Return a crop of random area and aspect ratio, mirrored with probability 1/2, as a function of the random word.
 
     The paper resizes the shorter side to a random length in [256, 480] before. A crop whose area is a share of the
     whole does not depend on it, so that the crop is taken from the file's own pixels.

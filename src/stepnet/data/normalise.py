@@ -1,4 +1,4 @@
-"""From uint8 images to the float tensors that a network reads."""
+"""Normalise uint8 images to float tensors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Normalisation:
     std: tuple[float, ...]
 
     def __call__(self, images: Pixels) -> torch.Tensor:
-        """[B, H, W, C] bytes to [B, C, H, W] floats in the channels-last layout that the bytes already have."""
+        """Convert bytes [B, H, W, C] to floats [B, C, H, W] in channels-last layout."""
         import torch  # not above: `stepnet data list` need not wait for it
 
         count, height, width, channels = images.shape
@@ -53,7 +53,7 @@ class Normalisation:
 
 
 def statistics(images: Pixels) -> Normalisation:
-    """The mean and the standard deviation of each channel over all pixels of all images, as fractions of 255.
+    """Return the mean and the standard deviation of each channel over all pixels of all images, divided by 255.
 
     The deviation is the population's (divided by the number of pixels), not the mean over images of each image's
     own, which is smaller and stands in many programs. Both come from exact integer sums. A channel that never
@@ -86,7 +86,7 @@ def kept_statistics(path: Path, take: Callable[[], Normalisation]) -> Normalisat
 
 
 def _moments(counts: NDArray[np.int64]) -> tuple[float, float]:
-    """Mean and deviation of bytes of which value v occurs counts[v] times; in Python's integers: int64 overflows."""
+    """Return mean and deviation of bytes whose value v occurs counts[v] times, by Python integers: int64 overflows."""
     occurs = list(enumerate(counts.tolist()))
     pixels, first, second = (sum(count * value**power for value, count in occurs) for power in range(3))
     variance = (pixels * second - first**2) / pixels**2

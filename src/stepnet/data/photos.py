@@ -1,4 +1,4 @@
-"""Image files that are decoded whenever they are asked for, ahead of time, in threads; small ones once, into an array.
+"""Image files, decoded ahead of time by threads; small ones are decoded once into an array.
 
 Threads, not processes: Pillow decodes and resizes outside of Python's lock, nothing is copied from one process to
 another, and a signal to the process group finds no workers to kill.
@@ -107,7 +107,7 @@ class Photos:
         return Photos(some, self.labels[places], self.classes, self.side, self.workers, self.unreadable)
 
     def statistics(self) -> Normalisation:
-        """Mean and deviation of the evaluation views of a sample of the training set."""
+        """Return mean and deviation of the evaluation views of a sample of the images."""
         return statistics(self.sample().decode_all()[0])
 
     def _views(self, request: Request, margin: float) -> Iterable[tuple[Look, bool]]:
@@ -130,7 +130,7 @@ class Photos:
 
 
 def decode_once(photos: Photos, cache: Path, augmentation: Augmentation | None = None) -> ImageSet:
-    """The images with the shorter side at `photos.side` pixels and the middle cut out, those that can be decoded.
+    """Decode all images that can be decoded: shorter side `photos.side` pixels, centre crop.
 
     They are kept in `cache` under a name that stands for the files' names, sizes and times; where it cannot be
     written, in memory.

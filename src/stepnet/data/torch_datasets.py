@@ -1,4 +1,4 @@
-"""A torch Dataset, or whatever has a length and gives (image, label) at an index, as a source of batches.
+"""A torch Dataset, or any object with a length and (image, label) at each index, as a source of batches.
 
 Random transforms of its own draw from Python's, numpy's and torch's generators. These are seeded before each item by
 the item's random word, and put back after the batch: a run resumes to the bit, and one process and two see the same.
@@ -30,7 +30,7 @@ SPLIT = 0x51717  # keys the split into training and validation
 
 @runtime_checkable
 class Indexable(Protocol):
-    """What is read: (image, label) for each index below its length."""
+    """An object with a length and (image, label) at each index."""
 
     def __len__(self) -> int: ...
 
@@ -38,13 +38,13 @@ class Indexable(Protocol):
 
 
 def data_of_datasets(data: object, val_share: float | None, of_classes: bool = True) -> Data:
-    """A `Data` of (train, test), or of one set with the share of it that is for validation.
+    """Return a `Data` of (train, test), or of one set and the share of it that is for validation.
 
     `of_classes`: whether items are images and targets the numbers of classes; else both are tensors of any shape.
     """
     if isinstance(data, tuple | list) and len(data) == 2 and all(_is_set(part) for part in data):
         if val_share is not None:
-            raise UserError(f"val_share = {val_share}, but a test set is given: give only one")
+            raise UserError(f"val_share = {val_share}, but there is a test set: give only one")
         (first, count), (second, other) = (_classes(part, of_classes) for part in data)
         if not first and not second:  # classes without names: as many as in either
             count = other = max(count, other)
@@ -59,14 +59,14 @@ def data_of_datasets(data: object, val_share: float | None, of_classes: bool = T
     if not _is_set(data):
         raise UserError(
             f"data is {type(data).__name__}: expected a name, a folder, or torch Datasets (train, test) with a length "
-            "and an item at each index; of others neither order nor resuming to the bit can be promised"
+            "and an item at each index; other data can neither be shuffled nor resumed to the bit"
         )
     if val_share is None or not 0 < val_share < 1:
         raise UserError(f"val_share = {val_share}: expected data=(train, test), or a share of it such as val_share=0.1")
     assert isinstance(data, Indexable)
     held_out = uniform(random_words(len(data), SPLIT)) < val_share
     if held_out.all() or not held_out.any():
-        raise UserError(f"val_share = {val_share} of {len(data)} items leaves a set empty: take another share")
+        raise UserError(f"val_share = {val_share} of {len(data)} items leaves a set empty: use another share")
     names, count = _classes(data, of_classes)
     parts = (np.flatnonzero(~held_out), np.flatnonzero(held_out))
     train, test = (DatasetImages(data, part.tolist(), names or _numbered(count)) for part in parts)
@@ -91,7 +91,7 @@ class DatasetImages:
 
     @property
     def labels(self) -> NDArray[Any] | None:
-        """The label of each item, where the data set knows them without reading its items."""
+        """The label of each item, if the data set knows them without reading its items."""
         known = _known_labels(self.dataset)
         if known is None or known.shape[:1] != (len(self.dataset),) or known.dtype.kind not in "iuf":
             return None
@@ -144,7 +144,7 @@ class DatasetImages:
                 yield inputs.float() if inputs.is_floating_point() else inputs, targets
 
     def statistics(self) -> Normalisation:
-        """Of images that are bytes, the mean and deviation of a sample of them; 0 and 1 for floats."""
+        """Return mean and deviation of a sample of images of bytes; 0 and 1 for floats."""
         channels = self.shape[-1] if self.shape else 1
         if not self.of_bytes:
             return Normalisation((0.0,) * channels, (1.0,) * channels)
@@ -153,7 +153,7 @@ class DatasetImages:
         return statistics(np.stack(pixels))
 
     def _item(self, index: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """One image [C, H, W] and its label, or any item and its target, with the generators seeded for it."""
+        """Read an image [C, H, W] and its label, or any item and its target, after seeding the generators."""
         import torch
 
         torch.default_generator.manual_seed(seed)  # not those of GPUs, which nobody puts back
@@ -201,7 +201,7 @@ def _numbered(count: int) -> tuple[str, ...]:
 
 
 def _classes(dataset: Indexable, of_classes: bool) -> tuple[tuple[str, ...], int]:
-    """The names that the data set has for its classes, and how many: without names, one more than the largest label."""
+    """Return the names of the classes and their number: without names, the largest label plus one."""
     if not len(dataset):
         raise UserError(f"{type(dataset).__name__} holds no items: expected at least one")
     if not of_classes:
@@ -225,7 +225,7 @@ def _classes(dataset: Indexable, of_classes: bool) -> tuple[tuple[str, ...], int
 
 
 def _known_labels(dataset: Indexable) -> NDArray[Any] | None:
-    """Of torchvision's data sets `targets`, of others `labels`, of a TensorDataset the second tensor."""
+    """Return `targets` (torchvision), `labels`, or the second tensor of a TensorDataset."""
     labels = getattr(dataset, "targets", getattr(dataset, "labels", None))
     tensors = getattr(dataset, "tensors", None)
     if isinstance(tensors, tuple) and len(tensors) == 2:
@@ -234,7 +234,7 @@ def _known_labels(dataset: Indexable) -> NDArray[Any] | None:
 
 
 def _pair(dataset: Indexable, place: int) -> tuple[object, int]:
-    """The image and the label at a place."""
+    """Read the image and the label at an index."""
     import torch
 
     item = dataset[place]
@@ -248,7 +248,7 @@ def _pair(dataset: Indexable, place: int) -> tuple[object, int]:
 
 
 def _target_pair(dataset: Indexable, place: int) -> tuple[object, object]:
-    """The item and the target at a place: a number, an array or a tensor."""
+    """Read the item and the target at an index: a number, an array or a tensor."""
     import torch
 
     item = dataset[place]
@@ -260,7 +260,7 @@ def _target_pair(dataset: Indexable, place: int) -> tuple[object, object]:
 
 
 def _tensor(image: object) -> torch.Tensor | None:
-    """An image as [C, H, W]: a tensor as it is, an array [H, W, C] or PIL image of bytes turned round."""
+    """Convert an array [H, W, C] or a PIL image to a tensor [C, H, W]; return a tensor unchanged."""
     import torch
 
     if isinstance(image, torch.Tensor):

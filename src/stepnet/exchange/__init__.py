@@ -1,4 +1,4 @@
-"""Models that stand on their own: saved, loaded, shown pictures, exported and shared, with no data set at hand.
+"""Self-contained models: save, load, predict, export and share them without their data set.
 
 model_description    what a file says of its model
 model_files          `load` and `save`

@@ -1,4 +1,4 @@
-"""A model card, written from the description: what the network is, what it was trained on, and what it is worth."""
+"""The model card of a network, from its description: architecture, training data, measured errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stepnet.nets import list_models, model_entry
 
 
 def model_card(description: ModelDescription, where: str) -> str:
-    """Markdown with the header that the Hugging Face Hub reads; `where` is what `stepnet.load` takes."""
+    """Return Markdown with the metadata of the Hugging Face Hub; `where` is the argument of `stepnet.load`."""
     parts = [
         f"# {for_markdown(title(description))}",
         _what(description),
@@ -29,14 +29,14 @@ def model_card(description: ModelDescription, where: str) -> str:
 
 
 def title(description: ModelDescription) -> str:
-    """The network, its scheme where it is not its own, and its data."""
+    """Return the model, its scheme if it is not the default, and its data."""
     scheme = f", scheme {description.scheme}" if description.scheme else ""
     data = f" trained on {description.training.data}" if description.training else ""
     return f"{description.model}{scheme}{data}"
 
 
 def header(description: ModelDescription) -> dict[str, Any]:
-    """What the hub knows how to read: license, library, tags, data and the measured errors."""
+    """Return the hub's metadata: license, library, tags, data and measured errors."""
     values: dict[str, Any] = {"library_name": "stepnet", "pipeline_tag": "image-classification", "tags": ["stepnet"]}
     if description.license:
         values["license"] = description.license.lower()

@@ -25,7 +25,7 @@ def refine(
     interpolation: Interpolation = "copied",
     dt: Positive | None = None,
 ) -> Model:
-    """A new network with `factor` times the blocks and steps as much shorter: the same flow on a finer grid.
+    """Return a network with `factor` times the blocks and steps as much shorter: the same flow on a finer grid.
 
     `depths` are the blocks of each stage instead, such as (6, 6, 6) for a resnet20; blocks that come more often are
     spread evenly. "copied" repeats each block; "linear" puts blocks between neighbours whose weights, coefficients and
@@ -45,7 +45,7 @@ def coarsen(
     depths: Sequence[Count] | None = None,
     refit: bool = True,
 ) -> Model:
-    """A new network with this share of the blocks and longer steps; no weight is changed.
+    """Return a network with a share `keep` of the blocks and longer steps; weights are not changed.
 
     The blocks go whose going costs least: on `example`, a batch of inputs (no labels), by how much the outputs change;
     without one, by how near a block's weights are to its neighbours', so that `coarsen(refine(network, 2), 0.5)` is the
@@ -59,7 +59,7 @@ def coarsen(
 
 
 def described_like(new: nn.Module, old: nn.Module) -> Model:  # type: ignore[type-var]
-    """The new network; what a description said of the old one's classes and images, it says of this one too."""
+    """Describe the new network with the classes and preprocessing of the old one."""
     before = getattr(old, "description", None)
     if isinstance(before, ModelDescription):
         now = describe_network(new, before.classes, before.preprocessing).changed(license=before.license)

@@ -1,4 +1,4 @@
-"""A network as one file for other programs, compared with torch before it gets its name."""
+"""Export a network as ONNX or for torch.export; a file whose outputs differ from torch's is not written."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOLERANCE = 1e-4  # of the largest output: another runtime sums in another order
 
 
 def export_pt2(network: nn.Module, path: Path, image: Tensor | None = None) -> float:
-    """Write torch's own exported program; the largest difference of its outputs, as a share of the largest output."""
+    """Write a torch.export program; return the largest difference of its outputs, relative to the largest output."""
     example = _example(network, image)
     program = _program(network, example)
     with atomic_file(path) as partial:
@@ -34,7 +34,7 @@ def export_pt2(network: nn.Module, path: Path, image: Tensor | None = None) -> f
 
 
 def export_onnx(network: nn.Module, path: Path, image: Tensor | None = None) -> float:
-    """Write ONNX, from `images` to `logits`, and run it in onnxruntime before it gets its name.
+    """Write ONNX, from `images` to `logits`, after comparing its outputs in onnxruntime with torch's.
 
     The description is among its metadata.
     """
@@ -65,11 +65,11 @@ def export_onnx(network: nn.Module, path: Path, image: Tensor | None = None) -> 
 
 
 def _program(network: nn.Module, example: Tensor) -> torch.export.ExportedProgram:
-    """The network on any number of images."""
+    """Export the network for any batch size."""
     batch = torch.export.Dim("batch", min=1)
     try:
         return torch.export.export(network.eval().cpu(), (example,), dynamic_shapes=({0: batch},), strict=False)
-    except Exception as error:  # whatever the network's own code does
+    except Exception as error:  # the network's code may raise anything
         raise UserError(f"{type(network).__name__} cannot be exported: {first_line(error)}") from error
 
 
@@ -83,7 +83,7 @@ def _example(network: nn.Module, image: Tensor | None) -> Tensor:
 
 
 def _compared(network: nn.Module, exported: Callable[[Tensor], Tensor], example: Tensor, path: Path) -> float:
-    """On batches of two and of three images, of which it has not seen the second."""
+    """Compare outputs on batches of two and three images; the exporter has seen only the first size."""
     worst = 0.0
     with torch.inference_mode():
         for images in (example, torch.cat([example[:1].flip(-1), example])):

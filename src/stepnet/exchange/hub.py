@@ -1,4 +1,4 @@
-"""Networks on the Hugging Face Hub, by huggingface_hub's own mixin: `stepnet.load("hf-hub:OWNER/NAME")`.
+"""Networks on the Hugging Face Hub, by huggingface_hub's mixin: `stepnet.load("hf-hub:OWNER/NAME")`.
 
 A repository holds `model.safetensors`, which describes itself, and a card written from the description.
 """
@@ -33,7 +33,7 @@ QUIET = 40  # logging.ERROR: the hub's library tells of every retry
 
 
 class HubModel(PyTorchModelHubMixin, library_name="stepnet"):
-    """A network with `save_pretrained`, `push_to_hub` and `from_pretrained`; `network` is the network itself."""
+    """A wrapper of `network` with `save_pretrained`, `push_to_hub` and `from_pretrained`."""
 
     def __init__(self, network: nn.Module) -> None:
         self.network = network
@@ -42,7 +42,7 @@ class HubModel(PyTorchModelHubMixin, library_name="stepnet"):
         save(self.network, save_directory / MODEL)
 
     def generate_model_card(self, *args: Any, **options: Any) -> ModelCard:
-        """The card, with the name under which it is pushed where there is one."""
+        """Return the card, with the name of the repository if it is known."""
         return ModelCard(model_card(description_of(self.network), options.get("repo_id") or f"{HUB}OWNER/NAME"))
 
     @classmethod
@@ -55,7 +55,7 @@ class HubModel(PyTorchModelHubMixin, library_name="stepnet"):
 
 
 def download(name: str, **options: Any) -> Path:
-    """The model file of a repository, from the cache if it is there."""
+    """Return the model file of a repository, from the cache if possible."""
     before = logging.get_verbosity()
     logging.set_verbosity(QUIET)
     place = {key: options.get(key) for key in ("cache_dir", "revision")}

@@ -1,4 +1,4 @@
-"""What a model file says of its model: enough to build it again, to feed it, and to know what it is worth."""
+"""The description of a model in its file: how to build it, its preprocessing, and its measured errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Record:
     """A part of the description."""
 
     def changed(self, **fields: Any) -> Self:
-        """The same with other values in some fields."""
+        """Return a copy with some fields replaced."""
         return dataclasses.replace(self, **fields)
 
 
@@ -54,7 +54,7 @@ class ConversionRecord(Record):
 @checked
 @dataclass(frozen=True, kw_only=True)
 class Preprocessing(Record):
-    """From a picture to the network's input: shorter side to `resize`, centre of `image_size`, (x - mean) / std."""
+    """Preprocessing of images: shorter side to `resize`, centre crop of `image_size`, (x - mean) / std."""
 
     channels: Side
     image_size: Side
@@ -71,7 +71,7 @@ class Preprocessing(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRecord(Record):
-    """How the weights came about."""
+    """How the weights were trained."""
 
     data: str
     val_share: float | None = None  # of a folder without images for validation
@@ -103,7 +103,7 @@ class ModelDescription(Record):
 
     @property
     def scheme(self) -> str | None:
-        """The scheme, where it is another than the model's own."""
+        """The scheme, if it is not the model's default."""
         return self.conversion.scheme if self.conversion else self.options.get("scheme")
 
 
@@ -113,7 +113,7 @@ def describe_network(
     preprocessing: Preprocessing | None = None,
     training: TrainingRecord | None = None,
 ) -> ModelDescription:
-    """The description of a network; `load` builds it again if `create_model` or `load_foreign` built it."""
+    """Describe a network; `load` can build it again if `create_model` or `load_foreign` built it."""
     origin = origin_of(network)
     if origin is None:
         cls = getattr(network, "original", type(network))  # a converted block has a subclass of its own
@@ -145,12 +145,12 @@ def _conversion(network: nn.Module) -> ConversionRecord | None:
 
 
 def read_record(record: object) -> ConversionRecord:
-    """The record that `convert` kept with a network."""
+    """Return the record that `convert` keeps with a network."""
     return read_as(ConversionRecord, record, "the record of its conversion")
 
 
 def plain_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Options of `create_model` as JSON can hold them; what cannot be written down is refused."""
+    """Return options of `create_model` as JSON values; raise for values that JSON cannot hold."""
     plain = {key: value for key, value in options.items() if value is not None}
     scheme = plain.get("scheme")
     if isinstance(scheme, Scheme):
@@ -174,15 +174,15 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def encode(description: ModelDescription) -> str:
-    """As JSON."""
+    """Encode a description as JSON."""
     return json.dumps(dataclasses.asdict(description))
 
 
 def decode(text: str | bytes, where: object) -> ModelDescription:
-    """From JSON that anyone may have written."""
+    """Decode a description from untrusted JSON."""
     return read_json(ModelDescription, text, f"{where} is damaged: its description cannot be read")
 
 
 def versions() -> dict[str, str]:
-    """Of what matters to a reader of the file."""
+    """Return the versions of the libraries that matter to a reader of the file."""
     return {"stepnet": stepnet.__version__, "torch": str(torch.__version__), "python": platform.python_version()}

@@ -37,7 +37,7 @@ Location = str | os.PathLike[str]
 
 
 class Opened(NamedTuple):
-    """What a file holds: the weights under the network's own names, and what is said of them."""
+    """The content of a model file: the weights by name, and their description."""
 
     weights: Tensors
     description: ModelDescription
@@ -45,7 +45,7 @@ class Opened(NamedTuple):
 
 @checked
 def load(where: Location, model: str | nn.Module | None = None, **options: Any) -> nn.Module:
-    """The network in a file, a run's folder, on the hub, or by the name of its pretrained weights, ready for use.
+    """Load a network from a file, a run's folder, the hub, or by the name of pretrained weights, in evaluation mode.
 
     It is in evaluation mode. `network.description` tells what it is; `network.preprocess(picture)` makes its input of
     a path, a PIL image or an array. Weights that say nothing of themselves are opened by naming their `model`, with
@@ -76,7 +76,7 @@ def save(
     preprocessing: Preprocessing | None = None,
     license: str = "",
 ) -> None:
-    """Write a network that `load` opens again anywhere; a file that could not be opened again is never written.
+    """Save a network so that `load` opens it without other files; raise if it could not be loaded again.
 
     Classes and preprocessing of a network that was loaded are kept, unless others are given.
     """
@@ -107,7 +107,7 @@ def write_model(path: Path, weights: Tensors, description: ModelDescription) -> 
 
 
 def read_model(where: Location, model: str | nn.Module | None = None, options: dict[str, Any] | None = None) -> Opened:
-    """The weights of a file or a run, and their description."""
+    """Read the weights of a file or a run, and their description."""
     path = file_of(where)
     tensors, header = read_tensors(path)
     weights = resumed_weights(tensors) if header.get("format") == RESUME else tensors

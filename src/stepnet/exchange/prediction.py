@@ -1,4 +1,4 @@
-"""From a picture to what a network reads, the evaluation view of the data room, and to its likeliest classes."""
+"""Preprocess pictures for a network, and predict their classes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AnyPicture: TypeAlias = "str | os.PathLike[str] | Image.Image | NDArray[np.uint8
 
 
 def preprocess(how: Preprocessing, pictures: AnyPicture | Sequence[AnyPicture]) -> Tensor:
-    """[N, C, H, W] of one or several pictures: paths, PIL images, or uint8 arrays [H, W], [H, W, C]."""
+    """Return a tensor [N, C, H, W] of pictures: paths, PIL images, or uint8 arrays [H, W], [H, W, C]."""
     single = isinstance(pictures, str | os.PathLike | Image.Image | np.ndarray)
     several: Sequence[AnyPicture] = [pictures] if single else pictures  # type: ignore[list-item, assignment]
     if not several:

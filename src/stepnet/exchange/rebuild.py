@@ -55,7 +55,7 @@ def rebuild(description: ModelDescription, weights: Tensors, where: object) -> n
 def fill(
     network: nn.Module, description: ModelDescription, weights: Tensors, where: object, example: Any = None
 ) -> nn.Module:
-    """Load the weights into a given network, which is converted first if the saved one was."""
+    """Load the weights into a network, which is converted first if the saved one was."""
     if description.conversion is not None and not hasattr(network, RECORD):
         restore_conversion(network, description.conversion, _image(description) if example is None else example)
     _check_same(network, description, weights, where)
@@ -98,7 +98,7 @@ def at_most(tensors: int) -> Iterator[None]:
 
 
 def check_finite(weights: Mapping[str, torch.Tensor], where: object) -> None:
-    """Refuse weights with an infinity or NaN."""
+    """Raise for weights with infinity or NaN."""
     for name, tensor in weights.items():
         values = tensor.float() if tensor.itemsize == 1 else tensor  # eight bits have no isfinite
         if tensor.is_floating_point() and not bool(values.isfinite().all()):
