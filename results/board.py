@@ -297,8 +297,10 @@ def draw(path: Path) -> None:
     if not panels:
         return
     mpl.rcParams["svg.hashsalt"] = "board"
-    figure, axes = plt.subplots(1, len(panels), figsize=(4.2 * len(panels), 2.8), squeeze=False, layout="constrained")
-    for (task, own), axis in zip(panels, axes[0], strict=True):
+    heights = [1 + 0.24 * len(own) for _, own in panels]  # one below the other, to be read on a phone
+    options = {"figsize": (4.6, sum(heights)), "height_ratios": heights, "squeeze": False, "layout": "constrained"}
+    figure, axes = plt.subplots(len(panels), 1, **options)
+    for (task, own), axis in zip(panels, axes[:, 0], strict=True):
         places = range(len(own))[::-1]
         axis.axvspan(-task.margin, task.margin, color="0.92")
         axis.axvline(0, color="0.3", linewidth=0.8)
@@ -307,7 +309,7 @@ def draw(path: Path) -> None:
             color = "tab:blue" if decided and row.gaps.mean < 0 else "tab:red" if decided else "0.5"
             axis.errorbar(row.gaps.mean, place, xerr=row.gaps.half_width, fmt="o", color=color, capsize=3, markersize=4)
         axis.set_yticks(list(places), [f"{row.scheme} ({len(row.gaps)})" for row in own])
-        axis.margins(y=0.25)
+        axis.set_ylim(-0.7, len(own) - 0.3)
         axis.set_xlabel(f"minus Euler, {task.unit}: left is better")
         axis.set_title(f"{task.title}: {task.model}", fontsize="medium")
     figure.savefig(path, metadata={"Date": None})

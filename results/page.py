@@ -1,7 +1,8 @@
-"""Generate the measured part of docs/results.md from the files in this folder: `python results/page.py`.
+"""Generate the measured part of docs/results.md from the files in this folder: `python results/page.py [NUMBER RUN]`.
 
 The protocol is written by hand before the runs; the summary above it and everything below the line `MEASURED` are
-generated from the data.
+generated from the data. With the number of an experiment and the folder of its unfinished run, where that stands is
+recorded first.
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ from __future__ import annotations
 import json
 import re
 import statistics
+import sys
+from pathlib import Path
 from typing import Any
 
 from experiments import EXPERIMENTS, HERE, Experiment, Network
 
 from stepnet.commands.columns import markdown_table
-from stepnet.training.histories import PairedDifferences, mean_and_deviation
+from stepnet.training.histories import PairedDifferences, RunHistory, mean_and_deviation
 
 PAGE = HERE.parent / "docs" / "results.md"
+UNFINISHED = HERE / "unfinished.json"
 MEASURED = "<!-- Below this line: made by `python results/page.py`. -->"
 SUMMARY = "<!-- Summary: made by `python results/page.py`. -->", "<!-- End of the summary. -->"
 OPENING = """\
@@ -135,6 +139,28 @@ def _coefficients(network: Network, runs: dict[int, dict[str, Any]]) -> list[str
     return [f"Learned k of `{network.label}`: {shown}.", ""]
 
 
+def record_position(number: str, folder: Path) -> None:
+    """Record where the unfinished run of an experiment stands."""
+    history = RunHistory.read(folder)
+    config = history.config
+    place = {"model": config.model, "seed": config.seed, "epochs": len(history.epochs), "of": config.recipe.epochs}
+    UNFINISHED.write_text(json.dumps({**positions(), number: place}, indent=1) + "\n")
+
+
+def positions() -> dict[str, Any]:
+    """Where unfinished runs stand, by the number of their experiment."""
+    return dict(json.loads(UNFINISHED.read_text())) if UNFINISHED.exists() else {}
+
+
+def unfinished(number: str) -> str:
+    """A line for an experiment without results."""
+    if number not in positions():
+        return "**Not run.**"
+    place = positions()[number]
+    where = f"`{place['model']}`, seed {place['seed']}, stands at epoch {place['epochs']} of {place['of']}"
+    return f"**Not finished**: {where}. Nothing is claimed of it."
+
+
 def page() -> str:
     """The whole page: the protocol as it stands, and what was measured."""
     opening, _, rest = PAGE.read_text().partition(SUMMARY[0])
@@ -142,10 +168,12 @@ def page() -> str:
     sections = [line for experiment in EXPERIMENTS.values() for line in section(experiment)]
     for number, title in PROTOCOL_ROW.findall(protocol):
         if number not in EXPERIMENTS:
-            sections += ["", f"### {number}: {title}", "", "**Not run.**"]
+            sections += ["", f"### {number}: {title}", "", unfinished(number)]
     top = [opening.rstrip(), "", SUMMARY[0], "", *summary(), "", SUMMARY[1], ""]
     return "\n".join([*top, protocol, "", MEASURED, "", OPENING, *sections]) + "\n"
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        record_position(sys.argv[1], Path(sys.argv[2]))
     PAGE.write_text(page())
