@@ -136,7 +136,7 @@ def test_graphs_of_a_network_that_calls_a_block_again(kind: type[nn.Module]) -> 
 def test_one_call_more_or_a_lost_past_is_an_error() -> None:
     converted = stepnet.convert(built(Looped), "lm", X, init=-0.3)
     converted.turns = 4
-    with pytest.raises(stepnet.UserError, match=r"'blocks.0' takes steps 0, 2, 4 of its row, .* the state of step 6"):
+    with pytest.raises(stepnet.UserError, match=r"'blocks.0' takes steps 0, 2, 4 of its chain, .* the state of step 6"):
         converted(X)
     net = built(Looped)
     net.blocks = net.blocks[:1]  # every call could be the first

@@ -24,7 +24,8 @@ from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
 from torch.utils.checkpoint import checkpoint
 
 import stepnet
-from stepnet.conversion.step import PAST, ConvertedStep
+from stepnet.conversion.carried_past import PAST
+from stepnet.conversion.step import ConvertedStep
 from stepnet.extras import import_extra
 
 

@@ -1,5 +1,6 @@
 """Put a scheme into a network that we did not write; read the scheme that it has."""
 
+from stepnet.conversion.carried_past import Role as Role
 from stepnet.conversion.foreign import HF as HF
 from stepnet.conversion.foreign import check_file_options as check_file_options
 from stepnet.conversion.foreign import check_own_name as check_own_name
@@ -20,8 +21,7 @@ from stepnet.conversion.record import remember_conversion as remember_conversion
 from stepnet.conversion.split import Split as Split
 from stepnet.conversion.split import split_block as split_block
 from stepnet.conversion.step import ConvertedStep as ConvertedStep
-from stepnet.conversion.step import Role as Role
-from stepnet.conversion.step import converted_rows as converted_rows
+from stepnet.conversion.step import converted_chains as converted_chains
 from stepnet.conversion.summary import Conversion as Conversion
 from stepnet.conversion.summary import ConvertedStage as ConvertedStage
 from stepnet.conversion.transform import convert as convert

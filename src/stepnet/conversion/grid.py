@@ -16,9 +16,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from stepnet.conversion.carried_past import Role
 from stepnet.conversion.converted_network import ConvertedNetwork, Gates
 from stepnet.conversion.record import RECORD, remember_conversion
-from stepnet.conversion.step import K_FREE, ConvertedStep, K, Role, converted_rows
+from stepnet.conversion.step import K_FREE, ConvertedStep, K, converted_chains
 from stepnet.conversion.summary import Conversion
 from stepnet.errors import UserError
 from stepnet.nets import Grid, GridStep, March, NetworkOnGrid, StageOnGrid, carried, check_step_sizes, free_k, on_grid
@@ -58,7 +59,7 @@ class ConvertedGrid(NetworkOnGrid):
 
     def __init__(self, network: nn.Module) -> None:
         self.network = network
-        self.rows = [_row(network, row) for row in converted_rows(network)]
+        self.rows = [_row(network, row) for row in converted_chains(network)]
         self.stages: Sequence[StageOnGrid] = self.rows
         if not hasattr(network, RECORD):
             raise UserError(f"a part of {type(network).__name__} was converted by itself: refine or coarsen that part")
@@ -227,8 +228,8 @@ def _assign_roles(
                 method=planned.steps[n].method,
                 step=recorded[n],
                 last=n == len(steps) - 1,
-                row=names,
-                own_k=0 if n in ks else None,
+                chain=names,
+                k_index=0 if n in ks else None,
                 number=first + n,
                 mean_gate=None if gates is None else gates.stochastic.means[first + n],
                 keeps_f=planned.keeps_f(n),
@@ -268,7 +269,7 @@ def _remember(network: nn.Module, rows: Sequence[StepRow], grid: Grid, layout: d
     record = dict(getattr(network, RECORD))
     before: Layout = record.get("layout") or {}
     steps = {id(s): s for s in network.modules() if isinstance(s, ConvertedStep)}
-    names = list(dict.fromkeys(s.step_role.row for s in steps.values()))
+    names = list(dict.fromkeys(s.step_role.chain for s in steps.values()))
     split = [s.step_role.name for s in steps.values() if s.step_role.split is not None]
     record |= {
         "stages": [list(row) for row in names],

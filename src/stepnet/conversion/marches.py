@@ -16,9 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from stepnet.conversion.autograd_graph import GraphPlace
+from stepnet.conversion.carried_past import Role
 from stepnet.conversion.chains import Blocks, blocks_among, candidates, named_blocks
 from stepnet.conversion.example import as_example, guesses, with_gradient
-from stepnet.conversion.step import ConvertedStep, ForwardPass, Role, converted_rows
+from stepnet.conversion.step import ConvertedStep, ForwardPass, converted_chains
 from stepnet.conversion.stream import (
     Weight,
     arrivals,
@@ -191,7 +192,7 @@ def own_marches(network: nn.Module, example: Any) -> list[ObservedMarch]:
             if isinstance(module, Stepped):
                 hooks.enter_context(module.watch_states(states))
         _run(network, example)
-    for row, march in zip(converted_rows(network), watcher.marches, strict=False):
+    for row, march in zip(converted_chains(network), watcher.marches, strict=False):
         march.declared = _declared_by_row(row)
     for march, seen in zip(watcher.marches, states, strict=True):
         march.starts = [edge_of(part) for part in parts_of(seen[0])] + march.starts
@@ -208,7 +209,7 @@ def _declared_by(stage: Stage, gates: Any, ks: Any) -> Declared:
 
 def _declared_by_row(row: Sequence[tuple[str, ConvertedStep, Role]]) -> Declared:
     roles = [role for _, _, role in row]
-    ks = [None if role.own_k is None else as_channels(step.coefficients_of(role)) for _, step, role in row]
+    ks = [None if role.k_index is None else as_channels(step.coefficients_of(role)) for _, step, role in row]
     gates = [1.0 if role.mean_gate is None else role.mean_gate for role in roles]
     activated = any(role.split is not None and role.split.after for role in roles)
     layout = MarchShape(len(row), "projected" if roles[0].transition else "identity", activated)

@@ -33,7 +33,7 @@ class Call:
     block: nn.Module
     argument: Argument  # where the state is among the arguments,
     result: Path  # and among the outputs,
-    alone: bool  # or that is all it returns
+    only_output: bool  # or that is all it returns
     before: Tensor
     after: Tensor
     versions: tuple[int, int]  # of the two, at the time: work in place changes a tensor, not which tensor it is
@@ -178,7 +178,7 @@ class _Watch:
                 block=block,
                 argument=old.argument,
                 result=path or FIRST,
-                alone=not path,
+                only_output=not path,
                 before=old.tensor,
                 after=new,
                 versions=versions,

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from stepnet.arguments import checked
+from stepnet.conversion.carried_past import Role
 from stepnet.conversion.chains import Blocks, Chain, Selection, candidates, link, named_blocks, select
 from stepnet.conversion.converted_network import ConvertedNetwork, become_converted, become_plain
 from stepnet.conversion.inline import Residual
 from stepnet.conversion.record import forget_conversion, record_of, remember_conversion
-from stepnet.conversion.step import ConvertedStep, Role, become_block, become_step, hold_named
+from stepnet.conversion.step import ConvertedStep, become_block, become_step, register_named
 from stepnet.conversion.stream import branches
 from stepnet.conversion.summary import Conversion
 from stepnet.conversion.trace import copied, trace
@@ -136,13 +137,13 @@ def _converted(
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
     for name, own in roles.items():
         block = model.get_submodule(name)
-        owned = 0 if method.learned else sum(role.own_k is not None for role in own)
+        owned = 0 if method.learned else sum(role.k_index is not None for role in own)
         near = next((p for p in block.parameters() if p.is_floating_point()), like)
         become_step(block, own, _initial_k(method, init, near, bound, owned) if owned else None)
-        owners = [role.place for role in own if role.own_k is not None]
+        owners = [role.place for role in own if role.k_index is not None]
         if method.learned and owners:
             layout = CoefficientLayout(method, owners)
-            hold_named(block, layout, _named_starts(method, init, layout, near))
+            register_named(block, layout, _named_starts(method, init, layout, near))
     setattr(model, REPORT, conversion)
     remember_conversion(model, record_of(conversion, dt, bound, blocks, stochastic))
     if not hasattr(model, TRAJECTORY):
@@ -278,14 +279,14 @@ def _roles(
             method=plan.steps[place].method,
             step=steps[place],
             last=place == len(chain.calls) - 1,
-            row=chain.names,
+            chain=chain.names,
             split=call.split,
             overwrites=call.overwrites,
             argument=call.argument,
             result=call.result,
-            alone=call.alone,
+            only_output=call.only_output,
             memory=memory,
-            own_k=sum(role.own_k is not None for role in own) if place in plan.owners else None,
+            k_index=sum(role.k_index is not None for role in own) if place in plan.owners else None,
             number=number,
             mean_gate=None if stochastic is None else stochastic.means[number],
             bound=bound,

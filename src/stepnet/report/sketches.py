@@ -15,7 +15,7 @@ import sympy
 from torch import Tensor, nn
 
 from stepnet.analysis import plain, plain_equation, subject
-from stepnet.conversion import converted_rows
+from stepnet.conversion import converted_chains
 from stepnet.errors import UserError
 from stepnet.nets import Stage, UnsharedWeights, step_sizes, written
 from stepnet.schemes import (
@@ -302,7 +302,7 @@ def _stages(model: nn.Module) -> Iterator[StageSketch]:
             ks, entry = [_value(k) for k in coefficients], module.plan.entry
             stage = sketch_stage(module.scheme, module.depth, ks, module.dts, shape, entry, after, blocks)
             yield replace(stage, by_channel=any(k.numel() > 1 for k in coefficients))
-    for row in converted_rows(model):
+    for row in converted_chains(model):
         ks = [_value(k) for _, block, role in row if (k := block.k_of(role)) is not None]
         first = row[0][2]
         start: Entry = "projected" if first.transition else "identity"

@@ -1,0 +1,147 @@
+"""What a converted step is, and the past that a state carries from one step to the next.
+
+The past travels with the state: `u_n` carries `u_{n-1}` as an attribute of the tensor. Nothing is kept in modules or in
+global variables, so threads, re-entrant calls and forward passes that raised cannot mix their pasts; the network's own
+loop over its blocks may stay, and `torch.compile`, `torch.export` and torch.fx trace it whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from stepnet.conversion.places import FIRST, Argument, Path
+from stepnet.conversion.split import Split
+from stepnet.errors import UserError
+from stepnet.nets import Bound, Memory, RecordedStep, ReversibleMarch, States, only_reverse_mode
+from stepnet.schemes import Scheme, State, StepMethod, is_traced
+
+PAST = "_stepnet_past"  # the attribute in which a state carries the states before it
+
+
+@dataclass(frozen=True)
+class Role:
+    """What one call of a block does in its chain of steps."""
+
+    name: str  # its path in the network
+    scheme: Scheme
+    place: int  # number of steps before it in the chain
+    method: StepMethod  # whether the scheme, its starter or its transition takes the step
+    step: RecordedStep  # the arithmetic of the step
+    argument: Argument  # where the state is in the block's arguments,
+    result: Path = FIRST  # and where the new state is in its output
+    only_output: bool = True  # the output is the new state and nothing else
+    last: bool = False  # the last step of the chain, whose state needs no past
+    chain: tuple[str, ...] = ()  # the blocks of the chain, in order
+    split: Split | None = None  # branch, shortcut and activation, if they are known
+    overwrites: bool = False  # the block works in place, and gets a copy of the state
+    memory: Memory = "stored"  # what is saved for the gradient: see `stepnet.nets.memory_modes`
+    keeps_f: bool = False  # later steps read this step's f
+    evaluations: int = 1  # number of evaluations of the block in this step
+    k_index: int | None = None  # index of this step among the block's coefficients; None if it has none
+    number: int = 0  # number of steps before it in the network
+    mean_gate: float | None = None  # the gate in evaluation, under stochastic depth
+    bound: Bound | None = None  # the interval of k
+
+    @property
+    def dt(self) -> float:
+        """The weight of f."""
+        dt: float = self.step.dt
+        return dt
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a block occurs more than once in the chain."""
+        return len(set(self.chain)) < len(self.chain)
+
+    @property
+    def transition(self) -> bool:
+        """Whether the step changes the shape; the projected input is then the past of the next step."""
+        return self.method == "transition"
+
+    @property
+    def inverted(self) -> bool:
+        """Whether the backward pass inverts the step; one without its whole past cannot be inverted."""
+        return self.memory == "reversible" and self.method == "scheme"
+
+
+@dataclass(eq=False)
+class CarriedPast:
+    """The past of a state; copying or saving the state drops it."""
+
+    us: States = ()  # the states before it, newest first
+    fs: States = ()  # the values of f at them, if later steps read them
+    version: int | None = None  # of the state; a different one means that it was changed in place
+    chain: tuple[str, ...] = ()  # the blocks of the chain
+    place: int = 0  # number of its steps that led to the state
+    march: ReversibleMarch | None = None  # the reversible march of the state
+    exact: Tensor | None = None  # the state in that march's precision
+    streams: State = None  # the streams from which the state was read out
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (set, ())  # an empty set can be loaded with weights_only=True, if a caller saves the state
+
+
+def past_of(role: Role, u: Tensor) -> CarriedPast:
+    """Return the past that `u_n` carries; raise if the step needs one and it is missing or outdated."""
+    needed = role.place if role.scheme.whole_past else min(role.place, role.scheme.steps - 1)
+    streams = bool(role.scheme.streams) and role.place > 0
+    if not needed and not streams:
+        return CarriedPast()
+    past = getattr(u, PAST, None)
+    if isinstance(past, CarriedPast) and streams:
+        past = replace(past, us=()) if past.streams is not None else None
+    if not isinstance(past, CarriedPast) or len(past.us) != needed or overwritten(u, past.version):
+        raise UserError(
+            f"step {role.name!r} of scheme {role.scheme.name!r} got a state that its run did not make, and so has no "
+            "past: call the whole network, alter or clone no state between its steps (captum clones: name a whole "
+            "stage), put no full backward hook on a step; with gradient checkpointing, choose use_reentrant=False"
+        )
+    return past
+
+
+def next_past(role: Role, u: Tensor, f: State, past: CarriedPast) -> CarriedPast:
+    """Return the past of `u_{n+1}`: the states up to `u_n`, and their f if later steps read them."""
+    if role.last:
+        return CarriedPast()
+    older = role.scheme.steps - 1
+    fs = (f, *past.fs)[:older] if role.keeps_f else ()
+    if role.scheme.whole_past or (role.transition and role.scheme.streams):
+        older = len(past.us) + 1
+    return CarriedPast((_remembered(u), *past.us)[:older], fs)
+
+
+def _remembered(u: Tensor) -> Tensor:
+    """The state as stored in a past: without gradients an alias, so that its own past can be freed.
+
+    A traced graph keeps the state: torch.jit traces with gradients and checks without them, and expects the same graph.
+    An alias made by `detach` has no tangent, so in forward mode the state is copied.
+    """
+    graph = is_traced(u) or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    if graph or (torch.is_grad_enabled() and u.requires_grad):
+        return u
+    return u.detach() if only_reverse_mode() else u.clone()
+
+
+def copied_for_backward(u: Tensor) -> bool:
+    """Whether this is the copy of a state that reentrant checkpointing makes in the backward pass."""
+    if is_traced(u) or torch.compiler.is_compiling() or torch._C._current_graph_task_id() < 0:
+        return False
+    return u.is_leaf and u.requires_grad
+
+
+def without_alias(new: Tensor, streams: State) -> State:
+    """The streams, with a view in place of the state itself: it carries them, and must not refer to itself."""
+    return tuple(y.view_as(y) if y is new else y for y in streams) if type(streams) is tuple else streams
+
+
+def version_of(u: Tensor) -> int | None:
+    """The version counter of a tensor, if torch keeps one."""
+    return None if is_traced(u) or torch.compiler.is_compiling() or u.is_inference() else u._version
+
+
+def overwritten(u: Tensor, version: int | None) -> bool:
+    return None not in (version, version_of(u)) and version != version_of(u)
