@@ -5,7 +5,7 @@ import torch
 from stepnet.training import machine
 from stepnet.training.checkpoint import Progress
 from stepnet.training.machine import Crowding, seconds_waited
-from training.test_display import end_epoch, shown
+from training.test_display import end_epoch, no_summary_of_a_stub, shown  # noqa: F401  (a fixture)
 
 
 def test_what_the_system_counts_only_grows():
