@@ -55,6 +55,9 @@ def test_coarsen_a_language_model(tmp_path: Path, capsys: pytest.CaptureFixture[
     ("words", "message"),
     [
         (["--keep", "0.1"], "keep = 0.1 of 4 blocks leaves a stage empty"),
+        (["--keep", "1.5"], "keep = 1.5: expected less than 1"),
+        (["--keep", "nan"], "keep = nan: expected a"),
+        (["--items", "0"], "items = 0: expected 1 or more"),
         (["--figure", "depth.doc"], "cannot write 'depth.doc'"),
         (["--out", "."], "is a folder: name a file"),
     ],

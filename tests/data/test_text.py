@@ -6,14 +6,15 @@ import hashlib
 import io
 import subprocess
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from stepnet.data import Batches, get_data, training_batches
 from stepnet.data import fetching as fetch
-from stepnet.data import get_data, training_batches
-from stepnet.data.datasets import Request
+from stepnet.data.datasets import Data, Request
 from stepnet.data.download import sha256_of
 from stepnet.data.fingerprints import fingerprint
 from stepnet.data.text import BYTES, Text, encode, read_text
@@ -42,6 +43,23 @@ def test_characters_in_the_order_of_unicode_and_a_split_by_place(play: Path) -> 
     assert text_of(data.train.tokens, data.train.classes) == PLAY[:split]
     assert text_of(data.test.tokens, data.test.classes) == PLAY[split:]
     assert (data.name, data.task, data.num_outputs) == ("play.txt", "next_token", len(set(PLAY)))
+
+
+def test_what_is_held_out_of_a_text_is_no_longer_trained_on() -> None:
+    """A training sequence begins anywhere: held out by index alone, all of the text would still be read."""
+    text = Text(np.arange(400), tuple(map(str, range(400))), 8)
+    data = Data("numbers", text, text, task="next_token").hold_out(0.25)
+    assert data.validation is not None
+
+    def read(batches: Batches, epochs: int) -> set[int]:
+        parts = [part for n in range(epochs) for batch in batches.epoch(n) for part in batch]
+        return {token for part in parts for token in part.flatten().tolist()}
+
+    batches = training_batches(data, 5, seed=3)
+    assert read(batches, 20) == set(range(300))
+    assert read(replace(batches, source=data.validation, seed=None), 1) == set(range(300, 397))
+    with pytest.raises(UserError, match="the training text holds 400 tokens, 4 in the smaller"):
+        Data("numbers", text, text, task="next_token").hold_out(0.01)
 
 
 def test_bytes(play: Path) -> None:

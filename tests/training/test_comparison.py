@@ -5,6 +5,7 @@ import signal
 import pytest
 
 from stepnet import create_model
+from stepnet.errors import UserError
 from stepnet.training import Run, compare
 from stepnet.training.signals import Interrupted
 from stepnet.training.trainer import Trainer
@@ -21,6 +22,16 @@ def test_the_rows_tell_what_the_runs_measured(tmp_path):
     own = create_model("tiniest", num_classes=10, in_channels=1)
     parameters = sum(p.numel() for p in own.parameters())
     assert row.cost.parameters == parameters == other.cost.parameters + 2  # a k in each of two stages
+
+
+@pytest.mark.parametrize(
+    ("model", "message"), [("tiniest:nosuch", "unknown scheme 'nosuch'"), ("gpt1x8", "gpt1x8 takes text")]
+)
+def test_a_network_that_cannot_be_built_is_refused_before_any_is_trained(tmp_path, model, message):
+    base = tiny_config(tmp_path, recipe={"epochs": 1, "milestones": ()})
+    with pytest.raises(UserError, match=message):
+        compare(["tiniest", model], base, seeds=1, out=tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

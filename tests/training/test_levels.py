@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -47,6 +48,18 @@ class Messages(Callback):
 
     def message(self, text: str) -> None:
         self.lines.append(text)
+
+
+def test_each_level_holds_out_the_same(tmp_path) -> None:
+    """The second level was given what the first had left, and held out of that once more."""
+    seen = []
+
+    class Sizes(Callback):
+        def epoch(self, trainer: Any, line: Any) -> None:
+            seen.append((len(trainer.data.train), trainer.data.validation.places.tolist()))
+
+    train(replace(config(tmp_path), holdout=0.2), callbacks=[Sizes()])
+    assert len(seen) == 3 and seen[0] == seen[1] == seen[2]
 
 
 def test_each_level_is_refined_into_the_next(whole) -> None:

@@ -56,6 +56,14 @@ class Source(Protocol):
         """Return the mean and the standard deviation of the images."""
 
 
+@runtime_checkable
+class HoldsOut(Protocol):
+    """A source whose items share parts: held out by index, some of what is held out would be trained on."""
+
+    def hold_out(self, share: float) -> tuple[Source, Source]:
+        """What stays for training, and what is held out."""
+
+
 @checked
 @dataclass(frozen=True, eq=False)
 class ImageSet:
@@ -163,13 +171,21 @@ class Data:
             raise UserError(f"{self.name}: class {place} is {one!r} in the training set, {other!r} in the test set")
 
     def hold_out(self, share: float) -> Data:
-        """Use a share of the training set as validation set; the choice depends only on positions."""
+        """Use a share of the training set as validation set; the choice depends only on positions.
+
+        A source whose items overlap, such as the sequences of a text, chooses itself.
+        """
         if self.validation is not None:
             raise UserError(f"holdout = {share}: {self.name} has a validation set of its own; leave it out")
-        held = uniform(random_words(len(self.train), HELD_OUT)) < share
-        if held.all() or not held.any():
-            raise UserError(f"holdout = {share} of {len(self.train)} items leaves a set empty: use another share")
-        train, validation = (Subset(self.train, np.flatnonzero(chosen)) for chosen in (~held, held))
+        train: Source
+        validation: Source
+        if isinstance(self.train, HoldsOut):
+            train, validation = self.train.hold_out(share)
+        else:
+            held = uniform(random_words(len(self.train), HELD_OUT)) < share
+            if held.all() or not held.any():
+                raise UserError(f"holdout = {share} of {len(self.train)} items leaves a set empty: use another share")
+            train, validation = (Subset(self.train, np.flatnonzero(chosen)) for chosen in (~held, held))
         return replace(self, train=train, validation=validation)
 
     @cached_property

@@ -7,7 +7,7 @@ rest, at a place given by its random word; the sequences for validation are spre
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -74,6 +74,18 @@ class Text:
         """Tokens are not normalised."""
         return Normalisation((0.0,), (1.0,))
 
+    def hold_out(self, share: float, what: str = "the training text") -> tuple[Text, Text]:
+        """The text without its last `share`, and that for evaluation: no sequence reaches from one into the other."""
+        cut = round(len(self.tokens) * (1 - share))
+        shorter = min(cut, len(self.tokens) - cut)
+        if shorter <= self.context:
+            raise UserError(
+                f"{what} holds {len(self.tokens):,} tokens, {shorter:,} in the smaller of training and validation "
+                f"part: expected more than {self.context} in each; take a longer text or a shorter context"
+            )
+        evaluated = replace(self, tokens=self.tokens[cut:], most=MOST_TESTED)
+        return replace(self, tokens=self.tokens[:cut]), evaluated
+
 
 @checked
 def read_text(
@@ -93,14 +105,7 @@ def read_text(
         classes, tokens = BYTES, np.frombuffer(content, np.uint8)
     else:
         classes, tokens = _characters(content, None if isinstance(vocabulary, str) else vocabulary, what)
-    split = round(len(tokens) * (1 - share))
-    shorter = min(split, len(tokens) - split)
-    if shorter <= context:
-        raise UserError(
-            f"{what} holds {len(tokens):,} tokens, {shorter:,} in the smaller of training and validation part: "
-            f"expected more than {context} in each; take a longer text or a shorter context"
-        )
-    train, test = Text(tokens[:split], classes, context), Text(tokens[split:], classes, context, MOST_TESTED)
+    train, test = Text(tokens, classes, context).hold_out(share, what)
     return Data(name or path.name, train, test, task="next_token")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor, nn
 
+from stepnet.arguments import Count, OpenShare, checked
 from stepnet.data import Batches, Data, Normalisation
 from stepnet.errors import UserError
 from stepnet.exchange import described_like, description_of
@@ -39,10 +40,11 @@ class CoarseningStudy:
         return head + [[str(n), *(self.metric.show(self.found[way][n]) for way in WAYS)] for n in depths]
 
 
+@checked
 def coarsening_study(
     network: nn.Module,
-    keep: float,
-    items: int = 300,
+    keep: OpenShare,
+    items: Count = 300,
     data: Data | None = None,
     note: Callable[[str], object] = lambda text: None,
 ) -> CoarseningStudy:

@@ -65,7 +65,7 @@ def train_config(
                     break
                 trainer.processes.on_main(partial(refine_checkpoint, trainer, deeper))
                 trainer.callbacks.message(f"refined from depth {level.depth} to {deeper.depth}: {deeper.depths} blocks")
-            resume, overwrite, data = True, False, trainer.data
+            resume, overwrite, data = True, False, trainer.whole_data
     if stop.number and not trainer.is_complete:
         raise Interrupted(stop.number, f"saved {trainer.run.last}; the same command resumes there")
     if stop.number:  # after the last step: a comparison must not start its next run

@@ -62,9 +62,8 @@ class Trainer:
         if self.processes.device.type == "cpu" and config.memory in (None, "stored"):
             keep_memory()
         self.callbacks.note(f"{'' if data else f'reading {config.data}, '}building the network")
-        self.data: Data = data or config.read_data()
-        if config.holdout is not None:
-            self.data = self.data.hold_out(config.holdout)
+        self.whole_data: Data = data or config.read_data()
+        self.data = self.whole_data if config.holdout is None else self.whole_data.hold_out(config.holdout)
         self.task: Task = TASKS[task or (config.task.name if config.task else self.data.task)](self.data)
         self.recipe = config.recipe.sized(len(self.data.train))
         self.config = config = replace(config, task=self.task.record, recipe=self.recipe)
