@@ -2,6 +2,7 @@
 
 import re
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
@@ -96,3 +97,32 @@ def test_a_run_without_an_epoch_or_a_config_is_no_error(tmp_path):
 )
 def test_a_duration_in_the_unit_that_fits(seconds, said):
     assert duration(seconds) == said
+
+
+CELL = """
+import stepnet
+stepnet.train("lm_resnet20", "digits", epochs=1, batch_size=256, out="run")
+"""
+
+
+def test_in_a_real_notebook_the_bar_moves_and_the_run_shows_itself(tmp_path, monkeypatch):
+    """Executed by Jupyter's own client and kernel."""
+    reason = "needs Jupyter's client and kernel, which the extra `docs` brings: make docs"
+    client = pytest.importorskip("nbclient", reason=reason)
+    nbformat = pytest.importorskip("nbformat", reason=reason)
+    pytest.importorskip("ipykernel", reason=reason)
+    monkeypatch.setenv("PYTHONPATH", str(Path(stepnet.__file__).parents[1]))  # the kernel's too
+    shown = []
+
+    class Listening(client.NotebookClient):
+        def process_message(self, message, cell, cell_index):
+            if message["msg_type"] == "update_display_data":
+                shown.append(message["content"]["data"]["text/html"])
+            return super().process_message(message, cell, cell_index)
+
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
+    Listening(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert any("<progress" in bar and "lm_resnet20" in bar for bar in shown) and shown[-1] == ""
+    bar, *_, result = notebook.cells[0].outputs
+    assert bar["data"]["text/html"] == ""  # nothing is left of it
+    assert "<svg" in result["data"]["text/html"] and "best test error" in result["data"]["text/html"]
