@@ -1,5 +1,6 @@
 """From words to a command, and one line for what cannot be read."""
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -52,6 +53,17 @@ def test_a_mistake_is_one_line(words: list[str], said: str) -> None:
     with pytest.raises(UserError) as error:
         parse(Bake, "bake", words)
     assert str(error.value).startswith(said) and "\n" not in str(error.value)
+
+
+def test_a_mistake_is_told_where_there_is_no_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    for words, said in (
+        (["bread", "--minutes", "long"], "--minutes 'long': expected a whole"),
+        ([], "bake needs WHAT"),
+    ):
+        with pytest.raises(UserError) as error:
+            parse(Bake, "bake", words)
+        assert str(error.value).startswith(said)
 
 
 def test_help_reads_plainly(capsys: pytest.CaptureFixture[str]) -> None:

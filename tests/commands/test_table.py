@@ -69,4 +69,5 @@ def test_a_table_for_a_paper(name, capsys) -> None:
 def test_measured_results_are_shown_wherever_it_is_called(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = json.loads("".join(lines(capsys, "cifar", "--json")))
-    assert any(row["measured"] for row in rows)
+    row = next(row for row in rows if row["name"] == "lm_resnet20" and row["dataset"] == "cifar10")
+    assert row["measured"]["runs"] == 3 and row["params"] == 270_000 and isinstance(row["measured"]["error"], float)

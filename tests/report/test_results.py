@@ -24,12 +24,12 @@ def test_the_mean_over_seeds_of_the_rows_own_recipe(tmp_path) -> None:
     (tmp_path / "speed.json").write_text(json.dumps({"images_per_second": [1]}))
     found = read_measurements(tmp_path)
     assert len(found) == 3
-    assert measured(LM20, found) == "8.50 (cifar10, 2 runs)"
+    assert str(measured(LM20, found)) == "8.50 (cifar10, 2 runs)"
 
 
 def test_another_recipe_is_named_and_no_run_is_blank() -> None:
-    assert measured(LM20, [Measurement("lm_resnet20", "cifar10", "fast", 0, 9.1)]) == "9.10 (fast, 1 run)"
-    assert measured(LM20, [Measurement("lm_resnet20", "cifar100", "fast", 0, 9.1)]) == ""
+    assert str(measured(LM20, [Measurement("lm_resnet20", "cifar10", "fast", 0, 9.1)])) == "9.10 (fast, 1 run)"
+    assert measured(LM20, [Measurement("lm_resnet20", "cifar100", "fast", 0, 9.1)]) is None
 
 
 def test_a_cell_holds_runs_of_one_configuration(tmp_path) -> None:
@@ -37,10 +37,10 @@ def test_a_cell_holds_runs_of_one_configuration(tmp_path) -> None:
     longer = [Measurement("lm_resnet20", "cifar10", "fast, epochs=20", seed, 10.0 + seed, 20) for seed in (0, 1)]
     shorter = Measurement("lm_resnet20", "cifar10", "fast", 0, 9.0, 15)
     tuned = Measurement("lm_resnet20", "cifar10", "fast, epochs=30", 0, 5.0, 30, settings={"weights": True})
-    assert measured(LM20, [*longer, shorter, tuned]) == "10.50 (fast, epochs=20, 2 runs)"
-    assert measured(LM20, [tuned]) == ""
+    assert str(measured(LM20, [*longer, shorter, tuned])) == "10.50 (fast, epochs=20, 2 runs)"
+    assert measured(LM20, [tuned]) is None
     first_files = [Measurement("lm_resnet20", "cifar10", "custom", 0, 8.0 + epochs, epochs) for epochs in (5, 20)]
-    assert measured(LM20, first_files) == "28.00 (custom, epochs=20, 1 run)"
+    assert str(measured(LM20, first_files)) == "28.00 (custom, epochs=20, 1 run)"
 
 
 def test_runs_of_two_configurations_are_recorded_side_by_side(tmp_path) -> None:
@@ -54,8 +54,8 @@ def test_runs_of_two_configurations_are_recorded_side_by_side(tmp_path) -> None:
 
 
 def test_another_scheme_is_another_network() -> None:
-    assert measured(LM20, [Measurement("lm_resnet20", "cifar10", "fast", 0, 9.1, scheme="heun")]) == ""
-    assert measured(LM20, [Measurement("lm_resnet20", "cifar10", "fast", 0, 9.1, options={"dt": 0.5})]) == ""
+    assert measured(LM20, [Measurement("lm_resnet20", "cifar10", "fast", 0, 9.1, scheme="heun")]) is None
+    assert measured(LM20, [Measurement("lm_resnet20", "cifar10", "fast", 0, 9.1, options={"dt": 0.5})]) is None
 
 
 def test_a_broken_file_is_named(tmp_path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg
 
 from stepnet.errors import UserError
-from stepnet.escaping import echo
+from stepnet.escaping import echo, print_json
 
 
 @dataclass
@@ -37,17 +36,24 @@ class ShowNoise:
         from stepnet.analysis import analyse_noise, get_noise, list_noises
 
         if self.name is None:
-            if self.plot or self.json or {self.p, self.p_end, self.damping} != {None}:
+            if self.plot or {self.p, self.p_end, self.damping} != {None}:
                 raise UserError("a flag needs a noise: stepnet noise stochastic_depth --p 0.2")
-            for name in list_noises():
-                echo(f"{name:<18}{get_noise(name).about}")
+            noises = {name: get_noise(name).about for name in list_noises()}
+            if self.json:
+                print_json([{"noise": name, "about": about} for name, about in noises.items()])
+                return
+            for name, about in noises.items():
+                echo(f"{name:<18}{about}")
             return
         analysis = analyse_noise(self.name, self.samples, self.damping, **self._parameters())
         if self.plot is not None:  # first: where there can be no picture, nothing else is printed
             from stepnet.report import draw_noises
 
             draw_noises(analysis.numbers, self.plot, self.samples)
-        echo(json.dumps(analysis.as_dict(), indent=2) if self.json else analysis)
+        if self.json:
+            print_json(analysis.as_dict())
+        else:
+            echo(analysis)
         if self.plot is not None:
             echo(f"\nwrote {self.plot}")
 

@@ -89,11 +89,13 @@ def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
 
 
 def _sentence(box: str) -> str:
-    """What the first part of tyro's box says, in one line."""
+    """What the first part of tyro's box says, in one line; without UTF-8 its rules are of hyphens."""
     lines = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in box.splitlines()]
-    rows = [line.strip("│ ") for line in lines if line.startswith("│")]
-    rule = next((i for i, row in enumerate(rows) if set(row) == {"─"}), len(rows))
-    text = re.sub(r"\s+", " ", " ".join(rows[:rule])).removesuffix(" (required)").rstrip(" .")
+    rows = [line.strip("│ ") for line in lines[1:]]  # below the title
+    rules = [i for i, row in enumerate(rows) if re.fullmatch("[─-]+", row)]
+    first = 1 if rules[:1] == [0] else 0
+    last = next((i for i in rules if i > first), len(rows))
+    text = re.sub(r"\s+", " ", " ".join(rows[first:last])).removesuffix(" (required)").rstrip(" .")
     for pattern, words in PLAINLY:
         text = re.sub(pattern, words, text)
     return text[:1].lower() + text[1:]

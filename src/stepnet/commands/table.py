@@ -92,13 +92,15 @@ def print_errors(rows: tuple[PaperRow, ...], table: Table) -> None:
     measurements = read_measurements(folder)
     counts = [count(row) for row in rows]
     if table.json:
+        results = [measured(row, measurements) for row in rows]
         ours = [
             {
+                "params": None if row.params is None else round(float(row.params.removesuffix("M")) * 1e6),
                 "counted": counted.parameters,
                 "counted_classes": counted.classes,
-                "measured": measured(row, measurements) or None,
+                "measured": result and asdict(result),
             }
-            for row, counted in zip(rows, counts, strict=True)
+            for row, counted, result in zip(rows, counts, results, strict=True)
         ]
         print_json([asdict(row) | our for row, our in zip(rows, ours, strict=True)])
         return
@@ -112,7 +114,7 @@ def print_errors(rows: tuple[PaperRow, ...], table: Table) -> None:
             f"{counted.parameters:,}{_mark(row, counted)}" for row, counted in zip(rows, counts, strict=True)
         ],
         RIGHT + "error": [_error(row) for row in rows],
-        "measured": [measured(row, measurements) for row in rows],
+        "measured": [str(measured(row, measurements) or "") for row in rows],
         "our model": [row.name for row in rows],
         "recipe": [row.recipe for row in rows] if table.name == "stochastic" else [],
         "source": [row.source for row in rows],

@@ -106,8 +106,20 @@ def record(run: Run, result: EvaluationResult, path: Path) -> None:
         partial.write_text(text.replace('"RUNS"', lines) + "\n")
 
 
-def measured(row: PaperRow, measurements: Sequence[Measurement]) -> str:
-    """Format the mean error of a row's network over the runs of one configuration, and its name; '' if none.
+@dataclass(frozen=True)
+class MeasuredError:
+    """The mean test error in per cent over the runs of one configuration."""
+
+    error: float
+    configuration: str  # the recipe, and what differs from it
+    runs: int
+
+    def __str__(self) -> str:
+        return f"{self.error:.2f} ({self.configuration}, {self.runs} run{'s' if self.runs > 1 else ''})"
+
+
+def measured(row: PaperRow, measurements: Sequence[Measurement]) -> MeasuredError | None:
+    """Average the error of a row's network on its data over the runs of one configuration; None without runs.
 
     That is the row's own recipe; else the one with the most epochs. A run under another scheme, with another option of
     the model or from trained weights is no run of the row.
@@ -118,10 +130,10 @@ def measured(row: PaperRow, measurements: Sequence[Measurement]) -> str:
         if ours and not one.settings.keys() & {"weights", "pretrained"}:
             groups.setdefault(one.configuration, []).append(one)
     if not groups:
-        return ""
+        return None
     chosen = row.recipe if row.recipe in groups else max(groups, key=lambda name: (groups[name][0].epochs, name))
     errors = [one.test_error for one in groups[chosen]]
-    return f"{fmean(errors):.2f} ({chosen}, {len(errors)} run{'s' if len(errors) > 1 else ''})"
+    return MeasuredError(fmean(errors), chosen, len(errors))
 
 
 def _settings(config: TrainConfig) -> dict[str, Any]:
