@@ -1,5 +1,6 @@
 """The charts' data: every figure of the run folders, thinned where it is too much, and in words."""
 
+import json
 import math
 
 import pytest
@@ -37,6 +38,18 @@ def test_k_by_layer_after_each_epoch(write_run) -> None:
     assert found["networks"][found["runs"][run["run"]]["network"]] == "lm_resnet20"
     assert run["values"] == [[0.1, -0.2, -0.9], [0.2, -0.4, -1.8], [0.3, -0.6, -2.7]]
     assert "from -2.700 (stages.2.blocks.1) to 0.300" in coefficients_words(networks)
+
+
+def test_coefficients_with_names_are_curves_of_their_own(write_run) -> None:
+    run = write_run(scheme="x0")
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["k"] = {"blocks.0:r": 1.0, "blocks.0:U": [0.75, 0.25], "blocks.1:r": 0.5, "blocks.1:U": [0.5, 0.25]}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    _, found = section(run)
+    curves = {one["name"]: (one["layers"], one["places"], one["values"][-1]) for one in found["k"]["runs"]}
+    both = ["blocks.0", "blocks.1"], [1, 2]
+    assert curves == {"r": (*both, [1.0, 0.5]), "U[1]": (*both, [0.75, 0.5]), "U[2]": (*both, [0.25, 0.25])}
 
 
 def test_plain_networks_have_no_k(write_run) -> None:

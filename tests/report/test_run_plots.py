@@ -63,6 +63,18 @@ def test_coefficients_of_a_run_of_an_epoch_and_of_a_network(write_run) -> None:
         plot_coefficients(run, epoch=4)
 
 
+def test_coefficients_with_names_have_panels_and_their_entries_curves() -> None:
+    picture = plot_coefficients(create_model("gpt2x16", scheme="x0", num_classes=11))
+    assert [axes.get_ylabel() for axes in picture.axes] == ["r", "x"]
+    assert [axes.get_lines()[0].get_ydata().tolist() for axes in picture.axes] == [[1] * 4, [0] * 4]
+    _, v, _ = plot_coefficients(create_model("gpt2x16", scheme="hyper", num_classes=11)).axes
+    curves = {line.get_label(): line.get_ydata().tolist() for line in v.get_lines()}
+    assert curves["GPT, entry 1"] == curves["GPT, entry 4"] == [1] * 4 and curves["GPT, entry 2"] == [0] * 4
+    (a,) = plot_coefficients(create_model("gpt2x16", scheme="dense", num_classes=11)).axes
+    places = [line.get_xdata().tolist() for line in a.get_lines() if str(line.get_label()).startswith("GPT")]
+    assert places == [[1, 2, 3], [1, 2, 3], [2, 3], [3]]  # an older state enters in a later layer
+
+
 def test_networks_without_k_and_two_data_sets_are_refused(write_run) -> None:
     with pytest.raises(UserError, match="no learned k"):
         plot_coefficients(write_run("preact_resnet20"))

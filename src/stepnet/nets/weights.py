@@ -5,6 +5,7 @@ Below, `stepnet.coefficients`: the learned `k_n` of a network, by layer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -127,6 +128,12 @@ def by_name(ks: Mapping[str, T]) -> dict[str, dict[str, T]]:
     """What `coefficients` gives, by the name of the coefficient (`k`, where it has none of its own) and the layer."""
     found: dict[str, dict[str, T]] = {}
     for key, value in ks.items():
-        layer, _, name = key.rpartition(":")
-        found.setdefault(name if layer else "k", {})[layer or key] = value
+        layer, name = layer_and_name(key)
+        found.setdefault(name, {})[layer] = value
     return found
+
+
+def layer_and_name(key: str) -> tuple[str, str]:
+    """`("blocks.1", "V")` of `blocks.1:V`; a coefficient without a name of its own is `k`."""
+    named = re.fullmatch(r"(.*):(\w+(?:\[\d+\])?)", key, re.DOTALL)
+    return (named[1], named[2]) if named else (key, "k")

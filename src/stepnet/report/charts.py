@@ -7,10 +7,11 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from stepnet.nets import by_name, layer_and_name
 from stepnet.report.counts import count, multiply_adds
 from stepnet.report.paper import CIFAR, IMAGENET, PaperRow
 from stepnet.schemes import get_scheme
-from stepnet.training import Metric, NetworkRuns, RunHistory
+from stepnet.training import KByLayer, Metric, NetworkRuns, RunHistory
 
 FRAMES = 60  # so many epochs at most on the slider of k_n: a hundred long runs stay a small page
 
@@ -82,7 +83,7 @@ def compression_words(networks: Sequence[NetworkRuns]) -> str:
 
 
 def _coefficients(runs: Sequence[RunHistory], schemes: set[str | None]) -> Json:
-    """Return `k_n` of every run that has coefficients, at the epochs of the slider."""
+    """Return `k_n`, or each coefficient by its name, of every run that has any, at the epochs of the slider."""
     learned = [(number, run) for number, run in enumerate(runs) if any(run.coefficients)]
     if not learned:
         return None
@@ -95,12 +96,25 @@ def _coefficients(runs: Sequence[RunHistory], schemes: set[str | None]) -> Json:
         "runs": [
             {
                 "run": number,
-                "layers": list(run.coefficients[-1] or run.coefficients[0]),
-                "values": [_finite(list(run.coefficients[min(stop, len(run.epochs) - 1)].values())) for stop in stops],
+                "name": name,
+                "layers": list(layers),
+                "places": places_of(run.coefficients[-1] or run.coefficients[0])[name],
+                "values": [
+                    _finite(list(by_name(run.coefficients[min(stop, len(run.epochs) - 1)]).get(name, {}).values()))
+                    for stop in stops
+                ],
             }
             for number, run in learned
+            for name, layers in by_name(run.coefficients[-1] or run.coefficients[0]).items()
         ],
     }
+
+
+def places_of(ks: KByLayer) -> dict[str, list[int]]:
+    """The layers of each coefficient by their number among all; in `dense`, older states enter in later layers."""
+    named = by_name(ks)
+    order = {layer: n + 1 for n, layer in enumerate(dict.fromkeys(layer_and_name(key)[0] for key in ks))}
+    return {name: [order[layer] for layer in layers] for name, layers in named.items()}
 
 
 def _our_point(network: NetworkRuns) -> Json:

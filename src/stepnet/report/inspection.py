@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from stepnet.nets import NetworkStep, outermost
+from stepnet.nets import NetworkStep, by_name, coefficients, outermost
 from stepnet.report.dynamics import StepSpectrum, effective_steps, network_steps, roots, verdict
 from stepnet.report.opened_networks import OpenedNetwork
 from stepnet.report.sketches import NetworkSketch
 
+MOST_ENTRIES = 4  # of a matrix that a row shows
 HEADINGS = ("step", "k", "roots", "", "|du|/|u|", "largest dt λ", "growth")
 
 
@@ -21,10 +22,25 @@ def step_rows(shown: OpenedNetwork, spectra: Sequence[StepSpectrum]) -> list[lis
     spectrum = {one.step.name: one for one in spectra}
     steps = [step for stage in network_steps(shown.network) for step in stage]
     moved = [value for stage in effective_steps(shown.network, shown.images) for value in stage]
+    named = named_by_layer(shown.network)
     return [
-        [step.name, *_coefficient(step), f"{ratio:.3f}", *_eigenvalue(spectrum.get(step.name))]
+        [
+            step.name,
+            *_coefficient(step, named.get(step.path, {})),
+            f"{ratio:.3f}",
+            *_eigenvalue(spectrum.get(step.name)),
+        ]
         for step, ratio in zip(steps, moved, strict=True)
     ]
+
+
+def named_by_layer(network: nn.Module) -> dict[str, dict[str, float | list[float]]]:
+    """The coefficients that have names, by layer and name."""
+    found: dict[str, dict[str, float | list[float]]] = {}
+    for name, layers in by_name(coefficients(network)).items():
+        for layer, value in layers.items() if name != "k" else ():
+            found.setdefault(layer, {})[name] = value
+    return found
 
 
 def unstable_steps(network: nn.Module) -> list[str]:
@@ -57,7 +73,7 @@ def step_facts(shown: OpenedNetwork, spectra: Sequence[StepSpectrum]) -> list[di
     spectrum = {one.step.name: one for one in spectra}
     steps = [step for stage in network_steps(shown.network) for step in stage]
     moved = [value for stage in effective_steps(shown.network, shown.images) for value in stage]
-    facts = []
+    facts, named = [], named_by_layer(shown.network)
     for step, ratio in zip(steps, moved, strict=True):
         eigenvalues = spectrum.get(step.name)
         largest = None if eigenvalues is None else complex(eigenvalues.z[0])
@@ -65,6 +81,7 @@ def step_facts(shown: OpenedNetwork, spectra: Sequence[StepSpectrum]) -> list[di
             {
                 "step": step.name,
                 "k": step.k,
+                "coefficients": named.get(step.path, {}),
                 "roots": None
                 if step.k is None
                 else [[r.real, r.imag] for r in map(complex, roots(step.scheme, step.k))],
@@ -79,7 +96,6 @@ def step_facts(shown: OpenedNetwork, spectra: Sequence[StepSpectrum]) -> list[di
 
 def write_pictures(shown: OpenedNetwork, spectra: Sequence[StepSpectrum], folder: Path) -> list[Path]:
     """Write the schematic, coefficients, trajectories and spectrum of a network as SVG."""
-    from stepnet.nets import coefficients
     from stepnet.report.figures import paper_style, write_figure
     from stepnet.report.network_plots import plot_spectrum, plot_trajectory
     from stepnet.report.run_plots import plot_coefficients
@@ -99,11 +115,22 @@ def write_pictures(shown: OpenedNetwork, spectra: Sequence[StepSpectrum], folder
     return list(paths)
 
 
-def _coefficient(step: NetworkStep) -> tuple[str, str, str]:
+def _coefficient(step: NetworkStep, named: Mapping[str, float | list[float]]) -> tuple[str, str, str]:
+    if named:
+        return ", ".join(f"{name} = {_numbers(value)}" for name, value in named.items()), "", ""
     if step.k is None:
         return "", "", "shape changes" if step.transition else ""
     shown = (f"{root.real:.3f}" if abs(root.imag) < 1e-9 else f"{root:.3f}" for root in roots(step.scheme, step.k))
     return f"{step.k:.3f}", ", ".join(shown), verdict(step.scheme, step.k)
+
+
+def _numbers(value: float | list[float]) -> str:
+    """`0.123`, `(0.9, 0.1)`, or of a large matrix its range."""
+    if not isinstance(value, list):
+        return f"{value:.3f}"
+    if len(value) > MOST_ENTRIES:
+        return f"{min(value):.2f} … {max(value):.2f}"
+    return f"({', '.join(f'{entry:.2f}' for entry in value)})"
 
 
 def _eigenvalue(spectrum: StepSpectrum | None) -> tuple[str, str]:

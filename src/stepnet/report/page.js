@@ -87,17 +87,21 @@
         const { epochs, runs, band } = section.k;
         const slider = figure.querySelector("input[type=range]");
         const stop = Number(slider.value);
-        const seen = new Set();
+        const seen = new Set(), names = [...new Set(runs.map((found) => found.name))];
+        const several = names.length > 1;
         const traces = runs.map((found) => {
-          const run = section.runs[found.run], label = section.networks[run.network];
+          const run = section.runs[found.run], network = section.networks[run.network];
+          const label = several ? `${network}, ${found.name}` : network;
+          const place = several ? run.network + section.networks.length * names.indexOf(found.name) : run.network;
           const first = !seen.has(label);
           seen.add(label);
           return {
-            x: numbers(found.layers.length), y: found.values[stop], customdata: found.layers.map(plain), mode: "lines+markers",
-            name: plain(label), legendgroup: label, showlegend: first && section.networks.length <= MOST_NAMES,
-            line: { color: colour(run.network), width: 1.5 },
-            marker: { color: colour(run.network), size: 7, symbol: SYMBOLS[run.network % SYMBOLS.length] },
-            hovertemplate: `layer %{x} (%{customdata})<br>k = %{y:.4f}<extra>${plain(label)}, seed ${run.seed}</extra>`,
+            x: found.places, y: found.values[stop], customdata: found.layers.map(plain), mode: "lines+markers",
+            name: plain(label), legendgroup: label,
+            showlegend: first && section.networks.length * names.length <= MOST_NAMES,
+            line: { color: colour(place), width: 1.5 },
+            marker: { color: colour(place), size: 7, symbol: SYMBOLS[place % SYMBOLS.length] },
+            hovertemplate: `layer %{x} (%{customdata})<br>${plain(found.name)} = %{y:.4f}<extra>${plain(label)}, seed ${run.seed}</extra>`,
           };
         });
         // one scale for all epochs, so that the slider shows movement and not a moving axis
@@ -110,18 +114,20 @@
           line: { width: 0 }, layer: "below",
         }] : [];
         note(figure, band ? `Shaded: zero-stable, ${band[0]} < k ≤ ${band[1]}.` : "", section);
-        return [traces, layout("layer, in order of depth", "k", {
-          shapes, yaxis: { ...layout("", "k").yaxis, range: [low - air, high + air] },
+        const unit = several ? "coefficient" : plain(names[0]);
+        return [traces, layout("layer, in order of depth", unit, {
+          shapes, yaxis: { ...layout("", unit).yaxis, range: [low - air, high + air] },
           xaxis: { ...layout("layer, in order of depth").xaxis,
-            ...whole(Math.max(...runs.map((found) => found.layers.length))) },
+            ...whole(Math.max(...runs.flatMap((found) => found.places))) },
         })];
       },
       rows(section) {
         const rows = [["network", "seed", "run", "epoch", "layer", "name", "k"]];
         for (const found of section.k.runs) section.k.epochs.forEach((epoch, stop) => {
           const run = section.runs[found.run];
+          const of = found.name === "k" ? "" : `:${found.name}`;
           found.layers.forEach((name, n) => rows.push(
-            [section.networks[run.network], run.seed, run.folder, epoch, n + 1, name, found.values[stop][n]]));
+            [section.networks[run.network], run.seed, run.folder, epoch, found.places[n], name + of, found.values[stop][n]]));
         });
         return rows;
       },

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from torch import nn
@@ -20,11 +21,11 @@ from stepnet.arguments import checked
 from stepnet.errors import UserError, check_known
 from stepnet.escaping import for_plot
 from stepnet.nets import by_name, coefficients
-from stepnet.report.charts import printed_points
+from stepnet.report.charts import places_of, printed_points
 from stepnet.report.figures import Picture, legend_above, panels, rc_styles
 from stepnet.report.grouping import by_data, read_histories
 from stepnet.schemes import get_scheme
-from stepnet.training import KByLayer, NetworkRuns, RunHistory, mean_coefficient
+from stepnet.training import KByLayer, NetworkRuns, RunHistory, single_numbers
 
 RunFolder: TypeAlias = str | PathLike[str]
 OneOrMore: TypeAlias = RunFolder | Sequence[RunFolder] | Iterator[RunFolder]
@@ -85,42 +86,48 @@ def plot_coefficients(
 ) -> Picture:
     """Plot the learned `k_n` by layer as in figure 4, with the interval in which the scheme is zero-stable.
 
+    Coefficients with names have a panel for each name, with a curve for each entry of a matrix, row by row.
+
     Of a network, those that it has; of runs, those after `epoch` (from 1), the last one by default.
     """
     if isinstance(runs, nn.Module):
-        ks = {layer: mean_coefficient(k) for layer, k in coefficients(runs).items()}
-        groups: list[tuple[str, list[KByLayer]]] = [(type(runs).__name__, [ks])]
+        groups: list[tuple[str, list[KByLayer]]] = [(type(runs).__name__, [single_numbers(coefficients(runs))])]
     else:
         networks = _networks(runs, labels=labels)
         groups = [(network.label, [_after(run, epoch) for run in network.runs]) for network in networks]
     groups = [(label, kept) for label, ks in groups if (kept := [one for one in ks if one])]
-    names = list(dict.fromkeys(name for _, ks in groups for one in ks for name in by_name(one)))
-    if names != ["k"]:
-        groups = [(f"{label}, {name}", _named(ks, name)) for label, ks in groups for name in names if _named(ks, name)]
     if not groups:
         raise UserError("no learned k: the schemes of these networks have no trained coefficient")
-    picture = Picture()
-    axes = picture.subplots()
+    names = list(dict.fromkeys(name for _, ks in groups for one in ks for name in by_name(one)))
+    arrays: dict[str, list[str]] = {}
+    for name in names:
+        arrays.setdefault(name.partition("[")[0], []).append(name)
+    picture, panes = panels(len(arrays))
+    styles, pool, handles = dict[str, dict[str, Any]](), rc_styles(), dict[str, Artist]()
     band = get_scheme("lm").stable_k if names == ["k"] else None
-    if band is not None:
-        axes.axhspan(*band, color="C0", alpha=0.08, linewidth=0)
-        axes.axhline(0, color="0.6", linewidth=0.6)
-    for (label, curves), style in zip(groups, rc_styles(), strict=False):
-        for number, one in enumerate(curves):
-            layers = range(1, len(one) + 1)
-            axes.plot(layers, list(one.values()), **style, alpha=0.8, label=None if number else label)
-    deepest = max((one for _, curves in groups for one in curves), key=len)
-    _mark_stages(axes, list(deepest))
-    axes.set(xlabel="layer, in order of depth", ylabel="$k_n$" if names == ["k"] else "coefficient")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for axes, (array, entries) in zip(panes, arrays.items(), strict=True):
+        if band is not None:
+            axes.axhspan(*band, color="C0", alpha=0.08, linewidth=0)
+            axes.axhline(0, color="0.6", linewidth=0.6)
+        entry = {name: f", entry {name[len(array) + 1 : -1]}" if name != array else "" for name in entries}
+        curves = [(label + entry[name], _named(ks, name)) for label, ks in groups for name in entries]
+        for label, own in curves:
+            if label not in styles:
+                styles[label] = next(pool)
+            for places, one in own:
+                (handles[label],) = axes.plot(places, list(one.values()), **styles[label], alpha=0.8, label=label)
+        deepest = max((list(one) for _, own in curves for _, one in own), key=len)
+        _mark_stages(axes, deepest)
+        axes.set(xlabel="layer, in order of depth", ylabel="$k_n$" if names == ["k"] else array)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     shaded = "shaded: zero-stable, if it were the k of all steps" if band else ""
-    legend_above(picture, axes.get_legend_handles_labels()[0], shaded)
+    legend_above(picture, list(handles.values()), shaded)
     return picture
 
 
-def _named(runs: list[KByLayer], name: str) -> list[KByLayer]:
-    """Return the coefficients of one name, of the runs that have them."""
-    return [ks for one in runs if (ks := by_name(one).get(name))]
+def _named(runs: list[KByLayer], name: str) -> list[tuple[list[int], KByLayer]]:
+    """Return the coefficients of one name, with the places of their layers, of the runs that have them."""
+    return [(places_of(one)[name], ks) for one in runs if (ks := by_name(one).get(name))]
 
 
 @checked

@@ -30,7 +30,7 @@ from .histories import PairedDifferences as PairedDifferences
 from .histories import RunHistory as RunHistory
 from .histories import holm as holm
 from .histories import mean_and_deviation as mean_and_deviation
-from .histories import mean_coefficient as mean_coefficient
+from .histories import single_numbers as single_numbers
 from .imports import import_modules as import_modules
 from .imports import import_modules_of as import_modules_of
 from .loop import train_config as train_config

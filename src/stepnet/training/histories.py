@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from stepnet.errors import UserError
 from stepnet.files import read_file
+from stepnet.nets import layer_and_name
 from stepnet.schema import LARGEST, read_json
 from stepnet.training.config import NetworkRecord, TrainConfig
 from stepnet.training.run import Environment, EpochMetrics, Run
@@ -130,8 +131,8 @@ class RunHistory:
 
     @cached_property
     def coefficients(self) -> list[KByLayer]:
-        """`k_n` after each epoch; empty if the scheme learns none."""
-        return [{layer: mean_coefficient(k) for layer, k in line["k"].items()} for line in self.epochs]
+        """`k_n` after each epoch, as `single_numbers`; empty if the scheme learns none."""
+        return [single_numbers(line["k"]) for line in self.epochs]
 
 
 @dataclass(frozen=True)
@@ -198,9 +199,20 @@ def mean_and_deviation(values: Sequence[float], digits: int = 2) -> str:
     return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
 
 
-def mean_coefficient(k: float | list[float]) -> float:
-    """Return the `k` of a layer, or the mean over its channels."""
-    return statistics.fmean(k or [math.nan]) if isinstance(k, list) else k
+def single_numbers(ks: Mapping[str, float | list[float]]) -> KByLayer:
+    """Coefficients by layer as numbers to draw: the mean of a `k` over its channels, each entry of a named array.
+
+    `blocks.1:V`, listed row by row, becomes `blocks.1:V[1]`, `blocks.1:V[2]`, ….
+    """
+    found: KByLayer = {}
+    for name, k in ks.items():
+        if not isinstance(k, list):
+            found[name] = k
+        elif layer_and_name(name)[1] != "k":
+            found |= {f"{name}[{n + 1}]": value for n, value in enumerate(k)}
+        else:
+            found[name] = statistics.fmean(k or [math.nan])
+    return found
 
 
 def _cost(folder: Path) -> NetworkRecord:
