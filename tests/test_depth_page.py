@@ -15,3 +15,9 @@ def made() -> dict:
 
 def test_the_page_is_made_from_the_records(made) -> None:
     assert (ROOT / "docs" / "depth.md").read_text() == made["page"](), "run python results/depth.py page"
+
+
+def test_readme_says_the_same(made) -> None:
+    readme = (ROOT / "README.md").read_text()
+    for row in made["readme_rows"]():
+        assert row in readme

@@ -93,8 +93,8 @@ def test_a_notebook_runs_from_top_to_bottom(notebook: Path, tmp_path, monkeypatc
             exec(compile("".join(cell["source"]), f"{notebook.name}:{cell['id']}", "exec"), variables)
 
 
-def test_there_are_three_notebooks() -> None:
-    assert len(NOTEBOOKS) == 3
+def test_there_are_four_notebooks() -> None:
+    assert len(NOTEBOOKS) == 4
 
 
 HOOKS = runpy.run_path(str(ROOT / "scripts" / "site_hooks.py"))

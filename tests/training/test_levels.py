@@ -30,9 +30,9 @@ if "levelled8" not in MODELS:
     register_model("levelled8", family="test")(levelled)
 
 
-def config(folder: Any, scheme: str = "lm", **changes: Any) -> Any:
+def config(folder: Any, scheme: str = "lm", model: str = "levelled8", **changes: Any) -> Any:
     changes = {"epochs": 3, "epoch_steps": 2, "schedule": "one_cycle", "milestones": (), "levels": (4, 6, 8), **changes}
-    return tiny_config(folder, model="levelled8", scheme=scheme, recipe=changes)
+    return tiny_config(folder, model=model, scheme=scheme, recipe=changes)
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +132,23 @@ def test_the_state_of_the_optimiser_goes_along_block_by_block(tmp_path, monkeypa
     assert new["stages.0.k"].tolist() == [0.0, *[float(old["stages.0.k"][0])] * 2]  # a start owns no k
 
 
+@pytest.mark.parametrize("change", [stepnet.refine, lambda network: stepnet.coarsen(network, 0.75)])
+def test_a_refined_or_coarsened_network_resumes_to_the_bit_and_loads(tmp_path, change: Any) -> None:
+    recipe = tiny_config(tmp_path, recipe={"epoch_steps": 2}).recipe
+
+    def run(name: str, **options: Any) -> Run:
+        torch.manual_seed(0)
+        network = change(stepnet.create_model("levelled8", scheme="lm", num_classes=10, in_channels=1))
+        return train(network, "digits", recipe, out=tmp_path / name, quiet=True, **options)
+
+    with pytest.raises(Interrupted):
+        run("stopped", callbacks=[StopAt(1, 1)])
+    assert_same_run(run("stopped"), run("whole"))
+    loaded = stepnet.load(tmp_path / "whole")
+    sizes = {dt for stage in loaded.stages for dt in stage.dts}
+    assert sizes in ({0.5, 1.0}, {1.0, 2.0})
+
+
 WRONG = [
     ({"levels": (6, 4, 8)}, r"levels = \(6, 4, 8\): expected rising depths"),
     ({"levels": (4, 6)}, r"end at depth 6, and levelled8 is the last level"),
@@ -140,6 +157,7 @@ WRONG = [
     ({"levels": (2, 4, 6, 8)}, r"no more of them than the 3 epochs"),
     ({"levels": (4, 8), "scheme": "midpoint2"}, r"levels 4 and 8 of levelled8: scheme 'midpoint2' needs steps of one"),
     ({"levels": (4, 8), "scheme": "dense"}, r"'dense' learns weights of past states"),
+    ({"model": "timm/resnet18"}, r"of timm/resnet18: expected a network of stepnet's"),
     ({"level_epochs": (1, 1)}, r"level_epochs = \(1, 1\): expected 3 epochs in all, some for each of 3 levels"),
 ]
 

@@ -107,7 +107,7 @@ def plot_transfer(found: Losses) -> Picture:
     picture, axes = panels(len(found))
     for own, (rule, depths) in zip(axes, found.items(), strict=True):
         for (depth, losses), style in zip(depths.items(), rc_styles(), strict=False):
-            finite = {lr: loss for lr, loss in losses.items() if math.isfinite(loss)}
+            finite = {lr: losses[lr] for lr in sorted(losses) if math.isfinite(losses[lr])}
             own.plot(list(finite), list(finite.values()), label=f"depth {depth}", **style)
             if finite:
                 best = min(finite, key=lambda lr: finite[lr])
