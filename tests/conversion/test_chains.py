@@ -33,7 +33,11 @@ def test_candidates_are_entries_of_lists_and_siblings_but_no_layers() -> None:
     ("model", "name", "reason"),
     [
         (nn.Sequential(Block(), Block(), Block(3)), "2", "changes the shape: (1, 4) to (1, 3)"),
-        (nn.Sequential(Block(), Block(), nn.Tanh(), Block()), "3", "alone at its shape: lm needs 2 blocks in a row"),
+        (
+            nn.Sequential(Block(), Block(), nn.Tanh(), Block()),
+            "3",
+            "no other block of its shape: lm needs 2 blocks in a row",
+        ),
     ],
 )
 def test_a_block_that_stays_is_told_why(model: nn.Module, name: str, reason: str) -> None:

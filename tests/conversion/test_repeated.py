@@ -179,7 +179,7 @@ def test_a_row_that_is_run_on_several_inputs_keeps_its_k() -> None:
     row = nn.Sequential(*net.blocks)
     row = stepnet.convert(row, "lm", X, init=-0.3)
     torch.testing.assert_close(converted(X), row(X) - row(2 * X), rtol=0, atol=1e-13)
-    with pytest.raises(stepnet.UserError, match=r"blocks.0: called in different rows of blocks"):
+    with pytest.raises(stepnet.UserError, match=r"blocks.0: called in different chains of blocks"):
         stepnet.convert(Siamese(other=True).double(), "lm", X)
 
 

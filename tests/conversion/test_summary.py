@@ -33,7 +33,7 @@ def test_it_counts_residual_blocks_and_says_why_the_others_are_left() -> None:
     assert str(conversion).splitlines() == [
         "lm: 3 steps in 1 stage, 2 k; 3 of 4 residual blocks converted",
         "  0 … 2: 3 steps of Block at 4, 2 k",
-        "  4 is left: alone at its shape: lm needs 2 blocks in a row",
+        "  4 is left: no other block of its shape: lm needs 2 blocks in a row",
         "  3 stays: not residual: no path of sums leads from its output back to its input",
     ]
 

@@ -39,7 +39,7 @@ def test_each_call_is_told_with_what_the_block_did() -> None:
     assert [call.name for call in calls] == ["first", "plain", "last", "first"]
     assert [call.residual for call in calls] == [True, False, True, True]
     assert [call.overwrites for call in calls] == [False, False, True, False]
-    assert all(one.made == other.taken for one, other in pairwise(calls))
+    assert all(one.output_key == other.input_key for one, other in pairwise(calls))
 
 
 def test_flags_hooks_and_random_numbers_are_as_they_were() -> None:

@@ -192,7 +192,7 @@ def test_the_report_says_what_stayed_and_why(capsys: pytest.CaptureFixture[str])
     told = capsys.readouterr().out
     assert "features.8 … features.10: 3 steps of InvertedResidual" in told
     assert "9 of 10 residual blocks converted" in told
-    assert "features.3 is left: alone at its shape" in told
+    assert "features.3 is left: no other block of its shape" in told
     assert "features.0 stays: changes the shape: (1, 3, 32, 32) to (1, 32, 16, 16)" in told
 
 

@@ -1,4 +1,4 @@
-"""From what the blocks did to chains of steps: which blocks a scheme can march, and why the others stay."""
+"""Find the chains of blocks that a scheme can march, and the reason for every block that it cannot."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Blocks: TypeAlias = str | type[nn.Module] | Sequence[str | type[nn.Module]]
 
 
 def candidates(model: nn.Module) -> dict[str, nn.Module]:
-    """The modules that may be blocks: entries of `Sequential` and `ModuleList`, siblings of one class, and `Residual`.
+    """Return the modules that may be blocks: entries of `Sequential` and `ModuleList`, siblings of a class, `Residual`.
 
     Plain layers of torch are not blocks.
     """
-    found: dict[str, nn.Module] = {}
+    blocks: dict[str, nn.Module] = {}
     for path, module in model.named_modules():
         children = dict(module.named_children())
         classes = Counter(map(type, children.values()))
@@ -31,12 +31,12 @@ def candidates(model: nn.Module) -> dict[str, nn.Module]:
         for name, child in children.items():
             layer = type(child).__module__.startswith("torch.nn.modules") and not any(child.children())
             if isinstance(child, Residual) or (not layer and (listed or classes[type(child)] > 1)):
-                found[f"{path}.{name}" if path else name] = child
-    return found
+                blocks[f"{path}.{name}" if path else name] = child
+    return blocks
 
 
 def named_blocks(model: nn.Module, blocks: Blocks) -> dict[str, nn.Module]:
-    """The modules that a caller names: by class, or by patterns for module or class names."""
+    """Return the modules that match a class, or a pattern for module or class names."""
     wanted = list(blocks) if isinstance(blocks, Sequence) and not isinstance(blocks, str) else [blocks]
 
     def matches(name: str, module: nn.Module, pattern: str | type[nn.Module]) -> bool:
@@ -55,7 +55,7 @@ def named_blocks(model: nn.Module, blocks: Blocks) -> dict[str, nn.Module]:
 
 @dataclass
 class Chain:
-    """Consecutive residual blocks at one shape; each takes the state that the one before it made."""
+    """Consecutive residual blocks of one shape: the output of each is the input of the next."""
 
     calls: list[Call] = field(default_factory=list)
 
@@ -66,37 +66,37 @@ class Chain:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The block of each step; a block that is called several times comes as often."""
+        """The name of the block of each step, repeated for a block that is called several times."""
         return tuple(call.name for call in self.calls)
 
     @property
     def repeats(self) -> bool:
-        """Whether a block comes more than once."""
+        """Whether a block occurs more than once."""
         return len(set(self.names)) < len(self.calls)
 
     def plan(self, scheme: Scheme) -> Plan:
-        """How the scheme marches it."""
+        """Plan the march of a scheme over the chain."""
         return plan(scheme, len(self.calls), "projected" if self.transition else "identity")
 
     def covers(self, outer: Call) -> bool:
-        """Whether `outer` is nothing but this chain."""
-        return self.calls[0].taken == outer.taken and self.calls[-1].made == outer.made
+        """Whether `outer` computes this chain and nothing else."""
+        return self.calls[0].input_key == outer.input_key and self.calls[-1].output_key == outer.output_key
 
 
 @dataclass
 class Selection:
-    """What `convert` will do: the chains, and the reason for each block that stays as it is."""
+    """The chains to convert, and the reason for each block that stays as it is."""
 
     chains: list[Chain]
-    left: dict[str, str]  # residual blocks that are no steps
+    left: dict[str, str]  # residual blocks that do not become steps
     stays: dict[str, str]  # other blocks
 
 
 def select(calls: Sequence[Call], scheme: Scheme, named: bool = False, layers: bool = False) -> Selection:
-    """The chains that `scheme` can march among `calls`. Blocks that the caller `named` need not look residual."""
+    """Select the chains that `scheme` can march; blocks `named` by the caller need not look residual."""
     able, reasons = blocks_among(calls, named, layers)
     chains = []
-    for chain in _rows(able, reasons):
+    for chain in _distinct_chains(able, reasons):
         if scheme.steps == 1 and chain.transition and not scheme.learned:
             first = chain.calls.pop(0)
             reasons[first.name] = f"changes the shape: {scheme.name} reads no past, and leaves it as it is"
@@ -105,39 +105,39 @@ def select(calls: Sequence[Call], scheme: Scheme, named: bool = False, layers: b
             chains.append(chain)
         else:
             for call in chain.calls:
-                reasons[call.name] = f"alone at its shape: {scheme.name} needs {needed} blocks in a row"
+                reasons[call.name] = f"no other block of its shape: {scheme.name} needs {needed} blocks in a row"
     steps = {name for chain in chains for name in chain.names}
     residual = {call.name for call in calls if call.residual}
-    stays = _worth_telling({name: reason for name, reason in reasons.items() if reason}, residual, steps)
+    stays = _outermost({name: reason for name, reason in reasons.items() if reason}, residual, steps)
     left = {name: reason for name, reason in stays.items() if name in residual}
     return Selection(chains, left, {name: reason for name, reason in stays.items() if name not in residual})
 
 
 def blocks_among(calls: Sequence[Call], named: bool = False, layers: bool = False) -> tuple[list[Call], dict[str, str]]:
-    """The calls of residual blocks that hold no others, or of whole `layers`; and why other blocks are none."""
+    """Return the calls of innermost residual blocks, or of whole `layers`, and the reason against each other block."""
     reasons: dict[str, str] = {}
     for call in calls:
         reasons[call.name] = reasons.get(call.name) or why_not(call, named)
     return _innermost([call for call in calls if not reasons[call.name]], layers), reasons
 
 
-def _rows(calls: Sequence[Call], reasons: dict[str, str]) -> list[Chain]:
-    """The chains, each once: a network may call its row of blocks on several inputs, always from its first block.
+def _distinct_chains(calls: Sequence[Call], reasons: dict[str, str]) -> list[Chain]:
+    """The chains, each once, since a network may call a chain on several inputs.
 
-    A block in two different rows would have two different pasts, and is no step.
+    A block in two different chains would have two different pasts, and does not become a step.
     """
     while True:
-        rows = {chain.names: chain for chain in reversed(link(calls))}
-        counts = Counter(name for names in rows for name in set(names))
+        chains = {chain.names: chain for chain in reversed(link(calls))}
+        counts = Counter(name for names in chains for name in set(names))
         shared = {name for name, count in counts.items() if count > 1}
         if not shared:
-            return list(reversed(rows.values()))
-        reasons |= dict.fromkeys(shared, "called in different rows of blocks")
+            return list(reversed(chains.values()))
+        reasons |= dict.fromkeys(shared, "called in different chains of blocks")
         calls = [call for call in calls if call.name not in shared]
 
 
 def why_not(call: Call, named: bool = False) -> str:
-    """Why this block cannot be a step by itself; nothing if it can."""
+    """The reason why a block cannot be a step, or the empty string if it can."""
     if "forward" in vars(call.block):
         return "its forward was replaced on the instance"
     if call.residual:
@@ -148,30 +148,30 @@ def why_not(call: Call, named: bool = False) -> str:
 
 
 def link(calls: Iterable[Call]) -> list[Chain]:
-    """A block follows the one whose output it was given, unaltered. A transition begins a new chain."""
+    """Link each block to the one whose unchanged output is its input; a transition starts a new chain."""
     chains: list[Chain] = []
     ends: dict[tuple[int, int], Chain] = {}
     for call in calls:
-        chain = None if call.transition else ends.pop(call.taken, None)
+        chain = None if call.transition else ends.pop(call.input_key, None)
         if chain is None:
             chain = Chain()
             chains.append(chain)
         chain.calls.append(call)
-        ends[call.made] = chain
+        ends[call.output_key] = chain
     return chains
 
 
 def _innermost(able: Sequence[Call], layers: bool = False) -> list[Call]:
-    """Where one able block holds others: the inner ones if they are a chain of their own or all that it does.
+    """Replace a block by the blocks inside it if those form a chain, or are all that it computes.
 
-    Whole `layers` are wanted instead: blocks with a forward of their own that follow one of their class.
+    With `layers`, keep the outer block if it is in a chain of its class and is not a Sequential.
     """
     names = {call.name for call in able}
     chosen: list[Call] = []
     outer = [call for call in able if not any(_inside(call.name, other) for other in names)]
-    rows = [{type(call.block) for call in chain.calls} for chain in link(outer) if len(chain.calls) > 1]
+    classes = [{type(call.block) for call in chain.calls} for chain in link(outer) if len(chain.calls) > 1]
     for call in outer:
-        if layers and {type(call.block)} in rows and not isinstance(call.block, nn.Sequential):
+        if layers and {type(call.block)} in classes and not isinstance(call.block, nn.Sequential):
             chosen.append(call)
             continue
         inner = _innermost([other for other in able if _inside(other.name, call.name)], layers)
@@ -186,8 +186,8 @@ def _inside(name: str, outer: str) -> bool:
     return name.startswith(outer + ".")
 
 
-def _worth_telling(reasons: dict[str, str], residual: set[str], steps: set[str]) -> dict[str, str]:
-    """The reasons of blocks that neither are, hold, nor belong to a step: residual blocks first, then the outermost."""
+def _outermost(reasons: dict[str, str], residual: set[str], steps: set[str]) -> dict[str, str]:
+    """Keep the reasons of the outermost blocks that neither hold a step nor are inside one, residual blocks first."""
     outermost: set[str] = set()
     for name in sorted(reasons, key=lambda name: (name not in residual, name.count("."))):
         if not any(_inside(name, other) or _inside(other, name) for other in steps | outermost):

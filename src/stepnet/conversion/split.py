@@ -2,10 +2,10 @@
 
     B(u) = after(shortcut(u) + branch(u))
 
-A split block lets the scheme act where the mathematics wants it, before the activation, and gives the projected input
-`P x` of a block that changes the shape: the past of the next step, as in LM-ResNet. The parts are read from the block's
-own `forward` (`stepnet.conversion.forward_graph`); where that cannot be read, `split_block` states them. Neither is
-trusted: `convert` compares the split with the block itself on the example, and takes the block whole if they differ.
+In a split block the scheme acts before the activation, as in the paper, and the projected input `P x` of a block that
+changes the shape is the past of the next step, as in LM-ResNet. The parts are read from the block's `forward`
+(`stepnet.conversion.forward_graph`), or stated by `split_block`. `convert` compares the split with the block on the
+example, and does not split the block if they differ.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Operation:
             return self.target(*args, **kwargs)
         if self.kind == "call_method":
             return getattr(args[0], self.target)(*args[1:], **kwargs)
-        found = _at_path(block, self.target)
-        return found if self.kind == "get_attr" else found(*args, **kwargs)
+        attribute = _at_path(block, self.target)
+        return attribute if self.kind == "get_attr" else attribute(*args, **kwargs)
 
 
 Program: TypeAlias = "tuple[Operation, ...]"  # operation n makes value n + 1
@@ -66,11 +66,11 @@ class Split:
         code = {"_terms": recorded(self._run_terms, "block", "u"), "_after": recorded(self._run_after, "block", "u")}
         vars(self).update(code)
 
-    def __reduce__(self) -> tuple[Any, ...]:  # the code is made again
+    def __reduce__(self) -> tuple[Any, ...]:  # the code is recorded again
         return type(self), (self.before, self.shortcut, self.branch, self.after)
 
     def __deepcopy__(self, memo: object) -> Split:
-        return self  # nothing changes it
+        return self  # immutable
 
     @property
     def projects(self) -> bool:
@@ -78,7 +78,7 @@ class Split:
         return self.shortcut != 0
 
     def terms(self, block: nn.Module, u: Tensor) -> tuple[Tensor, Tensor]:
-        """`(u, f(u))`, or `(P u, f(u))` where the block changes the shape; what both share is evaluated once."""
+        """`(u, f(u))`, or `(P u, f(u))` if the block changes the shape; shared parts are evaluated once."""
         terms: tuple[Tensor, Tensor] = self._terms(block, u)  # type: ignore[attr-defined]
         return terms
 
@@ -90,7 +90,7 @@ class Split:
         return _run(self.after, block, u)[-1]
 
     def projection(self, block: nn.Module, u: Tensor) -> Tensor:
-        """The shortcut alone: what only the branch needs is not evaluated."""
+        """Evaluate only the shortcut."""
         needed, waiting = set(), [self.shortcut]
         while waiting:
             number = waiting.pop()
@@ -105,7 +105,7 @@ class Split:
         return projected
 
     def activation(self, block: nn.Module, u: Tensor) -> Tensor:
-        """What follows the sum."""
+        """Apply what follows the sum."""
         activated: Tensor = self._after(block, u)  # type: ignore[attr-defined]
         return activated
 

@@ -1,4 +1,4 @@
-"""Run a network once on an example and write down what its blocks did."""
+"""Run a network once on an example and record the calls of its blocks."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ DROPOUTS = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F
 
 @dataclass
 class Call:
-    """One call of a block: its state before and after, and what was seen of it."""
+    """One call of a block, with its state before and after."""
 
     name: str
     block: nn.Module
-    argument: Argument  # where the state is among the arguments,
-    result: Path  # and among the outputs,
-    only_output: bool  # or that is all it returns
+    argument: Argument  # where the state is in the arguments
+    result: Path  # where the new state is in the output
+    only_output: bool  # the output is the new state and nothing else
     before: Tensor
     after: Tensor
-    versions: tuple[int, int]  # of the two, at the time: work in place changes a tensor, not which tensor it is
-    places: tuple[GraphPlace, GraphPlace]  # of the two in autograd's graph, at the time
+    versions: tuple[int, int]  # of both states at the time of the call, since work in place keeps a tensor's identity
+    places: tuple[GraphPlace, GraphPlace]  # of both states in autograd's graph, at the time of the call
     holds_input: bool  # the output is the input plus something
     overwrites: bool
     split: Split | None = None
-    activation: str = ""  # what the block does last, after its sum
+    activation: str = ""  # the last operation of the block, after its sum
 
     @property
-    def taken(self) -> tuple[int, int]:
-        """The state that it was given: a tensor and its version."""
+    def input_key(self) -> tuple[int, int]:
+        """The identity and version of the input state."""
         return id(self.before), self.versions[0]
 
     @property
-    def made(self) -> tuple[int, int]:
-        """The state that it returned."""
+    def output_key(self) -> tuple[int, int]:
+        """The identity and version of the output state."""
         return id(self.after), self.versions[1]
 
     @property
@@ -69,13 +69,13 @@ class Call:
 
 
 def copied(model: Model) -> Model:
-    """A copy to try things on: running a network with autograd on may fill caches in its modules."""
+    """Return a copy for trial runs: running a network with autograd may fill caches in its modules."""
     try:
         return copy.deepcopy(model)
     except (RuntimeError, TypeError) as error:
         raise UserError(
-            f"{type(model).__name__} cannot be copied, and it is tried on a copy: {first_line(error)}; "
-            "do this before it has run with gradients, which may leave tensors of autograd in its modules"
+            f"{type(model).__name__} cannot be copied for a trial run: {first_line(error)}; "
+            "do this before it has run with gradients, which may leave autograd tensors in its modules"
         ) from error
 
 
@@ -86,22 +86,22 @@ def trace(
     training: bool = False,
     gradient: bool = False,
 ) -> list[Call]:
-    """The calls of those `blocks` whose state is a tensor, in the order in which they ended.
+    """Return the calls of those `blocks` whose state is a tensor, in the order in which they ended.
 
-    The network runs with autograd on, which is how residual blocks are recognised; with a `gradient` of its input, too,
-    what is done with that outside of blocks is in the graph. Random numbers and training flags are afterwards as they
-    were.
+    The network runs with autograd, by which residual blocks are recognised; with `gradient` the input requires a
+    gradient, so that operations on it outside of blocks are in the graph. Random generators and training flags are
+    restored.
     """
-    given = with_gradient if gradient else as_example
+    prepare = with_gradient if gradient else as_example
     if example is not None:
-        return _trace(model, given(as_example(example)), blocks, training)
-    refused: list[UserError] = []
+        return _trace(model, prepare(as_example(example)), blocks, training)
+    errors: list[UserError] = []
     for guess in guesses(model):
         try:
-            return _trace(model, given(guess), blocks, training)
+            return _trace(model, prepare(guess), blocks, training)
         except UserError as error:
-            refused.append(error)
-    raise UserError(f"no example was given, and none could be guessed ({refused[0]}): give an example=")
+            errors.append(error)
+    raise UserError(f"no example was given, and none could be guessed ({errors[0]}): give an example=")
 
 
 def _trace(model: nn.Module, example: Example, blocks: Mapping[str, nn.Module], training: bool) -> list[Call]:
@@ -131,7 +131,7 @@ class _Seen(NamedTuple):
 
 
 class _DropoutMakesATensor(TorchFunctionMode):
-    """Dropout returns a tensor of its own, as in training, not its input: between two blocks it alters the state."""
+    """Make dropout return a new tensor in evaluation too: between two blocks it changes the state."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output = func(*args, **(kwargs or {}))
@@ -142,7 +142,7 @@ class _DropoutMakesATensor(TorchFunctionMode):
 
 
 class _Watch:
-    """Hooks that write down what each block does with its state."""
+    """Hooks that record what each block does with its state."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -150,14 +150,14 @@ class _Watch:
         self.paused = False
 
     def hooks(self, name: str, block: nn.Module) -> Iterator[RemovableHandle]:
-        """Put them on a block."""
+        """Register the hooks on a block."""
         started: list[list[_Seen]] = []  # a stack: a block may call itself
 
         def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             seen: list[_Seen] = []
             for argument in [] if self.paused else list(tensor_arguments(module, args, kwargs)):
                 u = argument.of(args, kwargs)
-                if not u.requires_grad:  # autograd shall see what the block does with it
+                if not u.requires_grad:  # so that autograd records what the block does with it
                     u = u.detach().requires_grad_().clone()
                     args, kwargs = argument.put(args, kwargs, u)
                 seen.append(_Seen(argument, u, place_of(u), u._version))
@@ -186,9 +186,11 @@ class _Watch:
                 holds_input=holds_input,
                 overwrites=overwrites,
             )
-            alone = len(outputs) == len(seen) == len(args) + len(kwargs) == 1 and not path and not old.argument.path
+            only_state = (
+                len(outputs) == len(seen) == len(args) + len(kwargs) == 1 and not path and not old.argument.path
+            )
             if name not in self.splits:
-                self.splits[name] = self.checked_split(call) if alone else None
+                self.splits[name] = self.checked_split(call) if only_state else None
             call.split, call.activation = self.splits[name], activation_of(new)
             self.calls.append(call)
 
@@ -196,14 +198,14 @@ class _Watch:
         yield block.register_forward_hook(after, with_kwargs=True)
 
     def checked_split(self, call: Call) -> Split | None:
-        """How the block splits, if that gives what the block gave, and matters to a scheme."""
+        """Return the block's split if it reproduces the output and makes a difference to a scheme."""
         if call.overwrites:
             return None
         stated = stated_for(call.block)
         split = read_split(call.block) if stated is None else stated(call.block)
         if split is None or (stated is None and not _matters(split, call)):
             return None
-        self.paused = True  # the submodules now run for us, not for the network
+        self.paused = True  # calls of the submodules now are not the network's
         try:
             return split if _agrees(split, call) else None
         finally:
@@ -211,12 +213,12 @@ class _Watch:
 
 
 def _matters(split: Split, call: Call) -> bool:
-    """Whether a scheme would do something else with the block taken whole. A scaled shortcut projects nothing."""
+    """Whether a scheme acts differently on the split block than on the whole one."""
     return not call.keeps_shape if split.projects else bool(split.after)
 
 
 def _agrees(split: Split, call: Call) -> bool:
-    """Whether the split gives what the block gave, and its shortcut has that shape."""
+    """Whether the split reproduces the block's output, with a shortcut of the same shape."""
     try:
         shortcut, f = split.terms(call.block, call.before)
         whole = split.activation(call.block, shortcut + f)
@@ -227,7 +229,7 @@ def _agrees(split: Split, call: Call) -> bool:
 
 @contextmanager
 def _in_mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """Training or evaluation mode for a while; each module gets its own flag back."""
+    """Set training or evaluation mode, and restore each module's flag on exit."""
     flags = [(module, module.training) for module in model.modules()]
     model.train(training)
     try:
