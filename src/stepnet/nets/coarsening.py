@@ -1,9 +1,9 @@
-"""Fewer and longer steps: which blocks of a network go, who takes over their time, and the fit of the new step sizes.
+"""Fewer and longer steps: which blocks to remove, which steps take over their time, and the fit of the new step sizes.
 
-Which block goes is measured: on examples, by how much the outputs change without it; without examples, by how near its
-weights are to those of the block before it, or between its neighbours'. One block at a time, since the next one's cost
-depends on it. Then the step sizes and coefficients of what is left are fitted, by least squares, to the outputs of the
-whole network on the examples. No label is needed, and no weight and no running statistic is changed.
+The cost of removing a block is measured: with examples, the change of the outputs; without, the distance of its weights
+from those of a neighbour, or from the line between both. Blocks are removed one at a time, since each removal changes
+the costs of the others. Then step sizes and coefficients are fitted, by least squares, to the outputs of the original
+network on the examples. This needs no labels and changes neither weights nor running statistics.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ ITERATIONS = 30  # of L-BFGS, on a few dozen numbers
 
 
 class Block(NamedTuple):
-    """A block that may go: the number of its stage, and its own among the blocks after the transition."""
+    """A block that may be removed: its stage, and its index among the blocks after the transition."""
 
     stage: int
     number: int
 
 
 class Choice:
-    """Which blocks of a network stay. One at least stays in every stage, which a transition counts for."""
+    """The blocks of a network that stay: at least one in each stage, where a transition counts as one."""
 
     def __init__(self, network: nn.Module) -> None:
         self.network, self.subject = network, on_grid(network)
@@ -40,20 +40,20 @@ class Choice:
         self.kept = [list(range(len(stage.blocks) // self.unit)) for stage in self.stages]
 
     def candidates(self, wanted: Sequence[int] | None = None) -> list[Block]:
-        """The blocks that may still go; with `wanted` depths, of stages that are deeper."""
-        found = []
+        """Return the blocks that may be removed; with `wanted` depths, only from stages that are deeper."""
+        blocks: list[Block] = []
         for n, (stage, kept) in enumerate(zip(self.stages, self.kept, strict=True)):
             first = int(stage.transition is not None)
             least = self.subject.least[n]
             if first + len(kept) > (least if wanted is None else max(least, wanted[n])):
-                found += [Block(n, number) for number in kept]
-        return found
+                blocks += [Block(n, number) for number in kept]
+        return blocks
 
     def drop(self, block: Block) -> None:
         self.kept[block.stage].remove(block.number)
 
     def grid(self, without: Block | None = None, passed_on: bool = True) -> list[list[GridStep]]:
-        """The steps that stay. The time of a block that went is `passed_on` to the one before it, or after it."""
+        """Return the remaining steps. The time of a removed block is `passed_on` to the step before it, or after it."""
         grid = []
         for n, stage in enumerate(self.stages):
             kept = [number for number in self.kept[n] if Block(n, number) != without]
@@ -67,8 +67,8 @@ class Choice:
             for number in kept
             for part in range(self.unit)
         }
-        gone = [number for number in range(len(stage.blocks) // self.unit) if number not in kept]
-        for number in gone if passed_on else ():
+        removed = [number for number in range(len(stage.blocks) // self.unit) if number not in kept]
+        for number in removed if passed_on else ():
             before, after = [m for m in kept if m < number], [m for m in kept if m > number]
             heir = before[-1] if before else after[0] if after else None
             for part in range(self.unit):
@@ -86,14 +86,14 @@ def coarsen_network(
 
 
 def refitted(network: nn.Module, choice: Choice, inputs: Tensor) -> nn.Module:
-    """What stays of the network, its steps fitted from where they are, or with the time that was passed on."""
+    """Return the coarsened network, fitted from the better of two starts: removed time passed on, or not."""
     wanted = outputs(network, inputs)
     starts = (choice.subject.on(choice.grid(passed_on=each)) for each in (False, True))
     return fit(min(starts, key=lambda each: distance(outputs(each, inputs), wanted)), inputs, wanted)
 
 
 def count_to_drop(subject: NetworkOnGrid, keep: float | None, depths: Sequence[int] | None) -> int:
-    """How many blocks go where `keep` is the share that stays; an error where none would, or all of a stage."""
+    """Return the number of blocks to remove for the share to `keep`, or for `depths`; raise for none or all."""
     now, least = subject.depths, subject.least
     if depths is not None:
         check_depths(depths, now)
@@ -122,7 +122,7 @@ def choose(
     depths: Sequence[int] | None = None,
     at_random: int | None = None,
 ) -> Choice:
-    """The blocks whose going costs least, one after another; with a seed `at_random`, any."""
+    """Remove `count` blocks, each time the one of least cost; with a seed `at_random`, random ones."""
     choice = Choice(network)
     for _ in removals(choice, count, inputs, depths, at_random):
         pass
@@ -136,7 +136,7 @@ def removals(
     depths: Sequence[int] | None = None,
     at_random: int | None = None,
 ) -> Iterator[Block]:
-    """Drop so many blocks from a choice, and yield each."""
+    """Remove `count` blocks from a choice, and yield each."""
     network = choice.network
     wanted = None if inputs is None else outputs(network, inputs)
     generator = None if at_random is None else torch.Generator().manual_seed(at_random)
@@ -151,51 +151,51 @@ def removals(
                 else distance(outputs(choice.subject.on(choice.grid(block, passed_on=False)), inputs), wanted)
                 for block in candidates
             }
-            block = min(costs, key=lambda each: (costs[each], -each.number))  # of equal ones the later
+            block = min(costs, key=lambda each: (costs[each], -each.number))  # on a tie, the later
         choice.drop(block)
         yield block
 
 
 def weight_distance(choice: Choice, block: Block) -> float:
-    """How far a block's weights are from a neighbour's, or from the line between both, relative to their own size."""
+    """Return the relative distance of a block's weights from a neighbour's, or from the line between both."""
     kept, stage, unit = choice.kept[block.stage], choice.stages[block.stage], choice.unit
 
     def vector(number: int) -> Tensor:
         parts = stage.blocks[number * unit : (number + 1) * unit]
-        weights = [p for part in parts for name, p in part.named_parameters() if not is_coefficient(name)]
-        return torch.cat([p.detach().double().flatten() for p in weights])
+        parameters = [p for part in parts for name, p in part.named_parameters() if not is_coefficient(name)]
+        return torch.cat([p.detach().double().flatten() for p in parameters])
 
     place = kept.index(block.number)
-    own = vector(block.number)
+    weights = vector(block.number)
     before = vector(kept[place - 1]) if place else None
     after = vector(kept[place + 1]) if place + 1 < len(kept) else None
     near = [v for v in (before, after if before is None else None) if v is not None]
     if before is not None and after is not None:
         share = (block.number - kept[place - 1]) / (kept[place + 1] - kept[place - 1])
         near.append((1 - share) * before + share * after)
-    return min((float((own - v).norm() / own.norm()) for v in near), default=float("inf"))
+    return min((float((weights - v).norm() / weights.norm()) for v in near), default=float("inf"))
 
 
 def outputs(network: nn.Module, inputs: Tensor) -> Tensor:
-    """What the network gives, as it is evaluated."""
+    """Return the outputs of the network in evaluation mode."""
     training = network.training
     network.eval()
     with torch.no_grad():
-        found = torch.cat([_tensor(network(part)) for part in torch.split(inputs, BATCH)])
+        result = torch.cat([_tensor(network(part)) for part in torch.split(inputs, BATCH)])
     network.train(training)
-    return found
+    return result
 
 
-def distance(found: Tensor, wanted: Tensor) -> float:
-    """The mean squared difference; infinite where it is no number."""
-    value = float(F.mse_loss(found.double(), wanted.double()))
+def distance(output: Tensor, wanted: Tensor) -> float:
+    """Return the mean squared difference, or infinity if it is NaN."""
+    value = float(F.mse_loss(output.double(), wanted.double()))
     return value if value == value else float("inf")
 
 
 def fit(network: nn.Module, inputs: Tensor, wanted: Tensor) -> nn.Module:
-    """The network with step sizes and coefficients such that its outputs are nearest to those `wanted`.
+    """Fit step sizes and coefficients so that the outputs are nearest to those `wanted`.
 
-    Least squares in `log dt` and k by L-BFGS from where they are; what does not come nearer is not taken.
+    Minimise the squared error over `log dt` and k by L-BFGS; return the network unchanged if that does not help.
     """
     subject = on_grid(network)
     logs = [torch.tensor(stage.dts, dtype=torch.float64).log().requires_grad_() for stage in subject.stages]
@@ -228,8 +228,8 @@ def fit(network: nn.Module, inputs: Tensor, wanted: Tensor) -> nn.Module:
         p.grad = None
     network.train(training)
     sizes = [log.detach().exp().tolist() for log in logs]
-    if all(size > 0 and size < float("inf") for own in sizes for size in own):
-        fitted = subject.on([[GridStep({n: 1.0}, dt) for n, dt in enumerate(own)] for own in sizes])
+    if all(size > 0 and size < float("inf") for row in sizes for size in row):
+        fitted = subject.on([[GridStep({n: 1.0}, dt) for n, dt in enumerate(row)] for row in sizes])
         fitted.load_state_dict(network.state_dict())  # with the fitted k
         if distance(outputs(fitted, inputs), wanted) < before:
             return fitted
@@ -239,9 +239,9 @@ def fit(network: nn.Module, inputs: Tensor, wanted: Tensor) -> nn.Module:
     return network
 
 
-def _tensor(found: Any) -> Tensor:
-    """The logits, where a network of transformers gives them by name; otherwise what it gives."""
-    value = getattr(found, "logits", found)
+def _tensor(output: Any) -> Tensor:
+    """Return the output, or its `logits` for a network of transformers."""
+    value = getattr(output, "logits", output)
     if not isinstance(value, Tensor):
-        raise UserError(f"outputs are a {type(found).__name__}: expected a tensor, or logits, to compare networks by")
+        raise UserError(f"outputs are a {type(output).__name__}: expected a tensor, or logits, to compare networks by")
     return value

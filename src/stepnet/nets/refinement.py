@@ -1,10 +1,10 @@
 """Depth is time: the same network on another grid of steps, with more and shorter ones or fewer and longer ones.
 
-A block is the right-hand side of `u' = f(t, u)` over its step. On a finer grid it comes several times, with its step
-size divided; on a coarser one the step of a neighbour grows (`coarsening`). A transition changes the shape and is not
-part of the equation: it stays one step, as it is. So do stem and head. Running statistics go with their block.
+A block is the right-hand side of `u' = f(t, u)` over its step. On a finer grid it is repeated, with its step size
+divided; on a coarser one the step of a neighbour grows (`coarsening`). A transition changes the shape and is not part
+of the equation: it stays one step. Stem and head are unchanged. Running statistics are copied with their block.
 
-How coefficients follow the lengths of the steps is in `carried_coefficients`.
+`carried_coefficients` says how coefficients follow the step sizes.
 """
 
 from __future__ import annotations
@@ -30,14 +30,12 @@ from stepnet.nets.stage import Coupling, Stage, written
 from stepnet.schemes import Plan, Point, Scheme, advance
 
 Interpolation = Literal["copied", "linear"]
-Own = TypeVar("Own", bound=Network)
-
-
+NetworkT = TypeVar("NetworkT", bound=Network)
 Grid = list[list[GridStep]]  # for each stage its steps, a transition among them
 
 
 class StageOnGrid(Protocol):
-    """What a stage of steps says of itself, ours or one that `convert` made."""
+    """A stage of steps, ours or one that `convert` made."""
 
     scheme: Scheme
     plan: Plan
@@ -45,17 +43,17 @@ class StageOnGrid(Protocol):
 
     @property
     def transition(self) -> object | None:
-        """What changes the shape, if anything does."""
+        """The block that changes the shape, or None."""
         ...
 
     @property
     def blocks(self) -> Sequence[nn.Module] | nn.ModuleList:
-        """The blocks after it."""
+        """The blocks after the transition."""
         ...
 
 
 class NetworkOnGrid(ABC):
-    """A network as its grid of steps, and how it is put on another one."""
+    """A network as a grid of steps, which can be built on another grid."""
 
     network: nn.Module
     stages: Sequence[StageOnGrid]
@@ -63,30 +61,30 @@ class NetworkOnGrid(ABC):
 
     @property
     def depths(self) -> tuple[int, ...]:
-        """The blocks of each stage, one that changes the shape counted."""
+        """The number of blocks in each stage, including a transition."""
         return tuple(int(s.transition is not None) + len(s.blocks) // self.unit for s in self.stages)
 
     @property
     def least(self) -> tuple[int, ...]:
-        """The fewest blocks that a stage can have."""
+        """The smallest number of blocks that each stage can have."""
         return (1,) * len(self.stages)
 
     @abstractmethod
     def on(self, grid: Grid, dt: float | None = None) -> nn.Module:
-        """The network on another grid; with a `dt`, all steps have that, and the blocks' last layers are scaled."""
+        """Return the network on another grid; with a `dt`, all steps have it, and the last layers are scaled."""
 
     @abstractmethod
     def coefficients(self) -> list[nn.Parameter]:
-        """The parameters of all k."""
+        """Return the parameters of all coefficients."""
 
     @abstractmethod
     def stepping(self, dts: Sequence[Tensor]) -> AbstractContextManager[None]:
-        """Within, the stages take steps of these lengths, through which a gradient flows."""
+        """Within the context, take steps of these sizes, which may require a gradient."""
 
 
 @singledispatch
 def on_grid(network: nn.Module) -> NetworkOnGrid:
-    """The grid of a network; one that has none is refused."""
+    """Return the grid of a network; raise if it has no stages."""
     raise UserError(
         f"{type(network).__name__} has no stages that a scheme steps through: take a network of create_model, or "
         "convert it"
@@ -104,7 +102,7 @@ def refine_network(
 def refined_grid(
     subject: NetworkOnGrid, factor: int | None, depths: Sequence[int] | None, interpolation: Interpolation = "copied"
 ) -> Grid:
-    """The grid with `factor` times the blocks, or with so many blocks in each stage."""
+    """Return the grid with `factor` times the blocks, or with `depths` blocks in each stage."""
     stages, unit, now = subject.stages, subject.unit, subject.depths
     if depths is None:
         counts = [len(stage.blocks) // unit * (factor or 2) for stage in stages]
@@ -117,7 +115,7 @@ def refined_grid(
 
 
 def refined(stage: StageOnGrid, count: int, unit: int, interpolation: Interpolation) -> list[GridStep]:
-    """The steps of a stage with so many blocks of `unit` steps each, the added ones spread evenly."""
+    """Return the steps of a stage with `count` blocks of `unit` steps each, the added ones spread evenly."""
     first, blocks = int(stage.transition is not None), len(stage.blocks) // unit
     if count < blocks or (count and not blocks):
         what = f"{blocks} blocks beside its transition" if first else f"{blocks} blocks"
@@ -128,15 +126,15 @@ def refined(stage: StageOnGrid, count: int, unit: int, interpolation: Interpolat
         for i in range(copies):
             share = i / copies if interpolation == "linear" and n + 1 < blocks else 0.0
             for part in range(unit):
-                own = first + n * unit + part
-                means = {own: 1 - share, own + unit: share} if share else {own: 1.0}
-                steps.append(GridStep(means, stage.dts[own] / copies))
+                source = first + n * unit + part
+                means = {source: 1 - share, source + unit: share} if share else {source: 1.0}
+                steps.append(GridStep(means, stage.dts[source] / copies))
     return steps
 
 
 @dataclass
 class FirstBlocks:
-    """A stage cut off after some of its blocks: that of the same network at a smaller depth, of which none is built."""
+    """The first blocks of a stage, which stand for the stage of a shallower network that is not built."""
 
     scheme: Scheme
     plan: Plan
@@ -151,7 +149,7 @@ class FirstBlocks:
 
 
 def check_refines(network: Network, shallow: Sequence[int], deep: Sequence[int]) -> None:
-    """Refuse depths of a network of which the first cannot be refined into the second with equal steps."""
+    """Raise if the network at `shallow` depths cannot be refined to `deep` ones."""
     unit = network.steps_per_block
     for stage, few, many in zip(own_stages(network), shallow, deep, strict=True):
         first = int(stage.transition is not None)
@@ -159,10 +157,10 @@ def check_refines(network: Network, shallow: Sequence[int], deep: Sequence[int])
         check_step_sizes(stage, [step.dt for step in steps], scaled=True)
 
 
-def regrid(network: Own, grid: Grid, dt: float | None = None) -> Own:
-    """The network on a grid: blocks, coefficients and running statistics from the old one, built by `create_model`.
+def regrid(network: NetworkT, grid: Grid, dt: float | None = None) -> NetworkT:
+    """Build the network on another grid with `create_model`, and copy blocks, coefficients and running statistics.
 
-    With a `dt`, that is the step size of all steps, and the last layer of each block is scaled to the grid's instead.
+    With a `dt`, all steps have that size, and the last layer of each block is scaled by the grid's step size instead.
     """
     origin = origin_of(network)
     stages = own_stages(network)
@@ -170,11 +168,11 @@ def regrid(network: Own, grid: Grid, dt: float | None = None) -> Own:
     for stage, steps in zip(stages, grid, strict=True):
         check_step_sizes(stage, [step.dt for step in steps], scaled=dt is not None)
     sizes = [[step.dt for step in steps] for steps in grid]
-    same = {size for own in sizes for size in own}
+    distinct = {size for row in sizes for size in row}
     options = {
         **origin.options_now(network),
         "depths": depths_on(network, grid),
-        "dt": dt if dt is not None else same.pop() if len(same) == 1 else sizes,
+        "dt": dt if dt is not None else distinct.pop() if len(distinct) == 1 else sizes,
     }
     like = next(network.parameters())
     with torch.random.fork_rng(devices=[]), torch.device(like.device):
@@ -194,7 +192,7 @@ def regrid(network: Own, grid: Grid, dt: float | None = None) -> Own:
                 scale(block, (step.dt / dt) ** other.scheme.equation.derivative)
     for old, other in zip(stages, own_stages(new), strict=True):
         other.set_memory(old.memory)
-    return cast(Own, new.train(network.training))
+    return cast(NetworkT, new.train(network.training))
 
 
 class OwnGrid(NetworkOnGrid):
@@ -209,15 +207,15 @@ class OwnGrid(NetworkOnGrid):
         return regrid(self.network, grid, dt)
 
     def coefficients(self) -> list[nn.Parameter]:
-        found = (stage.k if stage.bound is None else getattr(stage, "k_free", None) for stage in self.own)
+        ks = (stage.k if stage.bound is None else getattr(stage, "k_free", None) for stage in self.own)
         named = [p for stage in self.own if stage.mixing is not None for p in stage.mixing.parameters()]
-        return [k for k in found if k is not None] + named
+        return [k for k in ks if k is not None] + named
 
     @contextmanager
     def stepping(self, dts: Sequence[Tensor]) -> Iterator[None]:
         marches = [stage.march for stage in self.own]
-        for stage, own in zip(self.own, dts, strict=True):
-            stage.march = stage.march.with_step_sizes(own.to(next(stage.parameters())).unbind())
+        for stage, sizes in zip(self.own, dts, strict=True):
+            stage.march = stage.march.with_step_sizes(sizes.to(next(stage.parameters())).unbind())
         try:
             yield
         finally:
@@ -233,22 +231,22 @@ def _(network: Network) -> NetworkOnGrid:
 def carried_over(
     old: Network, new: Network, grid: Grid, tensors: Mapping[str, Tensor], names: Iterable[str]
 ) -> dict[str, Tensor]:
-    """What is known for each name of the old network, for those `names` of the new one: of a block, that of its source.
+    """Carry tensors by parameter name (weights, or optimiser state) over to the `names` of the new network.
 
-    Of a coefficient it is that of the step from which the new one comes, and 0 where that owned none.
+    A block takes those of its source block, a coefficient those of its source step, or 0 if that step owned none.
     """
     wanted = set(names)
     paths = stage_paths(old)
     inside = tuple(f"{path}." for path in paths)
-    found = {name: tensor for name, tensor in tensors.items() if name in wanted and not name.startswith(inside)}
+    carried = {name: tensor for name, tensor in tensors.items() if name in wanted and not name.startswith(inside)}
     for path, before, after, steps in zip(paths, own_stages(old), own_stages(new), grid, strict=True):
         for name, step in zip(after.step_names, steps, strict=True):
             sources = {f"{path}.{before.step_names[n]}.": share for n, share in step.blocks.items()}
-            found |= _mean(f"{path}.{name}.", wanted, tensors, sources)
-        held = (f"{path}.k", f"{path}.k_free", f"{path}.mixing.")
-        for k in (name for name in wanted & tensors.keys() if name.startswith(held)):
-            if not tensors[k].ndim:  # one number for all, as an optimiser may keep
-                found[k] = tensors[k]
+            carried |= _mean(f"{path}.{name}.", wanted, tensors, sources)
+        prefixes = (f"{path}.k", f"{path}.k_free", f"{path}.mixing.")
+        for k in (name for name in wanted & tensors.keys() if name.startswith(prefixes)):
+            if not tensors[k].ndim:  # a scalar of an optimiser, such as the step count
+                carried[k] = tensors[k]
                 continue
             owned = dict(zip(before.plan.owners, tensors[k], strict=True))
             zero = torch.zeros_like(tensors[k][0])
@@ -256,17 +254,17 @@ def carried_over(
                 sum((share * owned.get(source, zero) for source, share in steps[n].blocks.items()), zero)
                 for n in after.plan.owners
             ]
-            found[k] = torch.stack(rows)
-    return found
+            carried[k] = torch.stack(rows)
+    return carried
 
 
 def stage_paths(network: nn.Module) -> list[str]:
-    """The names of the stages."""
+    """Return the names of the stages."""
     return [path for path, module in network.named_modules() if isinstance(module, Stage)]
 
 
 def own_stages(network: Network) -> list[Stage]:
-    """The stages of a network whose depths `create_model` can be told; any other is refused."""
+    """Return the stages of a network whose depths are an option of `create_model`; raise for any other."""
     origin = origin_of(network)
     if not network.steps_per_block:
         raise UserError(f"{type(network).__name__} has no stages of blocks that a scheme steps through")
@@ -279,15 +277,12 @@ def own_stages(network: Network) -> list[Stage]:
 
 
 def depths_of(network: Network) -> tuple[int, ...]:
-    """The blocks of each stage, one that changes the shape counted; of a GPT its layers."""
-    return tuple(
-        int(stage.transition is not None) + len(stage.blocks) // network.steps_per_block
-        for stage in own_stages(network)
-    )
+    """Return the number of blocks in each stage, including a transition; for a GPT, its layers."""
+    return OwnGrid(network).depths
 
 
 def depths_on(network: Network, grid: Grid) -> tuple[int, ...]:
-    """The same for a grid."""
+    """Return the number of blocks in each stage of a grid."""
     firsts = [int(stage.transition is not None) for stage in own_stages(network)]
     return tuple(
         first + (len(steps) - first) // network.steps_per_block for first, steps in zip(firsts, grid, strict=True)
@@ -295,7 +290,7 @@ def depths_on(network: Network, grid: Grid) -> tuple[int, ...]:
 
 
 def depths_at(network: Network, depth: int) -> tuple[int, ...]:
-    """The blocks of each stage in the same network of another depth, as its name counts: 20 is (3, 3, 3) of a resnet56.
+    """Return the blocks of each stage at another depth, counted as in the name: 20 is (3, 3, 3) for a resnet56.
 
     A ResNet counts its layers, of which two are stem and head; a GPT `gpt48x48` counts blocks.
     """
@@ -318,7 +313,7 @@ def depths_at(network: Network, depth: int) -> tuple[int, ...]:
 
 
 def named_depth(name: str, now: Sequence[int]) -> tuple[int, int] | None:
-    """The layers of a block and those outside of all blocks, where a number in the name is the depth."""
+    """Return the layers of a block and those outside all blocks, if a number in the name is the depth."""
     for number in map(int, re.findall(r"\d+", name)):
         for outside in (0, 2):
             layers, rest = divmod(number - outside, sum(now))
@@ -328,7 +323,7 @@ def named_depth(name: str, now: Sequence[int]) -> tuple[int, int] | None:
 
 
 def check_follows_time(scheme: Scheme) -> None:
-    """Refuse a scheme with learned weights of the past: as many steps ago, or as long ago?"""
+    """Raise for learned weights of past states: the same number of steps ago, or the same time ago, is undefined."""
     if any(one.in_time is None for one in scheme.learned):
         raise UserError(
             f"scheme {scheme.name!r} learns weights of past states, which on another grid could be those as many steps "
@@ -337,15 +332,15 @@ def check_follows_time(scheme: Scheme) -> None:
 
 
 def check_depths(depths: Sequence[int], now: tuple[int, ...]) -> None:
-    """Refuse depths of another number of stages."""
+    """Raise if there is not one depth for each stage."""
     if len(depths) != len(now):
         raise UserError(f"depths = {tuple(depths)}: the network has {len(now)} stages, of {now} blocks")
 
 
 def check_step_sizes(stage: StageOnGrid, dts: Sequence[float], scaled: bool = False) -> None:
-    """Refuse lengths with which a scheme would solve another equation: one that reads past states may need equal ones.
+    """Raise for step sizes with which a multistep scheme would solve another equation.
 
-    An LM that learns its k can take any. Blocks that are `scaled` in place of dt hand their scale to later steps, too.
+    LM with trainable k takes any. Blocks that are `scaled` in place of dt pass their scale to later steps, too.
     """
     scheme = stage.scheme
     if len(set(dts)) == 1 or scheme.steps == 1:
@@ -359,7 +354,7 @@ def check_step_sizes(stage: StageOnGrid, dts: Sequence[float], scaled: bool = Fa
 
 
 def _follows_time(scheme: Scheme, dts: Sequence[float]) -> bool:
-    """Whether `u' = 1` (or `u'' = 1` from rest) comes out right with these steps."""
+    """Whether the scheme solves `u' = 1` (or `u'' = 1` from rest) exactly with these steps."""
     history: tuple[Point, ...] = ()
     u = 0.0
     for dt in dts:
@@ -372,35 +367,36 @@ def _follows_time(scheme: Scheme, dts: Sequence[float]) -> bool:
 def _mean(
     prefix: str, names: Iterable[str], weights: Mapping[str, Tensor], sources: Mapping[str, float]
 ) -> dict[str, Tensor]:
-    """The tensors of one new block: a copy of its source, or the mean of several."""
-    found: dict[str, Tensor] = {}
+    """Return the tensors of a new block: a copy of its source, or the mean of several."""
+    means: dict[str, Tensor] = {}
     for name in names:
         if not name.startswith(prefix):
             continue
         rest = name.removeprefix(prefix)
-        # A further evaluation in a step, which the old block did not have, begins with the statistics of the first.
-        own = rest if next(iter(sources)) + rest in weights else re.sub(r"_\d+$", "", rest)
-        tensors = [weights[source + own] for source in sources if source + own in weights]
+        # An evaluation that the old block did not have starts from the statistics of the first.
+        source_name = rest if next(iter(sources)) + rest in weights else re.sub(r"_\d+$", "", rest)
+        tensors = [weights[source + source_name] for source in sources if source + source_name in weights]
         if len(tensors) < len(sources):
             continue
         shares = list(sources.values())
         if len(tensors) == 1 or not tensors[0].is_floating_point():
-            found[name] = tensors[0].clone()
+            means[name] = tensors[0].clone()
         else:
-            found[name] = sum(share * tensor for share, tensor in zip(shares, tensors, strict=True))  # type: ignore[assignment]
-    return found
+            terms = (share * tensor for share, tensor in zip(shares, tensors, strict=True))
+            means[name] = sum(terms, torch.zeros_like(tensors[0]))
+    return means
 
 
 @torch.no_grad()
 def scale(block: nn.Module, factor: float) -> None:
-    """Multiply f, by its last layer."""
+    """Multiply f by a factor, through its last layer."""
     for layer in last_layers(block):
         for parameter in layer.parameters():
             parameter.mul_(factor)
 
 
 def last_layers(block: nn.Module) -> list[nn.Module]:
-    """The layers to whose outputs f is proportional."""
+    """Return the layers to whose outputs f is proportional."""
     if isinstance(block, Coupling):
         return [*last_layers(block.f), *last_layers(block.g)]
     if isinstance(block, UnsharedWeights | Sum):
