@@ -1,7 +1,7 @@
-"""Where trainable coefficients start, and how they are kept where they belong.
+"""Initial values and bounds of trainable coefficients.
 
-Training may drive an unbounded `k_n` to where the scheme is not zero-stable. A bound makes `free` the parameter: any
-step of any optimiser leaves the coefficient inside.
+Training may move an unbounded `k_n` to where the scheme is not zero-stable. Under a bound the parameter is `free`: the
+coefficient computed from it satisfies the bound after any optimiser step.
 
     interval             k = middle + radius tanh(free); the middle is exact, so k = 0 in (-1, 1) is Euler to the bit
     convex               w = softmax(free)
@@ -40,19 +40,19 @@ class Bound:
     high: float
 
     @classmethod
-    def of(cls, given: BoundOption, scheme: Scheme) -> Bound | None:
-        """From what a network is given: "stable" for the scheme's own interval, two numbers, or nothing."""
-        if given is None:
+    def of(cls, option: BoundOption, scheme: Scheme) -> Bound | None:
+        """Return the bound of an option: "stable" for the scheme's zero-stable interval, two numbers, or None."""
+        if option is None:
             return None
         if not scheme.trainable:
-            raise UserError(f"k_bound = {given!r}: scheme {scheme.name!r} learns no coefficients; leave it out")
-        if given == "stable":
+            raise UserError(f"k_bound = {option!r}: scheme {scheme.name!r} learns no coefficients; leave it out")
+        if option == "stable":
             if scheme.stable_k is None:
                 raise UserError(f"k_bound = 'stable': scheme {scheme.name!r} states no stable_k; give two numbers")
             return cls(*scheme.stable_k)
-        low, high = map(float, given)
+        low, high = map(float, option)
         if not low < high:
-            raise UserError(f"k_bound = {given!r}: expected 'stable' or two finite numbers, the lower one first")
+            raise UserError(f"k_bound = {option!r}: expected 'stable' or two finite numbers, the lower one first")
         return cls(low, high)
 
     @property
@@ -64,12 +64,12 @@ class Bound:
         return INSIDE * (self.high - self.low) / 2
 
     def k(self, free: Tensor) -> Tensor:
-        """The coefficient of a free parameter."""
+        """Return `k = middle + radius tanh(free)`."""
         k = self.radius * torch.tanh(free)
         return k if self.middle == 0 else self.middle + k
 
     def free(self, k: Tensor) -> Tensor:
-        """The free parameter of a coefficient inside."""
+        """Return the free parameter of a k inside the interval."""
         share = (k.double() - self.middle) / self.radius
         return torch.atanh(share.clamp(-1 + 1e-7, 1 - 1e-7)).to(k.dtype)
 
@@ -85,11 +85,11 @@ class Convex:
         return "convex"
 
     def k(self, free: Tensor) -> Tensor:
-        """The weights of free parameters."""
+        """Return `softmax(free)`."""
         return free.softmax(-1)
 
     def free(self, k: Tensor) -> Tensor:
-        """The free parameters of weights; none of them can be less than `LEAST`."""
+        """Return the free parameters of weights, which are raised to at least `LEAST`."""
         return k.clamp_min(LEAST).log()
 
 
@@ -101,7 +101,7 @@ class DoublyStochastic:
         return "doubly stochastic"
 
     def k(self, free: Tensor) -> Tensor:
-        """The matrix of free parameters; its rows sum to 1 to rounding, its columns as far as the iteration comes."""
+        """Return the matrix: rows sum to 1 up to rounding, columns up to the error of the iteration."""
         logarithms = free
         for _ in range(SINKHORN):
             logarithms = logarithms - logarithms.logsumexp(-2, keepdim=True)
@@ -109,7 +109,7 @@ class DoublyStochastic:
         return logarithms.exp()
 
     def free(self, k: Tensor) -> Tensor:
-        """The free parameters of a matrix; none of its entries can be less than `LEAST`."""
+        """Return the free parameters of a matrix, whose entries are raised to at least `LEAST`."""
         return k.clamp_min(LEAST).log()
 
 
@@ -127,7 +127,7 @@ class ZeroStable:
         return "zero-stable"
 
     def k(self, free: Tensor) -> Tensor:
-        """The weights of free parameters."""
+        """Return the weights a of free parameters."""
         p = torch.ones_like(free[..., :1])
         for n in range(self.count):
             r = INSIDE * free[..., n : n + 1].tanh()
@@ -136,27 +136,27 @@ class ZeroStable:
         return p[..., 1:] - torch.cat([p[..., 2:], torch.zeros_like(p[..., :1])], -1)
 
     def free(self, k: Tensor) -> Tensor:
-        """The free parameters of weights that are zero-stable."""
+        """Return the free parameters of zero-stable weights; raise for any other."""
         p = k.double().flip(-1).cumsum(-1).flip(-1)
         reflections = []
         for _ in range(self.count):
             r, rest = p[..., -1:], p[..., :-1]
             reflections.append(r)
             p = (rest - r * rest.flip(-1)) / (1 - r * r)
-        found = torch.cat(reflections[::-1], -1)
-        if not found.is_meta and not bool((found.abs() < INSIDE).all()):
+        r = torch.cat(reflections[::-1], -1)
+        if not r.is_meta and not bool((r.abs() < INSIDE).all()):
             raise UserError(f"a = {k.tolist()}: not zero-stable; give others, or leave out stable=True")
-        return torch.atanh(found / INSIDE).to(k.dtype)
+        return torch.atanh(r / INSIDE).to(k.dtype)
 
 
 AnyBound: TypeAlias = Bound | Convex | DoublyStochastic | ZeroStable
 
 
 class CoefficientLayout:
-    """Where the named coefficients of a scheme stand, for those steps that own them.
+    """How the named coefficients of a scheme are stored, for the steps that own them.
 
-    Each name is one tensor, stacked over the steps; where its shape differs from step to step, joined end to end.
-    Under a bound it holds free values, and its name ends in `_free`.
+    Each name is one tensor, stacked over the steps, or concatenated if its shape differs from step to step. Under a
+    bound it holds free parameters, and its name ends in `_free`.
     """
 
     def __init__(self, scheme: Scheme, owners: Sequence[int]) -> None:
@@ -165,29 +165,29 @@ class CoefficientLayout:
         self.shapes = {one.name: [one.shape(n) for n in owners] for one in scheme.learned}
 
     def starts(self, trained: Sequence[LearnedCoefficient]) -> dict[str, Tensor]:
-        """The tensors with which a network begins, as its coefficients are declared."""
-        found = {}
+        """Return the initial tensors of declared coefficients."""
+        tensors = {}
         for one in trained:
-            tensors = [torch.tensor(np.array(one.at(n), dtype=float).tolist()) for n in self.owners]
-            start = torch.stack(tensors) if len({t.shape for t in tensors}) == 1 else torch.cat(tensors)
+            rows = [torch.tensor(np.array(one.at(n), dtype=float).tolist()) for n in self.owners]
+            start = torch.stack(rows) if len({row.shape for row in rows}) == 1 else torch.cat(rows)
             start = start + torch.empty_like(start).uniform_(*one.spread) if any(one.spread) else start
             bound = self.bounds[one.name]
-            found[one.name if bound is None else one.name + FREE] = start if bound is None else bound.free(start)
-        return found
+            tensors[one.name if bound is None else one.name + FREE] = start if bound is None else bound.free(start)
+        return tensors
 
     def at_euler(self) -> dict[str, Tensor]:
-        """The tensors at which every step is Euler's."""
+        """Return the tensors for which every step is an Euler step."""
         return self.starts(self.scheme.euler_start)
 
     def values(self, stored: Callable[[str], Tensor], name: str) -> list[Tensor]:
-        """What each step owns under a name."""
+        """Return the values of one name, step by step."""
         bound, shapes = self.bounds[name], self.shapes[name]
         whole = stored(name) if bound is None else bound.k(stored(name + FREE))
         parts = whole.unbind() if len(set(shapes)) == 1 else whole.split_with_sizes([shape[0] for shape in shapes])
-        return [parts[n] for n in range(len(shapes))]  # by their numbers, since torch.fx cannot count them
+        return [parts[n] for n in range(len(shapes))]  # indexed, since torch.fx cannot iterate over them
 
     def by_step(self, stored: Callable[[str], Tensor]) -> list[dict[str, Coefficient]]:
-        """The coefficients of each step, as its scheme takes them: rows of numbers, or matrices of stacked streams."""
+        """Return the coefficients of each step as its scheme reads them: nested tuples, or tensors for streams."""
         columns: dict[str, list[Coefficient]] = {name: [*self.values(stored, name)] for name in self.shapes}
         if not self.scheme.takes_tensors:
             columns = {name: list(map(_rows, values, self.shapes[name])) for name, values in columns.items()}
@@ -231,7 +231,7 @@ def _rows(value: Tensor, shape: tuple[int, ...]) -> Coefficient:
 
 
 def bound_of(one: LearnedCoefficient) -> AnyBound | None:
-    """What keeps a coefficient where its scheme wants it."""
+    """Return the bound that a coefficient declares, or None."""
     if isinstance(one.bound, tuple):
         return Bound(*one.bound)
     if one.bound == "zero-stable":
@@ -242,7 +242,7 @@ def bound_of(one: LearnedCoefficient) -> AnyBound | None:
 def initial_k(
     scheme: Scheme, shape: Sequence[int], k: float | None, bound: Bound | None, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """Draw `k ~ U[low, high]` from the scheme's own law, or set all to the given one; warn where that is not stable."""
+    """Draw `k ~ U[low, high]` from the scheme's law, or set all to `k`; warn if that is not zero-stable."""
     most = torch.finfo(dtype or torch.get_default_dtype()).max
     if k is not None and not abs(k) <= most:
         raise UserError(f"k = {k!r}: expected a finite number up to {most:.3g}, from which all coefficients start")
@@ -263,6 +263,6 @@ def initial_k(
 
 
 def outermost(ks: Iterable[float], scheme: Scheme) -> float:
-    """The coefficient furthest outside the stable interval, or nearest to one of its ends."""
+    """Return the coefficient furthest outside the stable interval, or nearest to one of its ends."""
     low, high = scheme.stable_k or (-math.inf, math.inf)
     return max(ks, key=lambda k: max(low - k, k - high))

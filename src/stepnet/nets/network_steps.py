@@ -30,7 +30,7 @@ class NetworkStep:
 
     @property
     def name(self) -> str:
-        """The path of the block, and which of its calls this is."""
+        """The path of the block, with the number of the call if it has several."""
         return f"{self.path} (call {self.call})" if self.call else self.path
 
     @property
@@ -69,12 +69,12 @@ class Stepped(Protocol):
 
 
 def steps_by_stage(model: nn.Module) -> list[list[NetworkStep]]:
-    """The steps of every stage, in order of depth; empty for a network without a scheme."""
+    """Return the steps of every stage, in order of depth; empty for a network without a scheme."""
     stages: list[dict[int, NetworkStep]] = []
     for path, module in model.named_modules():
         for step in module.network_steps() if isinstance(module, Stepped) else ():
-            same = (found for found in stages if next(iter(found.values())).stage == step.stage)
-            steps = next((found for found in same if step.place not in found), None)
+            same = (known for known in stages if next(iter(known.values())).stage == step.stage)
+            steps = next((known for known in same if step.place not in known), None)
             if steps is None:
                 stages.append(steps := {})
             steps[step.place] = replace(step, path=".".join(filter(None, (path, step.path))))

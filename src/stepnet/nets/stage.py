@@ -51,7 +51,7 @@ class Transition(nn.Module):
 
     Down-sampling is not part of the differential equation, so this is always an Euler step with `f` at the old
     resolution. The projected input `P x` is the past of the next step. With `project_past` (LM-ResNeXt) the state
-    before `x` is projected too, by a convolution of its own, and the transition is a full step of the scheme.
+    before `x` is projected too, by a separate convolution, and the transition is a full step of the scheme.
     """
 
     def __init__(self, block: nn.Module, shortcut: nn.Module, project_past: nn.Module | None = None) -> None:
@@ -61,7 +61,7 @@ class Transition(nn.Module):
         self.project_past = project_past
 
     def enter(self, x: State) -> tuple[State, Slopes]:
-        """`u_0`, and `f` at the state before the projection."""
+        """Return `u_0 = P x`, and `f` at the state before the projection."""
         return self.shortcut(x), lambda u, i: self.block(x)
 
 
@@ -74,7 +74,7 @@ class SharedTransition(Transition):
 
 
 class CoupledTransition(nn.Module):
-    """The same for a pair: `X_1 = P X + f(Y)`, `Y_1 = P Y + g(X_1)`, where `g` stands at the new resolution."""
+    """The transition of a pair: `X_1 = P X + f(Y)`, `Y_1 = P Y + g(X_1)`, with `g` at the new resolution."""
 
     project_past = None
 
@@ -85,11 +85,11 @@ class CoupledTransition(nn.Module):
 
     @property
     def block(self) -> nn.Module:
-        """Its pair `(f, g)`."""
+        """The pair `(f, g)`."""
         return self.coupling
 
     def enter(self, state: State) -> tuple[State, Slopes]:
-        """The projected pair, with `f(Y)` at the state before the projection."""
+        """Return the projected pair, and `(f, g)` with `f` at the state before the projection."""
         projected = tuple(shortcut(part) for shortcut, part in zip(self.shortcuts, state, strict=True))
         return projected, (lambda u, i: self.coupling.f(state[1]), lambda u, i: self.coupling.g(u, i))
 
@@ -98,7 +98,7 @@ class Stage(nn.Module):
     """`u_0 … u_N` by `march`, as its `plan` says: an optional transition, then the blocks.
 
     `dt` is the step size, or one for each step. `k` is one parameter that holds the coefficients of all steps that own
-    one: a starting step owns none. With a `k_bound` the parameter is `k_free`, from which `coefficients` makes k.
+    one; a starting step owns none. With a `k_bound` the parameter is `k_free`, from which `coefficients` computes k.
     """
 
     @checked
@@ -140,8 +140,8 @@ class Stage(nn.Module):
         self.set_memory(memory)
 
     def set_memory(self, memory: Memory) -> None:
-        """What training keeps for the backward pass: see `Memory`."""
-        self._choose(memory)  # or tell why it cannot be
+        """Set what training keeps for the backward pass: see `Memory`."""
+        self._choose(memory)  # raises if the scheme does not allow it
         self.memory: Memory = memory
 
     @property
@@ -150,18 +150,18 @@ class Stage(nn.Module):
         return self._choose(self.memory)
 
     def _choose(self, memory: Memory) -> Memory:
-        own = [k for k in self.ks() if k is not None] if memory == "auto" else []
-        ks = own or [self.scheme.k] * self.depth
+        learned = [k for k in self.ks() if k is not None] if memory == "auto" else []
+        ks = learned or [self.scheme.k] * self.depth
         return choose_memory(memory, self.scheme, ks, "a ReLU after each step" if self.after is not None else "")
 
     @property
     def coefficients(self) -> Tensor | None:
-        """`k_n` of the steps that own one, in order; coefficients that have names are in `mixing`."""
+        """`k_n` of the steps that own one, in order; named coefficients are in `mixing`."""
         return self.k if self.bound is None or not self.plan.owners else self.bound.k(self.k_free)
 
     @property
     def steps(self) -> list[nn.Module]:
-        """The block of each step, the transition's first."""
+        """The block of each step, starting with the transition's."""
         return [*([] if self.transition is None else [self.transition.block]), *self.blocks]
 
     @property
@@ -171,11 +171,11 @@ class Stage(nn.Module):
 
     @property
     def depth(self) -> int:
-        """How many steps it takes, the transition counted."""
+        """The number of steps, including the transition."""
         return len(self.steps)
 
     def named_coefficients(self) -> Iterator[tuple[str, Tensor]]:
-        """`k_n` with the name of the block whose step owns it; several, each with its own name behind that."""
+        """Yield each `k_n` with the name of its step; a named coefficient V as `blocks.1:V`."""
         ks = self.coefficients
         if self.mixing is not None:
             yield from ((f"{self.step_names[n]}:{name}", value) for n, name, value in self.mixing.named())
@@ -191,16 +191,16 @@ class Stage(nn.Module):
         ks: Sequence[Coefficient] | None = None,
         cost: KineticCost | None = None,
     ) -> Iterator[StateT]:
-        """Yield `u_0, u_1, …, u_N`, read out of the streams where a state has several.
+        """Yield `u_0, u_1, …, u_N`, read out if a state has several streams.
 
-        `past` is the state before `x`, of the stage before. `gates` are one for each step; so are `ks`, the
-        coefficients of a scheme that does not learn them (FractalNet's join weights). A running `cost` watches
-        the right-hand sides.
+        `past` is the state before `x`, from the previous stage. `gates` has one entry for each step, and so has `ks`:
+        coefficients that the scheme does not learn (FractalNet's join weights). A running `cost` observes the
+        right-hand sides.
         """
         return self._read_out(self._walk(x, past, gates, ks, cost))
 
     def _read_out(self, walk: Iterator[StateT]) -> Iterator[StateT]:
-        yield next(walk)  # the streams begin with the first step
+        yield next(walk)  # the streams start with the first step
         yield from map(self.scheme.read_out, walk)
 
     def _walk(
@@ -230,7 +230,7 @@ class Stage(nn.Module):
             yield from march.stored(fs, window, ks)
 
     def _enter(self, x: StateT, past: StateT | None) -> tuple[States, list[Slopes]]:
-        """`u_0`, and the state before it where that is read, and the slope of each step."""
+        """Return `u_0`, with the projected past if there is one, and the slope of each step."""
         fs: list[Slopes] = list(self.blocks)
         if isinstance(x, tuple):
             fs = [(block.f, block.g) for block in cast("list[Coupling]", fs)]
@@ -244,17 +244,17 @@ class Stage(nn.Module):
         return (start, self.transition.project_past(past)), [f, *fs]
 
     def ks(self) -> list[Coefficient]:
-        """The coefficient of each step, or a dict of them; None where it owns none."""
-        own = self.coefficients
+        """Return the coefficient of each step, or a dict of named ones; None for a step without any."""
+        stacked = self.coefficients
         parts: Sequence[Coefficient] = ()
         if self.mixing is not None:
             parts = self.mixing.by_step()
-        elif own is not None:
-            parts = own.unbind()  # taken by their numbers, since torch.fx cannot count them
+        elif stacked is not None:
+            parts = stacked.unbind()  # indexed, since torch.fx cannot iterate over them
         return [None if n is None else parts[n] for n in self.numbers]
 
     def _memory_of_pass(self, cost: KineticCost | None) -> Memory:
-        """The mode in use, where there will be a backward pass; a running cost reads every f."""
+        """Return the memory mode of this pass; a running cost needs every f, so it cannot be reversible."""
         if not (self.training and torch.is_grad_enabled() and only_reverse_mode()):
             return "stored"
         memory = self.memory_in_use
@@ -269,7 +269,7 @@ class Stage(nn.Module):
         cost: KineticCost | None = None,
         visit: Visit | None = None,
     ) -> StateT:
-        """The last state; `visit` is called with every state. What is made again in a backward pass runs eagerly."""
+        """Return the last state; call `visit` with every state. Modes that recompute run without torch.compile."""
         stored = self.memory == "stored" or not self.training
         last = _last if stored else _last_eagerly
         state: StateT
@@ -294,7 +294,7 @@ class Stage(nn.Module):
         return watch_calls(self, stages)
 
     def extra_repr(self) -> str:
-        """The equation in its own k, and their values now; a bound, where there is one."""
+        """The scheme's equation, the values of k and their bound."""
         parts = [f"scheme={self.scheme.name}", f"dt={written(self.dts)}"]
         parts += [] if self.scheme.learned else [f"equation: {equation_in_k(self.scheme)}"]
         ks = self.coefficients
@@ -319,7 +319,7 @@ _last_eagerly = _disable_dynamo(_last)
 
 
 def step_sizes(dt: float | Sequence[float], depth: int) -> tuple[float, ...]:
-    """One step size for each step."""
+    """Return one step size for each step."""
     dts = (dt,) * depth if isinstance(dt, int | float) else tuple(dt)
     if len(dts) != depth:
         raise UserError(
@@ -329,35 +329,35 @@ def step_sizes(dt: float | Sequence[float], depth: int) -> tuple[float, ...]:
 
 
 def written(dts: Sequence[float]) -> str:
-    """`0.5`, or where they differ `(1, 0.5, 0.5)`; the middle of a long list is left out."""
+    """Format step sizes: `0.5`, or `(1, 0.5, 0.5)` if they differ; shorten a long list."""
     texts = [f"{dt:.4g}" for dt in dts]
     shown = texts if len(texts) < 9 else [*texts[:3], "…", *texts[-3:]]
     return texts[0] if len(set(dts)) == 1 else f"({', '.join(shown)})"
 
 
 def entry_of(transition: Transition | CoupledTransition | None) -> Entry:
-    """How a stage with this transition begins."""
+    """Return how a stage with this transition starts."""
     return "identity" if transition is None else "projected" if transition.project_past is None else "with past"
 
 
 def check_coefficients(scheme: Scheme, k: float | None, channels: int | None, bound: BoundOption = None) -> None:
-    """Refuse coefficients that would be ignored."""
+    """Raise for options of coefficients that the scheme would ignore."""
     if scheme.learned and (k is not None or channels is not None or bound is not None):
         option = f"k = {k!r}" if k is not None else "k_per_channel" if channels is not None else f"k_bound = {bound!r}"
-        own = scheme.learned[0].name
+        first = scheme.learned[0].name
         names = ", ".join(one.name for one in scheme.learned)
         raise UserError(
             f"{option}: the coefficients of {scheme.name!r} are {names}; "
-            f"give them to the scheme, as in get_scheme({scheme.name!r}, {own}=…)"
+            f"give them to the scheme, as in get_scheme({scheme.name!r}, {first}=…)"
         )
     if not scheme.trainable and (k is not None or channels is not None):
         option = "k_per_channel" if k is None else f"k = {k!r}"
         raise UserError(f"{option}: scheme {scheme.name!r} learns no coefficients; leave it out, or take scheme 'lm'")
 
 
-def scheme_of_family(scheme: str | Scheme | None, own: str, family: str) -> Scheme:
-    """The scheme of a family that is defined by its increment: its `own`, or LM's carry over it; no other, silently."""
-    base = get_scheme(own)
+def scheme_of_family(scheme: str | Scheme | None, default: str, family: str) -> Scheme:
+    """Return the family's `default` scheme, or LM over it; raise for any other."""
+    base = get_scheme(default)
     method = base if scheme is None else get_scheme(scheme).over(base)
     if method.name not in (base.name, f"lm+{base.name}"):
         raise UserError(
@@ -367,7 +367,7 @@ def scheme_of_family(scheme: str | Scheme | None, own: str, family: str) -> Sche
 
 
 def check_makes_network(scheme: Scheme, pair: bool = False) -> None:
-    """Refuse a scheme that cannot march the blocks of a residual stage, or couplings, and say what can."""
+    """Raise for a scheme that cannot advance residual blocks, or with `pair` the couplings of a RevNet."""
     if scheme.splits:
         raise UserError(f"scheme {scheme.name!r} splits u' = f + g: a gpt under 'euler' is Lie–Trotter splitting")
     if not scheme.makes_network:

@@ -26,32 +26,32 @@ STEP_MIXING = "step_mixing_"  # begins the name of a coefficient in a block that
 def load_weights(
     network: nn.Module, weights: Mapping[str, Tensor], *, new_head: bool = False, where: object = "the weights"
 ) -> list[str]:
-    """Fill a network; the names that kept or lost something, beside the weights that both have.
+    """Load weights into a network; return the names that differ between them.
 
     A `k_n` that the weights lack is set to 0: the network then computes what the plain one did. A `k_n` that the
-    network lacks is left out. With `new_head`, a classifier for other classes, or for none, is the network's own. Any
-    other difference is refused, with its name.
+    network lacks is left out. With `new_head`, a classifier of another shape stays as the network has it. Any other
+    difference raises an error that names it.
     """
-    own = network.state_dict()
-    ours = {name for name in own if is_coefficient(name)}
+    state = network.state_dict()
+    ours = {name for name in state if is_coefficient(name)}
     theirs = {name for name in weights if is_coefficient(name)}
     fresh = ours - theirs
     dropped = theirs - ours
-    heads = _other_heads(network, own, weights) if new_head else set()
-    kept = {name: tensor for name, tensor in own.items() if name not in fresh | heads}
-    given = {name: tensor for name, tensor in weights.items() if name not in dropped | heads}
-    difference = first_difference(kept, given)
+    heads = _other_heads(network, state, weights) if new_head else set()
+    kept = {name: tensor for name, tensor in state.items() if name not in fresh | heads}
+    loaded = {name: tensor for name, tensor in weights.items() if name not in dropped | heads}
+    difference = first_difference(kept, loaded)
     if difference is not None:
         raise UserError(f"{where} are of another network than {type(network).__name__}: {difference}")
-    begun = {name: _free(network, name, weights, own[name]) for name in fresh}
-    network.load_state_dict({**own, **given, **begun})
+    initial = {name: _free(network, name, weights, state[name]) for name in fresh}
+    network.load_state_dict({**state, **loaded, **initial})
     return sorted(fresh | dropped | heads)
 
 
-def _other_heads(network: nn.Module, own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> set[str]:
-    """The classifier's tensors that the weights have in another shape, or alone."""
+def _other_heads(network: nn.Module, state: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> set[str]:
+    """Return the classifier's tensors whose shape differs, or that the network lacks."""
     head = classifier_names(network) or {"head.weight", "head.bias"}
-    return {name for name in head & weights.keys() if name not in own or own[name].shape != weights[name].shape}
+    return {name for name in head & weights.keys() if name not in state or state[name].shape != weights[name].shape}
 
 
 def is_coefficient(name: str) -> bool:
@@ -60,13 +60,13 @@ def is_coefficient(name: str) -> bool:
     That is `stages.0.k` or `stages.0.mixing.V` in our networks, `layer1.0.step_k` or `layer1.0.step_mixing_V` in
     converted ones.
     """
-    module, _, own = name.rpartition(".")
-    named = own.startswith(STEP_MIXING) or module.rpartition(".")[2] == "mixing"
-    return named or own.removesuffix(FREE) in ("k", "step_k")
+    module, _, last = name.rpartition(".")
+    named = last.startswith(STEP_MIXING) or module.rpartition(".")[2] == "mixing"
+    return named or last.removesuffix(FREE) in ("k", "step_k")
 
 
 def _free(network: nn.Module, name: str, weights: Mapping[str, Tensor], like: Tensor) -> Tensor:
-    """The parameter of `k = 0`; under a bound, of `k = 0` or of the `k` that the weights have without one."""
+    """Return the parameter for `k = 0`; under a bound, for the unbounded `k` of the weights if they have one."""
     if name + FREE in weights:
         raise UserError(f"{name} is kept in an interval there, and is free here: build the network with that k_bound")
     module = network.get_submodule(name.rpartition(".")[0])
@@ -85,55 +85,55 @@ def _free(network: nn.Module, name: str, weights: Mapping[str, Tensor], like: Te
 
 
 def shape_of(weights: Mapping[str, Tensor], network: nn.Module) -> dict[str, int]:
-    """Classes and channels of weights for a network that may have others."""
+    """Return `num_classes` and `in_channels` of weights, for a network of any."""
     ends = {"num_classes": (classifier(network), 0), "in_channels": (first_convolution(network), 1)}
     places = {key: (f"{end[0]}.weight", side) for key, (end, side) in ends.items() if end is not None}
     return {key: weights[name].shape[side] for key, (name, side) in places.items() if name in weights}
 
 
 def classifier_names(network: nn.Module) -> set[str]:
-    """The parameters of the classifier."""
+    """Return the names of the classifier's parameters."""
     last = classifier(network)
     return set() if last is None else {f"{last[0]}.weight", f"{last[0]}.bias"}
 
 
 def classifier(network: nn.Module) -> tuple[str, nn.Linear | nn.Embedding] | None:
-    """The last linear layer, with its name; the embedding of a language model, where it is tied to that layer."""
+    """Return the last linear layer and its name; for a language model with tied weights, the embedding."""
     kind = nn.Embedding if getattr(network, "tied_embedding", False) else nn.Linear
     layers = [(name, module) for name, module in network.named_modules() if isinstance(module, kind)]
     return layers[-1] if layers else None
 
 
 def first_convolution(network: nn.Module) -> tuple[str, nn.Conv2d] | None:
-    """What takes the channels of an image, with its name."""
+    """Return the first convolution and its name."""
     layers = ((name, module) for name, module in network.named_modules() if isinstance(module, nn.Conv2d))
     return next(layers, None)
 
 
 @checked
 def coefficients(model: nn.Module) -> dict[str, float | list[float]]:
-    """`k_n` by the name of its layer, in order of depth: a float each, or one for each channel.
+    """Return `k_n` by the name of its layer, in order of depth: a float, or a list with one for each channel.
 
-    Coefficients that have names stand behind that of the layer, `stages.0.blocks.1:V`; a matrix is listed row by row.
+    A named coefficient V has the key `stages.0.blocks.1:V`; a matrix is listed row by row.
     """
-    found: dict[str, float | list[float]] = {}
+    ks: dict[str, float | list[float]] = {}
     for path, module in model.named_modules():
         if isinstance(module, Stepped):
             for name, k in module.named_coefficients():
-                found[f"{path}.{name}" if path else name] = k.detach().flatten().squeeze().tolist()
-    return found
+                ks[f"{path}.{name}" if path else name] = k.detach().flatten().squeeze().tolist()
+    return ks
 
 
 def by_name(ks: Mapping[str, T]) -> dict[str, dict[str, T]]:
-    """What `coefficients` gives, by the name of the coefficient (`k`, where it has none of its own) and the layer."""
-    found: dict[str, dict[str, T]] = {}
+    """Group the result of `coefficients` by the name of the coefficient (`k` if it has none), then by layer."""
+    groups: dict[str, dict[str, T]] = {}
     for key, value in ks.items():
         layer, name = layer_and_name(key)
-        found.setdefault(name, {})[layer] = value
-    return found
+        groups.setdefault(name, {})[layer] = value
+    return groups
 
 
 def layer_and_name(key: str) -> tuple[str, str]:
-    """`("blocks.1", "V")` of `blocks.1:V`; a coefficient without a name of its own is `k`."""
+    """Return `("blocks.1", "V")` for `blocks.1:V`; a coefficient without a name is `k`."""
     named = re.fullmatch(r"(.*):(\w+(?:\[\d+\])?)", key, re.DOTALL)
     return (named[1], named[2]) if named else (key, "k")
