@@ -17,6 +17,18 @@ def test_every_mutant_still_applies():
     assert not wrong, "\n".join(wrong)
 
 
+def test_no_mutant_uses_an_undefined_name(tmp_path: Path):
+    # A NameError fails any test, so such a mutant would say nothing about its tests.
+    for n, mutant in enumerate(MUTANTS):
+        (tmp_path / f"mutant_{n}.py").write_text(mutant.changed(ROOT))
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--select", "F821", str(tmp_path)]
+    done = subprocess.run([*command, "--output-format", "concise"], capture_output=True, text=True, timeout=60)
+    undefined = [
+        f"{MUTANTS[int(n)].name}: {name}" for n, name in re.findall(r"mutant_(\d+)\.py.*F821 (.*)", done.stdout)
+    ]
+    assert done.returncode == 0, undefined or done.stderr
+
+
 def test_every_case_of_a_parametrised_test_is_there():
     named = sorted({test for mutant in MUTANTS for test in mutant.tests if test.endswith("]")})
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *named]
