@@ -1,17 +1,19 @@
 """The pictures of a trained network hold what was computed."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 
-from stepnet import create_model, read
+from stepnet import coarsen, create_model, read
 from stepnet.errors import UserError
 from stepnet.nets import NetworkStep
 from stepnet.report.dynamics import StepSpectrum
 from stepnet.report.figures import paper_style
-from stepnet.report.lesion import Lesion
+from stepnet.report.lesion import Lesion, lesion_study
 from stepnet.report.network_plots import plot_lesion, plot_reading, plot_spectrum, plot_trajectory
 from stepnet.schemes import get_scheme
 
@@ -74,3 +76,20 @@ def test_a_reading_has_a_panel_for_each_stage() -> None:
     shown = squares[0].images[0].get_array()
     assert shown[3, 0] == pytest.approx(1.75, abs=1e-6)  # 1 + 0.5 + 0.25
     assert shown.mask[0].all()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda model, images: plot_trajectory(model, images),
+        lambda model, images: lesion_study(model, images, torch.zeros(4, dtype=torch.long)),
+        lambda model, images: coarsen(model, depths=(3, 3, 2), example=images),
+    ],
+    ids=["plot_trajectory", "lesion_study", "coarsen"],
+)
+def test_a_frozen_norm_stays_frozen(use: Callable[[nn.Module, Tensor], object]) -> None:
+    torch.manual_seed(0)
+    model, images = create_model("resnet20", in_channels=1).train(), torch.randn(4, 1, 8, 8)
+    frozen = next(module for module in model.modules() if isinstance(module, nn.BatchNorm2d)).eval()
+    use(model, images)
+    assert {module for module in model.modules() if not module.training} == {frozen}

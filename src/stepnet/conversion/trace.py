@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,6 +20,7 @@ from stepnet.conversion.forward_graph import read_split
 from stepnet.conversion.places import FIRST, Argument, Path, entry, tensor_arguments, tensor_entries
 from stepnet.conversion.split import Split, stated_for
 from stepnet.errors import UserError, first_line
+from stepnet.nets import training_mode
 
 Model = TypeVar("Model", bound=nn.Module)
 DROPOUTS = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout)
@@ -106,7 +107,7 @@ def trace(
 
 def _trace(model: nn.Module, example: Example, blocks: Mapping[str, nn.Module], training: bool) -> list[Call]:
     watch = _Watch()
-    with ExitStack() as hooks, _in_mode(model, training), torch.random.fork_rng(devices=[]), torch.enable_grad():
+    with ExitStack() as hooks, training_mode(model, training), torch.random.fork_rng(devices=[]), torch.enable_grad():
         hooks.enter_context(_DropoutMakesATensor())
         for name, block in blocks.items():
             for hook in watch.hooks(name, block):
@@ -225,18 +226,6 @@ def _agrees(split: Split, call: Call) -> bool:
     except (AttributeError, RuntimeError, TypeError):
         return False
     return shortcut.shape == whole.shape == call.after.shape and (whole.is_meta or torch.equal(whole, call.after))
-
-
-@contextmanager
-def _in_mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """Set training or evaluation mode, and restore each module's flag on exit."""
-    flags = [(module, module.training) for module in model.modules()]
-    model.train(training)
-    try:
-        yield
-    finally:
-        for module, flag in flags:
-            module.training = flag
 
 
 def _shown(example: Example) -> str:

@@ -92,6 +92,7 @@ from stepnet.nets.stage import written as written
 from stepnet.nets.stochastic import StochasticDepth as StochasticDepth
 from stepnet.nets.trajectories import KineticCost as KineticCost
 from stepnet.nets.trajectories import takes_cost as takes_cost
+from stepnet.nets.trajectories import training_mode as training_mode
 from stepnet.nets.trajectories import trajectory as trajectory
 from stepnet.nets.weights import STEP_MIXING as STEP_MIXING
 from stepnet.nets.weights import by_name as by_name

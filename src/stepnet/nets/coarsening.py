@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from stepnet.errors import UserError
 from stepnet.nets.carried_coefficients import GridStep
 from stepnet.nets.refinement import NetworkOnGrid, StageOnGrid, check_depths, on_grid
+from stepnet.nets.trajectories import training_mode
 from stepnet.nets.weights import is_coefficient
 
 BATCH = 250
@@ -178,12 +179,8 @@ def weight_distance(choice: Choice, block: Block) -> float:
 
 def outputs(network: nn.Module, inputs: Tensor) -> Tensor:
     """Return the outputs of the network in evaluation mode."""
-    training = network.training
-    network.eval()
-    with torch.no_grad():
-        result = torch.cat([_tensor(network(part)) for part in torch.split(inputs, BATCH)])
-    network.train(training)
-    return result
+    with training_mode(network, False), torch.no_grad():
+        return torch.cat([_tensor(network(part)) for part in torch.split(inputs, BATCH)])
 
 
 def distance(output: Tensor, wanted: Tensor) -> float:
@@ -205,8 +202,7 @@ def fit(network: nn.Module, inputs: Tensor, wanted: Tensor) -> nn.Module:
         return network
     first = [k.detach().clone() for k in ks]
     flags = {p: p.requires_grad for p in network.parameters()}
-    training = network.training
-    network.eval().requires_grad_(False)
+    network.requires_grad_(False)
     for k in ks:
         k.requires_grad_(True)
     optimizer = torch.optim.LBFGS([*logs, *ks], max_iter=ITERATIONS, line_search_fn="strong_wolfe")
@@ -222,11 +218,11 @@ def fit(network: nn.Module, inputs: Tensor, wanted: Tensor) -> nn.Module:
             total += error.detach()
         return total
 
-    optimizer.step(cast(Callable[[], float], loss))  # type: ignore[no-untyped-call]
+    with training_mode(network, False):
+        optimizer.step(cast(Callable[[], float], loss))  # type: ignore[no-untyped-call]
     for p, flag in flags.items():
         p.requires_grad_(flag)
         p.grad = None
-    network.train(training)
     sizes = [log.detach().exp().tolist() for log in logs]
     if all(size > 0 and size < float("inf") for row in sizes for size in row):
         fitted = subject.on([[GridStep({n: 1.0}, dt) for n, dt in enumerate(row)] for row in sizes])

@@ -8,8 +8,8 @@ and is summed while the network marches.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -39,6 +39,18 @@ def trajectory(model: nn.Module, *args: Any, **options: Any) -> list[list[State]
             hooks.enter_context(module.watch_states(stages))
         model(*args, **options)
     return stages
+
+
+@contextmanager
+def training_mode(model: nn.Module, training: bool) -> Iterator[None]:
+    """Set training or evaluation mode, and restore each module's flag on exit: norms may be frozen one by one."""
+    flags = [(module, module.training) for module in model.modules()]
+    model.train(training)
+    try:
+        yield
+    finally:
+        for module, flag in flags:
+            module.training = flag
 
 
 def watch_calls(stage: nn.Module, stages: list[list[State]]) -> RemovableHandle:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from stepnet.arguments import Count, checked
 from stepnet.conversion import ConvertedStep, Role, Split, state_in, with_state
 from stepnet.errors import UserError
-from stepnet.nets import Coupling, NetworkStep
+from stepnet.nets import Coupling, NetworkStep, training_mode
 from stepnet.report.dynamics import network_steps
 from stepnet.schemes import Difference
 
@@ -57,7 +57,6 @@ def lesion_study(model: nn.Module, images: Tensor, labels: Tensor, batch_size: C
     if labels.shape != images.shape[:1] or not len(labels):
         shapes = f"labels of shape {tuple(labels.shape)}, images of {tuple(images.shape)}"
         raise UserError(f"{shapes}: expected a label for each image")
-    model.eval()
     stages = network_steps(model)
     steps = [step for stage in stages for step in stage]
     batches = list(zip(torch.split(images, int(batch_size)), torch.split(labels, int(batch_size)), strict=True))
@@ -162,7 +161,7 @@ def _converted_scaled(step: ConvertedStep, role: Role, factor: float) -> Iterato
 
 def _error(model: nn.Module, batches: Sequence[tuple[Tensor, Tensor]]) -> float:
     wrong = count = 0
-    with torch.inference_mode():
+    with training_mode(model, False), torch.inference_mode():
         for images, labels in batches:
             wrong += int((model(images).argmax(dim=1) != labels).sum())
             count += len(labels)

@@ -18,7 +18,7 @@ from stepnet.analysis import stability_region
 from stepnet.arguments import checked
 from stepnet.conversion import Reading
 from stepnet.errors import UserError
-from stepnet.nets import trajectory
+from stepnet.nets import training_mode, trajectory
 from stepnet.report.dynamics import StepSpectrum, principal_plane, spectra
 from stepnet.report.figures import NARROWEST, Picture, legend_above, panels, rc_styles, shorten_middle
 from stepnet.report.lesion import Lesion
@@ -33,8 +33,7 @@ def plot_trajectory(model: nn.Module, images: Tensor, labels: Sequence[object] |
 
     A dot marks `u_0`, an arrow head the last state; images with the same label have the same colour.
     """
-    model.eval()
-    with torch.no_grad():
+    with training_mode(model, False), torch.no_grad():
         stages = trajectory(model, images)
     names = [str(label) for label in (range(len(images)) if labels is None else labels)]
     if len(names) != len(images):
