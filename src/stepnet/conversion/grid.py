@@ -1,8 +1,8 @@
-"""A converted network on another grid of steps: its lists of blocks get other entries, and its steps other lengths.
+"""A converted network on another grid of steps: lists of blocks with other entries, and steps of other sizes.
 
-The blocks of a row stand in a `Sequential` or a `ModuleList`, where copies of them take their places. What is not a
-step stays where it is. The record of the conversion says which entries a list holds, so that a file can be loaded; of
-transformers, the configuration counts the layers, and every layer knows its number.
+The blocks of a chain are entries of a `Sequential` or a `ModuleList`, and are replaced by copies. Modules that are not
+steps stay. The record of the conversion lists the entries, so that a file can be loaded. For transformers, the
+configuration has the number of layers, and every layer its index.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Layout = Mapping[str, Sequence[int]]
 
 @dataclass
 class StepRow:
-    """A row of converted steps in one list."""
+    """A chain of converted steps in one list of blocks."""
 
     container: str
     steps: tuple[tuple[ConvertedStep, Role], ...]
@@ -42,13 +42,13 @@ class StepRow:
 
     @property
     def transition(self) -> ConvertedStep | None:
-        """The step that changes the shape, if the first does."""
+        """The first step if it changes the shape, or None."""
         step, role = self.steps[0]
         return step if role.transition else None
 
     @property
     def blocks(self) -> list[nn.Module]:
-        """The others."""
+        """The blocks after the transition."""
         return [step for step, role in self.steps if not role.transition]
 
 
@@ -66,7 +66,7 @@ class ConvertedGrid(NetworkOnGrid):
 
     @property
     def least(self) -> tuple[int, ...]:
-        """A row that is shorter than its scheme's past would not be converted again."""
+        """As many as the scheme reads past states: `convert` refuses a shorter chain."""
         return tuple(row.scheme.steps for row in self.rows)
 
     def on(self, grid: Grid, dt: float | None = None) -> nn.Module:
@@ -80,9 +80,9 @@ class ConvertedGrid(NetworkOnGrid):
         entries = [_entries(self.network, row) for row in self.rows]
         order = sorted(range(len(grid)), key=lambda n: -entries[n][0])  # from the end: the places before it stay
         for n in order:
-            name, own = self.rows[n].container, entries[n]
-            _place(_container(new, name), own, made[n])
-            layout[name][own[0] : own[-1] + 1] = [own[_main(step)] for step in grid[n]]
+            name, places = self.rows[n].container, entries[n]
+            _place(_container(new, name), places, made[n])
+            layout[name][places[0] : places[-1] + 1] = [places[_main(step)] for step in grid[n]]
         gates, first = _gates(new, sum(map(len, grid))), 0
         for row, steps, blocks in zip(self.rows, grid, made, strict=True):
             _assign_roles(row, steps, blocks, _container(new, row.container), first, gates)
@@ -94,14 +94,14 @@ class ConvertedGrid(NetworkOnGrid):
 
     def coefficients(self) -> list[nn.Parameter]:
         steps = [step for row in self.rows for step, _ in row.steps]
-        found = (getattr(step, K_FREE if step.step_role.bound is not None else K, None) for step in steps)
-        return [k for k in found if k is not None]
+        ks = (getattr(step, K_FREE if step.step_role.bound is not None else K, None) for step in steps)
+        return [k for k in ks if k is not None]
 
     @contextmanager
     def stepping(self, dts: Sequence[Tensor]) -> Iterator[None]:
         before = {step: step.step_roles for row in self.rows for step, _ in row.steps}
-        for row, own in zip(self.rows, dts, strict=True):
-            for (step, role), dt in zip(row.steps, own.unbind(), strict=True):
+        for row, sizes in zip(self.rows, dts, strict=True):
+            for (step, role), dt in zip(row.steps, sizes.unbind(), strict=True):
                 like = next(step.parameters())
                 step.step_roles = (replace(role, step=role.step.with_dt(dt.to(like))),)
         try:
@@ -117,7 +117,7 @@ def _(network: ConvertedNetwork) -> NetworkOnGrid:
 
 
 def lay_out(network: nn.Module, layout: Layout, most: int | None = None) -> None:
-    """Give the lists of a plain network the entries of another grid, copies of their own; at most so many in all."""
+    """Give the lists of a plain network the entries of another grid, repeated ones as copies; `most` limits a list."""
     for name, entries in layout.items():
         container = _container(network, name)
         if len(container) == len(entries):  # built with so many, as transformers does
@@ -150,16 +150,16 @@ def _row(network: nn.Module, row: list[tuple[str, ConvertedStep, Role]]) -> Step
 
 def _container(network: nn.Module, name: str) -> nn.Sequential | nn.ModuleList:
     try:
-        found = network.get_submodule(name)
+        container = network.get_submodule(name)
     except AttributeError:
-        found = nn.Identity()
-    if not isinstance(found, nn.Sequential | nn.ModuleList):
+        container = nn.Identity()
+    if not isinstance(container, nn.Sequential | nn.ModuleList):
         raise UserError(f"{name!r} is not a Sequential or a ModuleList: its blocks cannot become more or fewer")
-    return found
+    return container
 
 
 def _entries(network: nn.Module, row: StepRow) -> list[int]:
-    """The places of a row in its list, without a gap."""
+    """Return the indices of a chain in its list; raise if other modules are between them."""
     children = list(_container(network, row.container))
     places = [next(n for n, child in enumerate(children) if child is step) for step, _ in row.steps]
     if places != list(range(places[0], places[0] + len(places))):
@@ -173,14 +173,14 @@ def _main(step: GridStep) -> int:
 
 @torch.no_grad()
 def _block(row: StepRow, step: GridStep) -> ConvertedStep:
-    """A copy of the block of a new step, or the mean of several."""
+    """Return the block of a new step: a copy, or the mean of several."""
     new = copy.deepcopy(row.steps[_main(step)][0])
     if len(step.blocks) > 1:
-        others = [(dict(row.steps[n][0].state_dict()), share) for n, share in step.blocks.items()]
+        sources = [(dict(row.steps[n][0].state_dict()), share) for n, share in step.blocks.items()]
         state = new.state_dict()
         for name, value in state.items():
             if value.is_floating_point() and not name.endswith((K, K_FREE)):
-                state[name] = sum((share * own[name] for own, share in others), torch.zeros_like(value))
+                state[name] = sum((share * source[name] for source, share in sources), torch.zeros_like(value))
         new.load_state_dict(state)
     return new
 
@@ -201,7 +201,7 @@ def _assign_roles(
     first: int,
     gates: Gates | None,
 ) -> None:
-    """Who takes each step, with which coefficient: as `convert` does it, from the plan of the new row."""
+    """Assign the method and the coefficient of each step from the plan of the new chain, as `convert` does."""
     role = row.steps[0][1]
     planned = plan(row.scheme, len(steps), row.plan.entry)
     places = {id(child): n for n, child in enumerate(container.children())}
@@ -244,7 +244,7 @@ def _assign_roles(
 
 
 def _gates(network: nn.Module, steps: int) -> Gates | None:
-    """The draws of stochastic depth for so many steps."""
+    """Set the number of steps, and return the gates of stochastic depth for it, if any."""
     converted = cast(ConvertedNetwork, network)
     converted.step_count = steps
     if converted.step_gates is not None:
@@ -254,7 +254,7 @@ def _gates(network: nn.Module, steps: int) -> Gates | None:
 
 
 def _number(network: nn.Module, container: nn.Module) -> None:
-    """What the layers of transformers know of their number, and the configuration of theirs."""
+    """Update the layer indices of a transformers network, and the number of layers in its configuration."""
     layers = list(container.children())
     numbered = [(n, part) for n, layer in enumerate(layers) for part in layer.modules() if hasattr(part, NUMBER)]
     for n, part in numbered:
@@ -265,7 +265,7 @@ def _number(network: nn.Module, container: nn.Module) -> None:
 
 
 def _remember(network: nn.Module, rows: Sequence[StepRow], grid: Grid, layout: dict[str, list[int]]) -> None:
-    """What `describe` says of the network, and what a file needs to build it again."""
+    """Update the record of the conversion, which `describe` prints and a file needs to build the network again."""
     record = dict(getattr(network, RECORD))
     before: Layout = record.get("layout") or {}
     steps = {id(s): s for s in network.modules() if isinstance(s, ConvertedStep)}

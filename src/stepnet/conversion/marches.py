@@ -1,7 +1,7 @@
-"""The marches that a network takes, as evaluations in autograd's graph: where each block reads, and what it adds.
+"""The marches of a network as evaluations in autograd's graph: where each block reads, and what it adds.
 
-Stages of ours and converted rows are watched while they march; in other networks the residual blocks are those that
-`convert` finds, and what they add is read from the graph.
+Our stages and converted chains are observed by hooks. In other networks the residual blocks are those that `convert`
+finds, and what they add is read from the graph.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Evaluation:
 
 @dataclass
 class Declared:
-    """What a stage of ours, or a converted row, says of itself."""
+    """What one of our stages, or a converted chain, declares."""
 
     scheme: Scheme
     layout: MarchShape
@@ -68,11 +68,11 @@ class Declared:
     gates: list[Coefficient] | None
 
     def response(self) -> Weights | None:
-        """The weights that follow from it; nothing where streams pass an activation, and are no states of the stage."""
+        """Return the weights that the declaration implies; None if an activation is applied to streams."""
         if self.scheme.streams and self.layout.activated:
             return None
-        own = self.ks if self.scheme.trainable else None
-        return impulse_response(self.scheme, self.layout, list(self.dts), own, self.gates)
+        ks = self.ks if self.scheme.trainable else None
+        return impulse_response(self.scheme, self.layout, list(self.dts), ks, self.gates)
 
 
 @dataclass
@@ -84,28 +84,28 @@ class ObservedMarch:
     ends: list[GraphPlace] = field(default_factory=list)
     states: list[GraphPlace] | None = None  # u_1 … u_N, where they are known
     declared: Declared | None = None
-    note: str = ""  # why it begins where it does
+    note: str = ""  # why it starts here
 
     @property
     def settled(self) -> list[GraphPlace]:
-        """The states in whose place an activation may stand: all, or those that blocks read."""
+        """The states that an activation may have replaced: all, or those that blocks read."""
         if self.states is not None:
             return self.states
         return [e.read for e in self.evaluations[1:] if e.read is not None]
 
     def layout(self, activated: bool) -> MarchShape:
-        """What it looks like from outside, one step for each evaluation."""
+        """Return the shape of the march, with one step for each evaluation."""
         return MarchShape(
             len(self.evaluations), "projected" if self.evaluations[0].read is None else "identity", activated
         )
 
 
 def weights_at(place: GraphPlace, columns: Sequence[Sequence[GraphPlace]]) -> list[Weight]:
-    """The weight of each column in what stands at a place; the branches of a block have to arrive alike."""
-    found = iter(arrivals(place, [source for column in columns for source in column]))
+    """Return the weight of each column at a place; None if the branches of a block arrive with different weights."""
+    arriving = iter(arrivals(place, [source for column in columns for source in column]))
     row: list[Weight] = []
     for column in columns:
-        weights = [next(found) for _ in column]
+        weights = [next(arriving) for _ in column]
         first = weights[0]
         same = all(w is not None and first is not None and np.allclose(w, first, atol=1e-6) for w in weights)
         row.append(first if same else None)
@@ -113,7 +113,7 @@ def weights_at(place: GraphPlace, columns: Sequence[Sequence[GraphPlace]]) -> li
 
 
 class _Watcher(KineticCost):
-    """Sees every evaluation of the stages of ours and of converted rows."""
+    """Record every evaluation of our stages and of converted chains."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class _Watcher(KineticCost):
         self.transition = False
 
     def stage(self, name: str, stage: Stage) -> ExitStack:
-        """Hooks on a stage of ours and on its blocks."""
+        """Register hooks on one of our stages and on its blocks."""
         hooks = ExitStack()
 
         def begin(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -150,13 +150,13 @@ class _Watcher(KineticCost):
         return seen
 
     def add(self, name: str, u: Tensor | None, f: Tensor | Difference) -> None:
-        """An evaluation of the stage under way."""
+        """Add an evaluation to the current stage."""
         whole = isinstance(f, Difference)
         made = [edge_of(f.end if isinstance(f, Difference) else f)]
         self.marches[-1].evaluations.append(Evaluation(name, None if u is None else edge_of(u), made, whole=whole))
 
     def step(self, name: str, step: ConvertedStep) -> ExitStack:
-        """Hooks on a block that became a step."""
+        """Register hooks on a converted step."""
         hooks = ExitStack()
 
         def begin(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -174,9 +174,9 @@ class _Watcher(KineticCost):
         name, projected = self.name, self.transition
 
         def watched(u: State, *place: Any) -> State:
-            found = f(u, *place)
-            self.add(name, None if projected else u, found)
-            return found
+            slope = f(u, *place)
+            self.add(name, None if projected else u, slope)
+            return slope
 
         return watched
 
@@ -217,7 +217,7 @@ def _declared_by_row(row: Sequence[tuple[str, ConvertedStep, Role]]) -> Declared
 
 
 def _run(network: nn.Module, example: Any) -> None:
-    """One call; images get a gradient, so that autograd records what is done with them."""
+    """Call the network once; inputs require a gradient, so that autograd records what is done with them."""
     tried = [as_example(example)] if example is not None else list(guesses(network))
     errors: list[Exception] = []
     for guess in tried:
@@ -226,7 +226,7 @@ def _run(network: nn.Module, example: Any) -> None:
             with torch.enable_grad():
                 network(*args, **kwargs)
             return
-        except Exception as error:  # of the likeliest guess, what it says of itself
+        except Exception as error:  # the first guess is the likeliest, and its error is reported
             errors.append(error)
     raise UserError(f"the network cannot run on the example: {first_line(errors[0])}") from errors[0]
 
@@ -254,7 +254,7 @@ def found_marches(network: nn.Module, example: Any, blocks: Blocks | None) -> li
 
 
 def _append(marches: list[ObservedMarch], evaluation: Evaluation, same_shape: bool) -> None:
-    """Add an evaluation to the stage under way, or begin another where nothing or nothing linear arrives from it."""
+    """Add an evaluation to the current march, or start another if its input is not a linear combination of that."""
     read = cast(GraphPlace, evaluation.read)
     note = "" if not marches or same_shape else "at another shape"
     if marches and same_shape:
@@ -276,23 +276,23 @@ def _append(marches: list[ObservedMarch], evaluation: Evaluation, same_shape: bo
 
 
 def _evaluations(call: Call, names: dict[int, str]) -> list[Evaluation]:
-    """What a call of a block adds: each of its branches, those that read one place together; or all its output."""
+    """Return the evaluations of a call: one for each place that its branches read, or one for its whole output."""
     before, after = call.places
     if not call.holds_input:
         return [Evaluation(call.name, before, [after])]
-    found: dict[GraphPlace, Evaluation] = {}
+    by_place: dict[GraphPlace, Evaluation] = {}
     for branch in branches(after, before):
         read = branch.read or before
-        own = found.setdefault(read, Evaluation(_name(call, branch.made, before, names), read, []))
-        own.made.append(branch.made)
-        own.total = branch.total
-    if len(found) == 1:
-        next(iter(found.values())).name = call.name
-    return list(found.values())
+        evaluation = by_place.setdefault(read, Evaluation(_name(call, branch.made, before, names), read, []))
+        evaluation.made.append(branch.made)
+        evaluation.total = branch.total
+    if len(by_place) == 1:
+        next(iter(by_place.values())).name = call.name
+    return list(by_place.values())
 
 
 def _name(call: Call, made: GraphPlace, before: GraphPlace, names: dict[int, str]) -> str:
-    """The block's name and that of its part to which the nearest parameter belongs."""
+    """Return the block's name, followed by that of the submodule with the nearest parameter."""
     for parameter in parameters_of(made, {before}):
         inner = names.get(id(parameter), "").removeprefix(f"{call.name}.")
         if inner and inner != names.get(id(parameter)):
