@@ -73,7 +73,7 @@ def test_the_readme_says_what_was_measured() -> None:
 def test_the_configs_are_those_of_compare(number: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment, asked = RUN["EXPERIMENTS"][number], []
 
-    def ask(config: TrainConfig, callbacks: object, overwrite: bool) -> Run:
+    def ask(config: TrainConfig, **options: object) -> Run:
         asked.append(config)
         return Run(Path(config.out))
 

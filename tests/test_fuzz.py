@@ -205,11 +205,14 @@ RIGHT: dict[str, tuple[Callable[..., object], Callable[[], dict[str, Any]]]] = {
     "plot_coefficients": (stepnet.plot_coefficients, lambda: {"runs": "nowhere", "epoch": 1}),
     "plot_compression": (stepnet.plot_compression, lambda: {"runs": "nowhere", "data": "cifar10"}),
     "plot_curves": (stepnet.plot_curves, lambda: {"runs": "nowhere", "measure": "loss", "log": False}),
-    "plot_lesion": (stepnet.plot_lesion, lambda: {"found": {}}),
+    "plot_lesion": (stepnet.plot_lesion, lambda: {"lesions": {}}),
     "plot_network": (stepnet.plot_network, lambda: {"model": converted(), "title": "a"}),
     "plot_networks": (stepnet.plot_networks, lambda: {"models": {}}),
     "plot_reading": (lambda model: stepnet.plot_reading(stepnet.read(model)), lambda: {"model": converted()}),
-    "plot_spectrum": (stepnet.plot_spectrum, lambda: {"model": residual(), "image": torch.zeros(1, 4), "found": None}),
+    "plot_spectrum": (
+        stepnet.plot_spectrum,
+        lambda: {"model": residual(), "image": torch.zeros(1, 4), "precomputed": None},
+    ),
     "plot_trajectory": (
         stepnet.plot_trajectory,
         lambda: {"model": converted(), "images": torch.zeros(2, 4), "labels": [0, 1]},

@@ -38,7 +38,7 @@ def test_a_label_names_scheme_and_options(capsys) -> None:
     assert printed.startswith("resnet20:lm,k=-1.25,dt=0.5\nstage 1, 3 steps, lm, (1 + k) u' = f, 16 channels, dt = 0.5")
     assert "k = -1.250 of stages.0.blocks.1 is outside the stable interval (-1, 1]" in printed
     assert main(["inspect", "resnet20:lm", "--scheme", "heun"]) == 2
-    assert "resnet20:lm names the scheme 'lm', and 'heun' is given" in capsys.readouterr().err
+    assert "resnet20:lm names the scheme 'lm', but --scheme is 'heun': give only one" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("registries")

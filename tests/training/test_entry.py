@@ -163,7 +163,7 @@ def pixels(labels):
         (
             ("tiny", type("Stream", (IterableDataset,), {"__iter__": iter})()),
             {},
-            "neither order nor resuming to the bit",
+            "neither be shuffled nor resumed to the bit",
         ),
         (("tiny", "digits", "fats"), {}, "did you mean 'fast'"),
         ((small(), "digits"), {"scheme": "lm"}, "for a model by name"),

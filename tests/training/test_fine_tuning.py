@@ -93,7 +93,7 @@ def test_k_that_is_not_trained_stays(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--pretrained", "--weights", "x"], "pretrained, and weights = 'x': give only one"),
+        (["--pretrained", "--weights", "x"], "pretrained and weights = 'x': give only one"),
         (["--weights", "nowhere.safetensors"], "nowhere.safetensors: no such file"),
         (["--pretrained"], "no trained weights come with stepnet under this name"),
         (["--head-lr", "-1"], "head_lr = -1.0: expected 0 or more"),

@@ -265,7 +265,7 @@ def shown(display: Display) -> Iterator[Display]:
 
 def print_coefficients(ks: Mapping[str, float | list[float]], title: str = "") -> None:
     """The learned k_n, eight to a line; of one for each channel, and of a matrix, the mean."""
-    from stepnet.nets import by_name
+    from stepnet.schemes import by_name
 
     for name, layers in by_name(ks).items():
         values = [k if isinstance(k, float) else fmean(k) for k in layers.values()]

@@ -95,12 +95,10 @@ from stepnet.nets.trajectories import takes_cost as takes_cost
 from stepnet.nets.trajectories import training_mode as training_mode
 from stepnet.nets.trajectories import trajectory as trajectory
 from stepnet.nets.weights import STEP_MIXING as STEP_MIXING
-from stepnet.nets.weights import by_name as by_name
 from stepnet.nets.weights import classifier as classifier
 from stepnet.nets.weights import classifier_names as classifier_names
 from stepnet.nets.weights import coefficients as coefficients
 from stepnet.nets.weights import first_convolution as first_convolution
 from stepnet.nets.weights import is_coefficient as is_coefficient
-from stepnet.nets.weights import layer_and_name as layer_and_name
 from stepnet.nets.weights import load_weights as load_weights
 from stepnet.nets.weights import shape_of as shape_of

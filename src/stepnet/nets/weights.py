@@ -5,9 +5,7 @@ Below, `stepnet.coefficients`: the learned `k_n` of a network, by layer.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +16,6 @@ from stepnet.nets.bounds import FREE, Bound, CoefficientLayout, Coefficients
 from stepnet.nets.network_steps import Stepped
 from stepnet.tensors import first_difference
 
-T = TypeVar("T")
 STEP_MIXING = "step_mixing_"  # begins the name of a coefficient in a block that `convert` made a step
 
 
@@ -122,18 +119,3 @@ def coefficients(model: nn.Module) -> dict[str, float | list[float]]:
             for name, k in module.named_coefficients():
                 ks[f"{path}.{name}" if path else name] = k.detach().flatten().squeeze().tolist()
     return ks
-
-
-def by_name(ks: Mapping[str, T]) -> dict[str, dict[str, T]]:
-    """Group the result of `coefficients` by the name of the coefficient (`k` if it has none), then by layer."""
-    groups: dict[str, dict[str, T]] = {}
-    for key, value in ks.items():
-        layer, name = layer_and_name(key)
-        groups.setdefault(name, {})[layer] = value
-    return groups
-
-
-def layer_and_name(key: str) -> tuple[str, str]:
-    """Return `("blocks.1", "V")` for `blocks.1:V`; a coefficient without a name is `k`."""
-    named = re.fullmatch(r"(.*):(\w+(?:\[\d+\])?)", key, re.DOTALL)
-    return (named[1], named[2]) if named else (key, "k")

@@ -7,10 +7,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from stepnet.nets import by_name, layer_and_name
 from stepnet.report.counts import count, multiply_adds
 from stepnet.report.paper import CIFAR, IMAGENET, PaperRow
-from stepnet.schemes import get_scheme
+from stepnet.schemes import by_name, get_scheme, layer_and_name
 from stepnet.training import KByLayer, Metric, NetworkRuns, RunHistory
 
 FRAMES = 60  # so many epochs at most on the slider of k_n: a hundred long runs stay a small page

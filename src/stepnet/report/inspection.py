@@ -8,10 +8,11 @@ from typing import Any
 
 from torch import nn
 
-from stepnet.nets import NetworkStep, by_name, coefficients, outermost
+from stepnet.nets import NetworkStep, coefficients, outermost
 from stepnet.report.dynamics import StepSpectrum, effective_steps, network_steps, roots, verdict
 from stepnet.report.opened_networks import OpenedNetwork
 from stepnet.report.sketches import NetworkSketch
+from stepnet.schemes import by_name
 
 MOST_ENTRIES = 4  # of a matrix that a row shows
 HEADINGS = ("step", "k", "roots", "", "|du|/|u|", "largest dt λ", "growth")

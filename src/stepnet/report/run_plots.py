@@ -20,11 +20,11 @@ from torch import nn
 from stepnet.arguments import checked
 from stepnet.errors import UserError, check_known
 from stepnet.escaping import for_plot
-from stepnet.nets import by_name, coefficients
+from stepnet.nets import coefficients
 from stepnet.report.charts import places_of, printed_points
 from stepnet.report.figures import Picture, legend_above, panels, rc_styles
 from stepnet.report.grouping import by_data, read_histories
-from stepnet.schemes import get_scheme
+from stepnet.schemes import by_name, get_scheme
 from stepnet.training import KByLayer, NetworkRuns, RunHistory, single_numbers
 
 RunFolder: TypeAlias = str | PathLike[str]

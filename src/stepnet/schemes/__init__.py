@@ -20,6 +20,8 @@ from stepnet.schemes.core import RightHandSide as RightHandSide
 from stepnet.schemes.core import RightHandSides as RightHandSides
 from stepnet.schemes.core import Scheme as Scheme
 from stepnet.schemes.core import advance as advance
+from stepnet.schemes.core import by_name as by_name
+from stepnet.schemes.core import layer_and_name as layer_and_name
 from stepnet.schemes.core import march as march
 from stepnet.schemes.coupled import Coupled as Coupled
 from stepnet.schemes.fractal import ConvolvedFractal as ConvolvedFractal

@@ -10,6 +10,7 @@ stage (blocks as right-hand sides), `stepnet.solve` (any right-hand side) and `s
 from __future__ import annotations
 
 import copy
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from stepnet.errors import UserError
 from stepnet.schemes.arithmetic import Coefficient, State, combine, is_finite, is_number, is_tensor
 
 S = TypeVar("S")  # the type of a march's states
+T = TypeVar("T")
 
 
 class RightHandSide(Protocol):
@@ -119,6 +121,21 @@ class LearnedCoefficient:
     def shape(self, n: int = 0) -> tuple[int, ...]:
         """The shape of the coefficient at step n."""
         return np.shape(self.at(n))
+
+
+def by_name(ks: Mapping[str, T]) -> dict[str, dict[str, T]]:
+    """Group the result of `coefficients` by the name of the coefficient (`k` if it has none), then by layer."""
+    groups: dict[str, dict[str, T]] = {}
+    for key, value in ks.items():
+        layer, name = layer_and_name(key)
+        groups.setdefault(name, {})[layer] = value
+    return groups
+
+
+def layer_and_name(key: str) -> tuple[str, str]:
+    """Return `("blocks.1", "V")` for `blocks.1:V`; a coefficient without a name is `k`."""
+    named = re.fullmatch(r"(.*):(\w+(?:\[\d+\])?)", key, re.DOTALL)
+    return (named[1], named[2]) if named else (key, "k")
 
 
 class Scheme(ABC):

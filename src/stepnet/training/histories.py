@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, cast
 
 from stepnet.errors import UserError
 from stepnet.files import read_file
-from stepnet.nets import layer_and_name
 from stepnet.schema import LARGEST, read_json
+from stepnet.schemes import layer_and_name
 from stepnet.training.config import NetworkRecord, TrainConfig
 from stepnet.training.run import Environment, EpochMetrics, Run
 from stepnet.training.tasks import TaskRecord
