@@ -100,8 +100,8 @@ def test_code_is_at_most_80_columns_wide(page: Path) -> None:
     assert [line for line in lines if len(line) > 80] == []
 
 
-def test_the_way_of_a_command_in_contributing_exists():
-    section = (ROOT / "CONTRIBUTING.md").read_text().partition("## The way of")[2].partition("\n## ")[0]
+def test_names_of_stepnet_train_in_contributing_exist():
+    section = (ROOT / "CONTRIBUTING.md").read_text().partition("## What `stepnet train` does")[2].partition("\n## ")[0]
     names = re.findall(r"`((?:cli|commands|data|training)\.[\w.]+)`", section)
     assert len(names) > 12
     for name in names:

@@ -38,7 +38,7 @@ Convolutions = Callable[[int, int, int], list[nn.Conv2d]]  # (inputs, outputs, s
 
 
 class FeatureInfo(TypedDict):
-    """What a stage gives, in timm's words."""
+    """The output of a stage, described as in timm."""
 
     num_chs: int
     reduction: int  # the product of the strides up to its end
@@ -56,11 +56,11 @@ class Backbone:
     stem_width: Count
     pre_activation: bool = False
     shortcut: Shortcut = "subsample"
-    project_past: bool = False  # LM-ResNeXt: the past state crosses a stage change by a projection of its own
+    project_past: bool = False  # LM-ResNeXt: a stage change projects the past state, too
     large_images: bool = False  # ImageNet's stem: 7x7 at stride 2, max-pool
 
     def with_depths(self, depths: Sequence[int] | None) -> Backbone:
-        """The same family with other numbers of blocks."""
+        """Return the family with other numbers of blocks."""
         if depths is None:
             return self
         if len(depths) != len(self.widths):
@@ -77,11 +77,11 @@ class Backbone:
         return inputs, width, stride, stride > 1 or inputs != width
 
     def evaluations(self, index: int, scheme: Scheme, transition: Transition | CoupledTransition | None) -> list[int]:
-        """How often each block after the transition is evaluated in its step."""
+        """Return how often each block after the transition is evaluated in its step."""
         return plan(scheme, self.depths[index], entry_of(transition)).evaluations[transition is not None :]
 
     def blocks(self, index: int, scheme: Scheme) -> tuple[Transition | None, list[nn.Module]]:
-        """The transition and the blocks of one stage, with the statistics that the scheme's evaluations need."""
+        """Build the transition and the blocks of a stage, with batch-norm statistics for each evaluation."""
         inputs, width, stride, changes = self.entry(index)
         transition = None
         if changes:
@@ -96,12 +96,12 @@ class Backbone:
         return transition, [self.make_block(width, width, 1, count) for count in counts]
 
     def make_block(self, inputs: int, outputs: int, stride: int, evaluations: int = 1) -> nn.Module:
-        """The right-hand side of one step, which evaluates it so many times."""
+        """Build the right-hand side of one step, which is evaluated `evaluations` times."""
         block = PreActivation if self.pre_activation else PostActivation
         return block(self.convolutions(inputs, outputs, stride), evaluations)
 
     def make_shortcut(self, inputs: int, outputs: int, stride: int) -> nn.Module:
-        """What carries a state into a stage of another shape: see `Shortcut`."""
+        """Build the projection of a state to another shape: see `Shortcut`."""
         if self.shortcut == "subsample":
             return Subsample(inputs, outputs, stride)
         project = conv(inputs, outputs, 1, stride)
@@ -110,7 +110,7 @@ class Backbone:
         return project if self.pre_activation else nn.Sequential(project, nn.BatchNorm2d(outputs))
 
     def make_stem(self, in_channels: int) -> nn.Module:
-        """What makes the first state of an image."""
+        """Build the layers that compute the first state from an image."""
         width = self.stem_width
         if self.large_images:
             first = nn.Conv2d(in_channels, width, 7, stride=2, padding=3, bias=False)
@@ -125,7 +125,7 @@ class Backbone:
         return 1 << halvings
 
     def feature_info(self, parts: int = 1) -> list[FeatureInfo]:
-        """What the stages give, where a state has so many parts."""
+        """Describe the outputs of the stages, for states of `parts` parts."""
         first = self.reduction >> (len(self.widths) - 1)
         return [
             {"num_chs": parts * width, "reduction": first << n, "module": f"stages.{n}"}
@@ -134,7 +134,7 @@ class Backbone:
 
 
 class Network(nn.Module, ABC):
-    """What every network of the library offers: checks of its input, features, a head that can be replaced."""
+    """The base of all networks: input checks, features, and a head that can be replaced."""
 
     reduction: int = 1  # the product of all strides
     steps_per_block: int = 0  # of the blocks that `depths` counts; 0 where a network has no such option
@@ -163,7 +163,7 @@ class Network(nn.Module, ABC):
     def forward_intermediates(
         self, x: Tensor, indices: int | Sequence[int] | None = None, intermediates_only: bool = False
     ) -> list[Tensor] | tuple[Tensor, list[Tensor]]:
-        """The last feature map and the last states `u_N` of the stages at `indices`; of the last so many; of all.
+        """Return the last feature map, and `u_N` of the stages at `indices`, of the last `indices` stages, or of all.
 
         The pair `(X, Y)` of a RevNet is joined along the channels.
         """
@@ -181,23 +181,23 @@ class Network(nn.Module, ABC):
         return kept if intermediates_only else (features, kept)
 
     def chosen_features(self, indices: int | Sequence[int] | None = None) -> list[FeatureInfo]:
-        """What `feature_info` says of the stages at `indices`, of the last so many, or of all."""
-        found = list(self.feature_info)
-        if not found:
+        """Return `feature_info` of the stages at `indices`, of the last `indices` stages, or of all."""
+        features = list(self.feature_info)
+        if not features:
             raise UserError(f"{type(self).__name__} has no stages to take features of: hook the modules that you want")
         if indices is None:
-            return found
-        count = len(found)
+            return features
+        count = len(features)
         wanted = [-n for n in range(indices, 0, -1)] if isinstance(indices, int) else list(indices)
         if not wanted or not all(isinstance(n, int) and -count <= n < count for n in wanted):
             raise UserError(f"indices = {indices!r}: the network has stages 0 to {count - 1}")
-        return [found[n] for n in wanted]
+        return [features[n] for n in wanted]
 
     def forward(self, x: Tensor) -> Tensor:
         return self.forward_head(self.forward_features(x))
 
     def set_memory(self, memory: Memory) -> None:
-        """What a training step keeps for its backward pass: "stored", "recompute", "reversible" or "auto"."""
+        """Set what a training step keeps for its backward pass: "stored", "recompute", "reversible" or "auto"."""
         stages = [module for module in self.modules() if isinstance(module, Stage)]
         if not stages and memory != "stored":
             raise UserError(
@@ -207,16 +207,16 @@ class Network(nn.Module, ABC):
             stage.set_memory(memory)
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
-        """`set_memory` in timm's words: "recompute", or "stored"."""
+        """timm's name for `set_memory`: "recompute", or "stored"."""
         self.set_memory("recompute" if enable else "stored")
 
     def trajectory(self, x: Tensor, *args: Any, **options: Any) -> list[list[Any]]:
-        """The states `u_0 … u_N` that the call goes through, one list for each stage; pairs for a RevNet."""
+        """Return the states `u_0 … u_N` of a call, one list for each stage; pairs for a RevNet."""
         return trajectory(self, x, *args, **options)
 
     @property
     def in_chans(self) -> int:
-        """`in_channels` in timm's words."""
+        """timm's name for `in_channels`."""
         return self.in_channels
 
     def get_classifier(self) -> nn.Module:
@@ -238,7 +238,7 @@ class Network(nn.Module, ABC):
         return vectors(self)
 
     def check_input(self, x: Tensor) -> None:
-        """One clear line for a batch that cannot pass. While a graph is traced there is no shape to compare."""
+        """Raise for a batch of the wrong shape. A traced graph has no shape to compare."""
         if is_traced(x) or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
             return
         if x.ndim != 4 or x.shape[1] != self.in_channels:
@@ -311,13 +311,13 @@ class ResidualNetwork(SeededNoise, Network):
 
     @property
     def depth(self) -> int:
-        """How many steps it takes: one gate for each."""
+        """The number of steps, which is that of gates."""
         return len(self.blocks)
 
     def _give(self, added: Sequence[AddedNoise | None]) -> None:
-        """Hand the blocks what they add to their f in the next pass."""
-        for block, own in zip(self.blocks, added, strict=True):
-            vars(block)["drawn_noise"] = own  # what `replay` gives again when a block is evaluated once more
+        """Set what each block adds to its f in the next pass."""
+        for block, noise in zip(self.blocks, added, strict=True):
+            vars(block)["drawn_noise"] = noise  # `replay` sets it again when it evaluates a block once more
 
     @property
     def compile_by_block(self) -> bool:
@@ -355,18 +355,19 @@ class ResidualNetwork(SeededNoise, Network):
         first = 0
         for stage in self.stages:
             assert isinstance(stage, Stage)
-            own: Gates | None = None
+            stage_gates: Gates | None = None
             if gates is not None:
-                own = [gate.to(u) if isinstance(gate, Tensor) else gate for gate in gates[first : first + stage.depth]]
+                part = gates[first : first + stage.depth]
+                stage_gates = [gate.to(u) if isinstance(gate, Tensor) else gate for gate in part]
                 first += stage.depth
-                dropped = (block for block, gate in zip(stage.steps, own, strict=True) if is_number(gate, 0))
+                dropped = (block for block, gate in zip(stage.steps, stage_gates, strict=True) if is_number(gate, 0))
                 unused.extend(p for block in dropped for p in block.parameters())
             if self.projects_past:
                 recent: deque[Tensor] = deque(maxlen=2)  # u_{N-1} and u_N
-                u = stage(u, past, own, cost=cost, visit=recent.append)
+                u = stage(u, past, stage_gates, cost=cost, visit=recent.append)
                 past = recent[0]
             else:
-                u = stage(u, None, own, cost=cost)
+                u = stage(u, None, stage_gates, cost=cost)
         features = F.relu(self.norm(u)) if self.pre_activation else self.norm(u)
         return zero_gradient(features, unused) if unused else features
 
@@ -375,7 +376,7 @@ class ResidualNetwork(SeededNoise, Network):
 
 
 def sizes_by_stage(dt: StepSizes, stages: int) -> Sequence[float | Sequence[float]]:
-    """The step sizes of each stage."""
+    """Return the step sizes of each stage."""
     if isinstance(dt, int | float):
         return [dt] * stages
     if len(dt) != stages:
@@ -386,7 +387,7 @@ def sizes_by_stage(dt: StepSizes, stages: int) -> Sequence[float | Sequence[floa
 def _noise_of(
     stochastic_depth: float | Mapping[str, Any] | None, noise: str | Mapping[str, Any] | None, depth: int, dt: float
 ) -> StochasticDepth | BlockNoise | None:
-    """What a network draws for its steps; at most one of the two options."""
+    """Return the noise of the steps; raise if both options are set."""
     if stochastic_depth is not None and noise is not None:
         raise UserError(f"noise = {noise!r} with stochastic_depth = {stochastic_depth!r}: give one of them")
     if stochastic_depth is not None:
@@ -395,5 +396,5 @@ def _noise_of(
 
 
 def vectors(model: nn.Module) -> set[str]:
-    """The names of the parameters that are no weights: norms, biases and coefficients, per channel too."""
+    """Return the names of norms, biases and coefficients, which take no weight decay."""
     return {name for name, p in model.named_parameters() if p.ndim <= 1 or is_coefficient(name)}
