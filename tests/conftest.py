@@ -25,6 +25,11 @@ hypothesis.settings.load_profile("repeatable")
 with contextlib.suppress(UserError):
     import_extra("torchvision")
 
+# torch's compiler imports setuptools, which fails in a process where the standard library's distutils came first: a
+# test that interrupts an import can bring that about.
+with contextlib.suppress(ImportError):
+    import setuptools  # noqa: F401
+
 # Two workers on two cores: threads of their own would only wait for each other.
 torch.set_num_threads(1)
 

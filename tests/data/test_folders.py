@@ -80,7 +80,7 @@ def test_a_share_is_split_off_by_the_names_alone(tmp_path: Path) -> None:
             "class 'c' and 1 more is in the validation set but not in the training set",
         ),
         (["train/a/1.jpg", "train/b/1.jpg", "val/a/1.jpg"], {"val_share": 0.1}, "has a folder val/: give only one"),
-        (["a/1.jpg", "b/2.jpg"], {"val_share": 1e-9}, "none is for validation: take a larger share"),
+        (["a/1.jpg", "b/2.jpg"], {"val_share": 1e-9}, "none is for validation: use a larger share"),
         (["train/\udcff\udcfe/1.jpg", "val/a/1.jpg"], {}, "cannot name a class: expected printable UTF-8"),
     ],
 )

@@ -129,16 +129,21 @@ def compiled_or_eager(network: nn.Module, trial: Trial, note: Callable[[str], No
     try:
         return _tried(network, trial)
     except Exception as error:  # a compiler fails in many ways, and none of them is the run's
-        note(f"compiling failed ({first_line(error)[:60]}): again with a fresh cache")
+        note(f"compiling failed ({_reason(error)}): again with a fresh cache")
     from torch._inductor.utils import fresh_inductor_cache
 
     held.enter_context(fresh_inductor_cache())
     try:
         return _tried(network, trial)
     except Exception as error:
-        note(f"compiling failed again ({first_line(error)[:60]}): training without it")
+        note(f"compiling failed again ({_reason(error)}): training without it")
     _forget(network)
     return network
+
+
+def _reason(error: Exception) -> str:
+    """Return one line; dynamo's own first line names only its backend, so that of the error behind it is taken."""
+    return first_line(getattr(error, "inner_exception", error))[:120]
 
 
 def _tried(network: nn.Module, trial: Trial) -> nn.Module:
