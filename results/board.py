@@ -23,7 +23,8 @@ from stepnet.files import atomic_file
 from stepnet.training.histories import PairedDifferences, RunHistory, holm
 
 HERE = Path(__file__).parent
-FILE, PAGE, PICTURE = HERE / "board.json", HERE.parent / "docs" / "board.md", HERE.parent / "docs" / "board.svg"
+FILE, DOCS = HERE / "board.json", HERE.parent / "docs"
+PAGE = DOCS / "board.md"
 MEASURED = "<!-- Below this line: made by `python results/board.py`. -->"
 ENOUGH = 5  # pairs for a verdict
 FIRST = "euler"
@@ -47,6 +48,10 @@ class BoardTask:
     unit: str
     digits: int
     margin: float
+
+    @property
+    def picture(self) -> str:
+        return f"figures/board_{self.name}.svg"
 
     @property
     def label(self) -> tuple[str, dict[str, Any]]:
@@ -234,6 +239,7 @@ def section(task: BoardTask, runs: list[dict[str, Any]]) -> list[str]:
     first, *others = found
     lines = [
         *(f"### {task.title}: `{task.model}`", "", f"Command: `{task.command}`", ""),
+        *([f"![Differences from Euler with their 95 % intervals]({task.picture})", ""] if drawn(found) else []),
         f"| scheme | seeds | {'validation loss' if task.unit == 'nats' else 'test error (%)'} | minus Euler, 95 % | "
         "p, Holm | lower / higher | step time | memory | parameters | verdict |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -274,45 +280,37 @@ def page() -> str:
     """The protocol as it stands, and what was measured."""
     protocol, runs = PAGE.read_text().partition(MEASURED)[0].rstrip(), read_runs()
     sections = [line for task in TASKS for line in section(task, runs)]
-    picture = ["![Differences from Euler with their 95 % intervals](board.svg)", ""] if shown(runs) else []
-    opening = ["## Measured", "", *picture, REMARK, ""]
-    closing = ["Data: `results/board.json`; page and picture: `python results/board.py`."]
+    opening = ["## Measured", "", REMARK, ""]
+    closing = ["Data: `results/board.json`; page and pictures: `python results/board.py`."]
     return "\n".join([protocol, "", MEASURED, "", *opening, *sections, *closing]) + "\n"
 
 
-def shown(runs: list[dict[str, Any]]) -> list[tuple[BoardTask, list[Row]]]:
-    """What the picture shows: the schemes with enough pairs, of the tasks that have any."""
-    found = [(task, [row for row in rows(task, runs)[1:] if len(row.gaps) >= ENOUGH]) for task in TASKS]
-    return [(task, own) for task, own in found if own]
+def drawn(found: list[Row]) -> list[Row]:
+    """The rows in the picture of a task: the schemes with enough pairs."""
+    return [row for row in found[1:] if len(row.gaps) >= ENOUGH]
 
 
-def draw(path: Path) -> None:
-    """The differences from Euler with their intervals, a panel for each task that has any."""
+def draw(task: BoardTask, shown: list[Row]) -> None:
+    """The differences from Euler with their intervals, narrow enough for a phone."""
     import matplotlib as mpl
 
     mpl.use("svg")
     from matplotlib import pyplot as plt
 
-    panels = shown(read_runs())
-    if not panels:
-        return
     mpl.rcParams["svg.hashsalt"] = "board"
-    heights = [1 + 0.24 * len(own) for _, own in panels]  # one below the other, to be read on a phone
-    options = {"figsize": (4.6, sum(heights)), "height_ratios": heights, "squeeze": False, "layout": "constrained"}
-    figure, axes = plt.subplots(len(panels), 1, **options)
-    for (task, own), axis in zip(panels, axes[:, 0], strict=True):
-        places = range(len(own))[::-1]
-        axis.axvspan(-task.margin, task.margin, color="0.92")
-        axis.axvline(0, color="0.3", linewidth=0.8)
-        for place, row in zip(places, own, strict=True):
-            decided = row.verdict(task.margin) in ("helps", "harms")
-            color = "tab:blue" if decided and row.gaps.mean < 0 else "tab:red" if decided else "0.5"
-            axis.errorbar(row.gaps.mean, place, xerr=row.gaps.half_width, fmt="o", color=color, capsize=3, markersize=4)
-        axis.set_yticks(list(places), [f"{row.scheme} ({len(row.gaps)})" for row in own])
-        axis.set_ylim(-0.7, len(own) - 0.3)
-        axis.set_xlabel(f"minus Euler, {task.unit}: left is better")
-        axis.set_title(f"{task.title}: {task.model}", fontsize="medium")
-    figure.savefig(path, metadata={"Date": None})
+    figure, axes = plt.subplots(figsize=(4.6, 1 + 0.24 * len(shown)), layout="constrained")
+    places = range(len(shown))[::-1]
+    axes.axvspan(-task.margin, task.margin, color="0.92")
+    axes.axvline(0, color="0.3", linewidth=0.8)
+    for place, row in zip(places, shown, strict=True):
+        decided = row.verdict(task.margin) in ("helps", "harms")
+        color = "tab:blue" if decided and row.gaps.mean < 0 else "tab:red" if decided else "0.5"
+        axes.errorbar(row.gaps.mean, place, xerr=row.gaps.half_width, fmt="o", color=color, capsize=3, markersize=4)
+    axes.set_yticks(list(places), [f"{row.scheme} ({len(row.gaps)})" for row in shown])
+    axes.set_ylim(-0.7, len(shown) - 0.3)
+    axes.set_xlabel(f"minus Euler, {task.unit}: left is better")
+    axes.set_title(f"{task.title}: {task.model} (pairs of seeds)", fontsize="medium")
+    figure.savefig(DOCS / task.picture, metadata={"Date": None})
 
 
 if __name__ == "__main__":
@@ -320,4 +318,6 @@ if __name__ == "__main__":
         record(Path(sys.argv[1]))
         measure_costs()
     PAGE.write_text(page())
-    draw(PICTURE)
+    for task in TASKS:
+        if shown := drawn(rows(task, read_runs())):
+            draw(task, shown)
