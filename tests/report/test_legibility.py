@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 from matplotlib.figure import Figure
@@ -15,6 +16,7 @@ from matplotlib.figure import Figure
 from report.conftest import trained_on_digits
 from report.legibility import flaws
 from stepnet.cli import main
+from stepnet.commands.figure import DrawFigure
 from training.made_runs import run_with_errors
 
 SHEET = os.environ.get("STEPNET_SHEET")
@@ -67,7 +69,8 @@ def lines() -> list[str]:
         "figure trajectory {digits}",
         "figure spectrum {digits}",
     ]
-    plots = ["scheme lm --plot", "scheme nag --plot"]
+    plots = [f"scheme {name} --plot" for name in ("lm", "nag", "x0", "mhc", "multistep")]
+    plots += ["read lm_resnet20 --plot", "read preact_resnet20:mhc --plot"]
     networks = ["lm_resnet20", "fractalnet20", "lm_resnext29_8x64d"]
     networks += [f"preact_resnet20:{scheme}" for scheme in ("nag", "ab2", "neumann3")]
     return [
@@ -75,6 +78,11 @@ def lines() -> list[str]:
         *plots,
         *(f"inspect {network} --out" for network in networks),
     ]
+
+
+def test_no_kind_of_figure_is_forgotten() -> None:
+    kinds = get_args(get_type_hints(DrawFigure)["name"])
+    assert {line.split()[1] for line in lines() if line.startswith("figure ")} == set(kinds)
 
 
 @pytest.mark.usefixtures("registries")

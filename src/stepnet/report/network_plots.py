@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import Annotated, Any
 
 import matplotlib
@@ -107,7 +108,7 @@ def plot_reading(reading: Reading) -> Picture:
         rows, columns = matrix.shape
         extent = (0.5, columns + 0.5, rows + 0.5, 0.5)
         image = axes.imshow(matrix, vmin=-largest, vmax=largest, cmap="RdBu_r", extent=extent)
-        axes.set_title(shorten_middle(stage.verdict, 40))
+        axes.set_title("\n".join(wrap(stage.verdict, 24)))
         axes.set_xlabel("what block … adds")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(MaxNLocator(5, integer=True))

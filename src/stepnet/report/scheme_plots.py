@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -118,8 +119,13 @@ def draw_order(axes: Axes, schemes: list[SchemeAnalysis]) -> None:
 
 
 def label_of(scheme: Scheme) -> str:
-    """Return the name of a scheme, and its k if it has one."""
-    return scheme.name if scheme.k is None else f"{scheme.name}, k = {float(scheme.k):g}"
+    """Return the name of a scheme, and its k if it has a single one."""
+    return f"{scheme.name}, k = {float(scheme.k):g}" if _has_one_k(scheme) else scheme.name
+
+
+def _has_one_k(scheme: Scheme) -> bool:
+    """Whether the scheme's coefficient is one number: x0 and hyper have several, by name."""
+    return scheme.k is not None and not isinstance(scheme.k, Mapping)
 
 
 def _figure(axes: Axes) -> Figure:
@@ -136,6 +142,6 @@ def _analysed(schemes: tuple[str | Scheme, ...]) -> list[SchemeAnalysis]:
     if len(analyses) > most:
         raise UserError(f"{len(analyses)} schemes and {most} colours: draw fewer in one picture")
     for each in analyses:
-        if each.scheme.k is not None and not math.isfinite(float(each.scheme.k)):
+        if _has_one_k(each.scheme) and not math.isfinite(float(each.scheme.k)):
             raise UserError(f"{each.scheme} has no number k: give one")
     return analyses
