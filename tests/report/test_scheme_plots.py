@@ -43,6 +43,14 @@ def test_regions_lie_over_each_other_in_the_caller_s_colours():
     assert [max(abs(line.get_ydata())) for line in segment] == [0, 1]  # midpoint2: i (-1, 1), and no interior
 
 
+@pytest.mark.parametrize("name", ["x0", "mhc"])
+def test_a_stream_that_carries_a_constant_leaves_the_region_whole(name):
+    """Its eigenvalue is 1 up to rounding at every z; the rest of the method is Euler's disc."""
+    (axes,) = stepnet.plot_stability(name).axes
+    edges = np.concatenate([each.get_paths()[0].vertices for each in axes.collections])
+    assert np.abs(np.abs(edges @ [1, 1j] + 1) - 1).max() < 0.03  # a cell of the grid
+
+
 def test_orders_lie_over_each_other():
     picture = stepnet.plot_order("euler", "rk4")
     names = [text.get_text() for text in picture.legends[0].get_texts()]

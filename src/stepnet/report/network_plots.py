@@ -23,6 +23,7 @@ from stepnet.nets import training_mode, trajectory
 from stepnet.report.dynamics import StepSpectrum, principal_plane, spectra
 from stepnet.report.figures import NARROWEST, Picture, legend_above, panels, rc_styles, shorten_middle
 from stepnet.report.lesion import Lesion
+from stepnet.report.scheme_plots import STABLE
 from stepnet.schemes import Scheme, get_scheme
 
 MARGIN = 0.35  # round the eigenvalues
@@ -80,7 +81,7 @@ def plot_spectrum(
         for scheme, style, _ in regions:
             region = stability_region(scheme, (left, right, -top, top), n=201)
             radius = np.minimum(region.radius, 10.0)
-            axes.contour(region.re, region.im, radius, levels=[1.0], colors="0.35", linestyles=style)
+            axes.contour(region.re, region.im, radius, levels=[STABLE], colors="0.35", linestyles=style)
         shown = home == stages[number] if stages else np.full(len(values), True)
         dots = axes.scatter(
             values.real[shown], values.imag[shown], c=depth[shown], vmin=1, vmax=len(spectrum), s=9, zorder=3

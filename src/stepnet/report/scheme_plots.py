@@ -19,6 +19,7 @@ from stepnet.errors import UserError
 from stepnet.report.figures import QUIET, Picture, check_suffix, legend_above, rc_styles, write_figure
 from stepnet.schemes import Scheme, get_scheme
 
+STABLE = 1 + 1e-9  # the largest radius: a stream that only carries a constant has the eigenvalue 1, up to rounding
 POINTS = 301  # on a side of the grid
 
 
@@ -77,10 +78,10 @@ def draw_stability(
         region = analysis.stability_region(extent, POINTS)
         radius = np.minimum(region.radius, 10.0)
         if len(schemes) == 1:
-            axes.contourf(region.re, region.im, radius, levels=[0.0, 1.0], colors=[colour], alpha=0.15)
-        axes.contour(region.re, region.im, radius, levels=[1.0], colors=[colour], linestyles=[dash])
+            axes.contourf(region.re, region.im, radius, levels=[0.0, STABLE], colors=[colour], alpha=0.15)
+        axes.contour(region.re, region.im, radius, levels=[STABLE], colors=[colour], linestyles=[dash])
         for limit, ends in ((analysis.stability_interval, (-1, 0)), (analysis.imaginary_limit, (-1j, 1j))):
-            if len(schemes) > 1 and (radius <= 1).mean() > 0.001:
+            if len(schemes) > 1 and (radius <= STABLE).mean() > 0.001:
                 continue  # thick lines of several schemes would hide each other
             reach = min(float(limit), 2 * max(map(abs, extent)))
             along = reach * np.array(ends, dtype=complex)
