@@ -95,6 +95,21 @@ def test_generated_text_is_a_function_of_the_seed(run):
     assert len(greedy) == 1
 
 
+def test_generation_keeps_the_training_flags_of_the_network(run):
+    network = stepnet.load(run.folder).train()
+    next(network.children()).eval()  # one part is frozen
+    flags = [module.training for module in network.modules()]
+    evaluated = []
+    network.register_forward_hook(lambda module, args, output: evaluated.append(not module.training))
+    pieces = generate(network, "KING", 3)
+    next(pieces)
+    assert [module.training for module in network.modules()] == flags  # while the caller has a token
+    pieces.close()
+    assert [module.training for module in network.modules()] == flags
+    list(generate(network, "KING", 3))
+    assert [module.training for module in network.modules()] == flags and evaluated == [True] * 4
+
+
 def test_tokens_are_drawn_by_their_probabilities():
     logits = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64).log()
     drawn = [draw_token(logits, place, 1.0) for place in (0.0, 0.19, 0.21, 0.69, 0.71, 1 - 2**-53)]

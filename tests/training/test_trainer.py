@@ -23,7 +23,7 @@ def test_a_trainer_locks_its_folder_and_unlocks_it(tmp_path):
 
 def test_frozen_statistics_stay_frozen(tmp_path):
     with Trainer(tiny_config(tmp_path / "a", model="tiniest", freeze_bn=True), resume=True) as trainer:
-        trainer.training_mode(trainer.model)
+        trainer.set_training_mode(trainer.model)
         assert trainer.network.training
         assert not any(m.training for m in trainer.network.modules() if isinstance(m, nn.BatchNorm2d))
 

@@ -12,6 +12,7 @@ from stepnet.arguments import Count, NotNegative, Seed, checked
 from stepnet.data import BYTES, encode
 from stepnet.errors import UserError
 from stepnet.exchange.model_description import description_of
+from stepnet.nets import training_mode
 from stepnet.randomness import Stream, random_words, uniform
 
 
@@ -22,7 +23,8 @@ def generate(
     """Yield a continuation of `prompt`, piece by piece: `length` tokens, drawn by the network's probabilities.
 
     The logits are divided by `temperature`; at 0 every token is the likeliest one. The network sees the last `context`
-    tokens, and nothing is kept between them. The draws are a function of the seed.
+    tokens, and nothing is cached between them. It is evaluated in evaluation mode; each module keeps its training flag.
+    The draws are a function of the seed.
     """
     description = description_of(network)
     context, classes = getattr(network, "context", None), description.classes
@@ -41,9 +43,8 @@ def _continuation(
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     like = next(network.parameters())
     tokens = tokens[None].to(like.device)
-    network.eval()
     for draw in draws:
-        with torch.inference_mode():
+        with training_mode(network, False), torch.inference_mode():  # restored before the caller has the token
             logits = network(tokens[:, -context:])[0, -1].cpu().double()
         token = draw_token(logits, draw, temperature)
         tokens = torch.cat([tokens[:, -context:], tokens.new_tensor([[token]])], dim=1)

@@ -102,7 +102,7 @@ def fit(trainer: Trainer, stop: StopRequest) -> None:
 
     while not trainer.is_done:
         epoch = progress.epoch
-        trainer.training_mode(trainer.model)
+        trainer.set_training_mode(trainer.model)
         scores.begin()
         for inputs, targets in batches.epoch(epoch, progress.step):
             step, lr = progress.step, trainer.learning_rate(epoch, progress.step)

@@ -202,7 +202,7 @@ class Trainer:
         """Return the learning rate of a step."""
         return self.recipe.learning_rate(epoch + step / len(self.batches))
 
-    def training_mode(self, model: nn.Module, network: nn.Module | None = None) -> None:
+    def set_training_mode(self, model: nn.Module, network: nn.Module | None = None) -> None:
         """Set training mode; with `freeze_bn`, batch norm layers stay in evaluation mode."""
         network = network or self.network
         model.train()

@@ -67,7 +67,7 @@ def trial_step(trainer: Trainer, model: nn.Module) -> None:
 
 def forward(trainer: Trainer, model: nn.Module, network: nn.Module, count: int) -> Tensor:
     """Return the outputs for `count` blank items; `model` is the network as compiled."""
-    trainer.training_mode(model, network)
+    trainer.set_training_mode(model, network)
     inputs = blank_batch(trainer, count).to(next(network.parameters()).device)
     options = drawn_options(network, trainer.config.seed, 0, range(count))
     options |= {} if trainer.recipe.running_cost == "weight_decay" else {"cost": KineticCost()}
