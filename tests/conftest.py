@@ -25,8 +25,8 @@ hypothesis.settings.load_profile("repeatable")
 with contextlib.suppress(UserError):
     import_extra("torchvision")
 
-# torch's compiler imports setuptools, which fails in a process where the standard library's distutils came first: a
-# test that interrupts an import can bring that about.
+# torch's compiler imports setuptools, which fails in a process where the standard library's distutils came first, as
+# it did in workers of whole runs.
 with contextlib.suppress(ImportError):
     import setuptools  # noqa: F401
 
