@@ -1,17 +1,18 @@
-"""A new scheme, data set or noise is one file, with no other change: trained, resumed, drawn, analysed."""
+"""A new scheme, data set, noise, task or callback is one file, with no other change: trained, resumed, reported."""
 
 import importlib.util
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 
 import stepnet
 from stepnet.cli import main
-from stepnet.training import Run, evaluate, train
+from stepnet.training import Callback, Recipe, Run, evaluate, train
 from stepnet.training.signals import Interrupted
 from training.runs import StopAt, assert_same_run
-from training.tiny import tiny_config
+from training.tiny import read_all, tiny_config
 
 SCHEME = '''
 """Ralston's method, and nothing else."""
@@ -78,13 +79,60 @@ class Coins(Noise):
 '''
 
 
-def import_file(folder: Path, text: str) -> None:
-    """What `import mine` does with a file of the user's own."""
+TRAINING = '''
+"""Regression, and a moving average of the weights, which is evaluated and saved."""
+import math
+
+import torch
+import torch.nn.functional as F
+
+from stepnet.training import Callback, Metric, Task, register_task
+
+
+@register_task("regression_of_mine")
+class Regression(Task):
+    metrics = (Metric("rmse"),)
+
+    def loss(self, outputs, targets):
+        return F.mse_loss(outputs, targets, reduction="sum")
+
+    def figures(self, means):
+        return {"rmse": math.sqrt(means["loss"])}
+
+
+class MovingAverage(Callback):
+    def start(self, trainer):
+        average = torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)
+        self.average = torch.optim.swa_utils.AveragedModel(trainer.network, multi_avg_fn=average)
+        trainer.evaluated = self.average.module
+
+    def step(self, trainer):
+        self.average.update_parameters(trainer.network)
+
+    def state_dict(self):
+        return dict(self.average.state_dict())
+
+    def load_state_dict(self, state):
+        self.average.load_state_dict(state)
+'''
+
+
+def import_file(folder: Path, text: str) -> ModuleType:
+    """Import a user's file, as `import mine` does."""
     file = folder / "mine.py"
     file.write_text(text)
     spec = importlib.util.spec_from_file_location("mine", file)
     assert spec is not None and spec.loader is not None
-    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def report_on(run: Run) -> str:
+    """Return the page that `stepnet report` writes."""
+    page = run.folder / "report.html"
+    assert main(["report", str(run.folder), "-o", str(page)]) == 0
+    return page.read_text()
 
 
 def train_and_resume(folder: Path, **changes: object) -> Run:
@@ -146,3 +194,33 @@ def test_a_new_noise(tmp_path, capsys) -> None:
     assert stepnet.analysis.weak_order("coins_of_mine", moment=2).slope == pytest.approx(1, abs=0.01)
     assert main(["noise", "coins_of_mine", "--samples", "2000"]) == 0
     assert "(appendix B)\n              holds" in capsys.readouterr().out
+    assert "coins_of_mine" in report_on(run)
+
+
+@pytest.mark.usefixtures("registries")
+def test_a_new_task_and_callback_with_adamw(tmp_path) -> None:
+    mine = import_file(tmp_path, TRAINING)
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(120, 3, generator=generator)
+    items = torch.utils.data.TensorDataset(inputs, inputs @ torch.tensor([[1.0], [-2.0], [0.5]]))
+    data = (torch.utils.data.Subset(items, range(90)), torch.utils.data.Subset(items, range(90, 120)))
+    recipe = Recipe(epochs=3, batch_size=16, optimizer="adamw", lr=0.05, schedule="constant", weight_decay=0.01)
+
+    def trained(name: str, *others: Callback) -> Run:
+        torch.manual_seed(1)
+        network, callbacks = torch.nn.Linear(3, 1), [mine.MovingAverage(), *others]
+        return train(network, data, recipe, out=tmp_path / name, task="regression_of_mine", callbacks=callbacks)
+
+    with pytest.raises(Interrupted):
+        trained("stopped", StopAt(1, 2))
+    run = trained("stopped")
+    assert_same_run(run, trained("whole"))
+    state = read_all(run.last)
+    assert {f"optimizer.weight.{key}" for key in ("exp_avg", "exp_avg_sq", "step")} <= state.keys()
+    assert not torch.equal(state["callbacks.MovingAverage.module.weight"], state["model.weight"])
+    saved = stepnet.load(run.model, model=torch.nn.Linear(3, 1))
+    assert torch.equal(saved.weight, state["callbacks.MovingAverage.module.weight"])
+    first, *_, last = run.metrics()
+    assert last["test_rmse"] < first["test_rmse"] and last["test_rmse"] == pytest.approx(last["test_loss"] ** 0.5)
+    page = report_on(run)
+    assert "rmse" in page and f"{last['test_rmse']:.4f}" in page and "adamw" in page
