@@ -68,10 +68,12 @@ class BoardTask:
 
 TEXT = "--data shakespeare --epochs 1 --epoch-steps 600"
 ADAMW = "--optimizer adamw --lr 0.01 --schedule cosine --warmup 0.1 --clip 1 --weight-decay 0.01 --epochs 30"
+CIFAR = "--data cifar10 --image-size 16 --recipe fast --epochs 4"
 TASKS = (
     BoardTask("characters6", "6 layers", "gpt6x32", TEXT, "test_loss", "nats", 4, 0.005),
     BoardTask("characters12", "12 layers", "gpt12x48", TEXT, "test_loss", "nats", 4, 0.005),
     BoardTask("digits", "Digits", "preact_resnet20", "--data digits", "test_error", "points", 2, 0.2),
+    BoardTask("cifar16", "CIFAR-10 at 16 pixels", "preact_resnet20,width=8", CIFAR, "test_error", "points", 2, 0.2),
     BoardTask("vit", "ViT on digits", "vit4x32,patch=2", f"--data digits {ADAMW}", "test_error", "points", 2, 0.2),
 )
 
@@ -163,8 +165,9 @@ class Step:
             self.inputs, self.targets = torch.randint(84, (2, 16, 64))
             options |= {"num_classes": 84, "context": 64}
         else:
-            self.inputs, self.targets = torch.randn(64, 1, 8, 8), torch.randint(10, (64,))
-            options |= {"in_channels": 1}
+            size = (3, 16, 16) if "cifar10" in task.flags else (1, 8, 8)
+            self.inputs, self.targets = torch.randn(64, *size), torch.randint(10, (64,))
+            options |= {"in_channels": size[0]}
         self.network = create_model(name, scheme=scheme_name, **options)
         self.optimizer = torch.optim.AdamW(self.network.parameters(), lr=1e-4)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from stepnet.data import Data, ImageSet, data_root, get_data, list_data, register_data
+from stepnet.data.augment import Augmentation
 from stepnet.data.datasets import Request
 from stepnet.data.normalise import Normalisation
 from stepnet.errors import UserError
@@ -57,6 +58,18 @@ def test_training_and_test_sets_must_agree() -> None:
         Data("one", ImageSet(IMAGES, LABELS, ("a", "b")), ImageSet(IMAGES, LABELS, ("b", "a")))
     with pytest.raises(UserError, match=r"one: training images are \(4, 4, 1\), test images \(3, 4, 1\)"):
         Data("one", ImageSet(IMAGES, LABELS, ("a", "b")), ImageSet(IMAGES[:, 1:], LABELS, ("a", "b")))
+
+
+def test_shrunk_images_are_means_of_squares() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 3), np.uint8)
+    labels = np.zeros(5, np.int64)
+    large = ImageSet(images, labels, ("a",), Augmentation(pad=4, flip=True))
+    small = Data("made", train=large, test=ImageSet(images, labels, ("a",))).shrunk(2)
+    for n, row, column, channel in np.ndindex(5, 2, 2, 3):
+        mean = images[n, 4 * row : 4 * row + 4, 4 * column : 4 * column + 4, channel].mean()
+        assert abs(int(small.train.images[n, row, column, channel]) - mean) <= 0.5  # type: ignore[attr-defined]
+    assert small.train.augmentation == Augmentation(pad=1, flip=True)  # type: ignore[attr-defined]
+    assert small.mean != Data("made", train=large, test=large).shrunk(8).std
 
 
 def test_the_root_is_told_or_set_or_the_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -172,3 +172,11 @@ def test_every_shortcut_trains_all_its_parameters_also_when_the_block_is_dropped
     model.zero_grad(set_to_none=True)
     model(x, noise=[0.0] * model.depth).square().sum().backward()
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+def test_a_network_of_half_the_width_has_half_the_channels() -> None:
+    narrow, full = create_model("lm_resnet20", width=8), create_model("lm_resnet20")
+    assert [tuple(one["num_chs"] for one in network.feature_info) for network in (narrow, full)] == [
+        (8, 16, 32),
+        (16, 32, 64),
+    ]

@@ -111,6 +111,18 @@ class ImageSet:
         """Return the mean and the standard deviation over all pixels."""
         return statistics(self.images)
 
+    def shrunk(self, size: int) -> ImageSet:
+        """Return the images with `size` pixels a side, each the mean of a square of pixels; padding shrinks alike."""
+        count, height, width, channels = self.images.shape
+        factor, rest = divmod(height, size)
+        if rest or height != width:
+            raise UserError(f"image_size = {size} for images of {height}x{width}: expected a divisor of their size")
+        squares = self.images.reshape(count, size, factor, size, factor, channels)
+        sums = squares.sum(axis=(2, 4), dtype=np.uint32)
+        means = (sums + factor**2 // 2) // factor**2  # to the nearest whole number
+        augmentation = replace(self.augmentation, pad=round(self.augmentation.pad / factor))
+        return replace(self, images=means.astype(np.uint8), augmentation=augmentation)
+
 
 @dataclass(frozen=True, eq=False)
 class Subset:
@@ -187,6 +199,14 @@ class Data:
                 raise UserError(f"holdout = {share} of {len(self.train)} items leaves a set empty: use another share")
             train, validation = (Subset(self.train, np.flatnonzero(chosen)) for chosen in (~held, held))
         return replace(self, train=train, validation=validation)
+
+    def shrunk(self, size: int) -> Data:
+        """Return the data with images of `size` pixels a side; their statistics are computed anew."""
+        if size == self.image_size:
+            return self
+        if not (isinstance(self.train, ImageSet) and isinstance(self.test, ImageSet)):
+            raise UserError(f"image_size = {size}: data {self.name!r} has a fixed image size; leave it out")
+        return Data(self.name, train=self.train.shrunk(size), test=self.test.shrunk(size))
 
     @cached_property
     def normalise(self) -> Normalisation:

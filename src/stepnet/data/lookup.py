@@ -34,7 +34,7 @@ def get_data(
 ) -> Data:
     """Return the data set that `data` names or holds.
 
-    - a name of `list_data()`, read from the folder `root` (`data_root()` by default);
+    - a name of `list_data()`, read from the folder `root` (`data_root()` by default), shrunk to `image_size` pixels;
     - a folder with a folder of images for each class, in images of `image_size` pixels (`folders`);
     - a text file, as sequences of `context` tokens of a `vocabulary` (`text`); `val_share` is its share for validation;
     - `(train, test)`, two torch Datasets or whatever has a length and gives (image, label) at an index;
@@ -56,9 +56,10 @@ def get_data(
         option = "vocabulary = 'bytes'" if context is None else f"context = {context}"
         raise UserError(f"{option} is for text, and data {printable(name)!r} holds images: leave it out")
     if name in DATA_SETS:
-        if (image_size, val_share) != (None, None):
-            raise UserError(f"data {name!r} has its own image size and test set: leave image_size and val_share out")
-        return DATA_SETS[name](data_root(root))
+        if val_share is not None:
+            raise UserError(f"val_share = {val_share}: data {name!r} has its own test set; leave val_share out")
+        registered = DATA_SETS[name](data_root(root))
+        return registered if image_size is None else registered.shrunk(image_size)
     folder = Path(name).expanduser()
     if not is_folder(folder):
         if os.sep in name:

@@ -51,6 +51,7 @@ class ModelOptions(SteppedOptions, total=False):
     noise: str | Mapping[str, Any] | None
     pre_activation: bool
     shortcut: Shortcut
+    width: Count  # of the first stage of a CIFAR ResNet
     group_width: Count
     cardinality: Count
     # Shake-Shake

@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Unpack
 
+from stepnet.arguments import Count
 from stepnet.errors import UserError
 from stepnet.nets.blocks import Shortcut, basic, bottleneck
 from stepnet.nets.model_registry import register_model
@@ -25,12 +26,13 @@ def cifar_resnet(
     pre_activation: bool = False,
     scheme: str | Scheme = "euler",
     shortcut: Shortcut = "subsample",
+    width: Count = 16,
     **options: Unpack[ResidualOptions],
 ) -> ResidualNetwork:
-    """A CIFAR ResNet of `6n + 2` layers, marched by any scheme."""
+    """A CIFAR ResNet of `6n + 2` layers, marched by any scheme; its stages have 1, 2 and 4 times `width` channels."""
     n = blocks_per_stage(depth, 6)
-    widths, depths = (16, 32, 64), (n, n, n)
-    backbone = Backbone(basic, widths, depths, stem_width=16, pre_activation=pre_activation, shortcut=shortcut)
+    widths, depths = (width, 2 * width, 4 * width), (n, n, n)
+    backbone = Backbone(basic, widths, depths, stem_width=width, pre_activation=pre_activation, shortcut=shortcut)
     return ResidualNetwork(backbone, scheme, **options)
 
 

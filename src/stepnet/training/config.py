@@ -106,7 +106,8 @@ class TrainConfig:
         None,
     )
     image_size: int | None = flag(
-        "size of images from a folder; by default their size if they are small, else 224", None
+        "size of images: of a folder's, by default their size if they are small, else 224; of a data set's, a divisor",
+        None,
     )
     val_share: float | None = flag(
         "share for validation, such as 0.1, of a text or a folder without val/ or test/", None

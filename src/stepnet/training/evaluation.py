@@ -98,9 +98,9 @@ def data_of(
             context=description.options.get("context"),
             vocabulary=description.classes or "characters",
         )
-    if name in list_data():
-        return get_data(name, root)
     size = description.preprocessing.image_size if description.preprocessing else None
+    if name in list_data():
+        return get_data(name, root, image_size=size if trained and trained.data == name else None)
     trained_share = trained.val_share if trained and trained.data == name else None
     return get_data(name, root, image_size=size, val_share=trained_share if val_share is None else val_share)
 
