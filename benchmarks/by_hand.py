@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from stepnet.conversion import convert
 from stepnet.extras import import_extra
 from stepnet.nets import create_model
-from stepnet.timing.harness import Row, compare, steady_clock
+from stepnet.timing.harness import Row, compared, steady_clock
 from stepnet.timing.steps import batch, training_step
 
 SIZES = {
@@ -111,7 +111,7 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
                 assert torch.equal(ours(images), theirs(images))
             count = repeats if size == 1 else max(1, repeats // 10)
             name = f"forward, LM-ResNet-{depth} / by hand, {what}"
-            yield _compared(name, [ours, theirs, copied], images, count, target)
+            yield compared(name, [_passes(network, images) for network in (ours, theirs, copied)], count, target)
         if depth == DEPTHS[0]:
             yield _training(depth, max(1, repeats // 10))
     original, copied = (_resnet18() for _ in range(2))
@@ -122,7 +122,8 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
             network.load_state_dict(original.state_dict(), assign=True)
         what = f"forward, ResNet-18 converted / original, batch 1, {pixels}x{pixels}"
         count = repeats if pixels == 32 else max(1, repeats // 5)
-        yield _compared(what, [converted, original, copied], images, count, "≤ 1.05")
+        passes = [_passes(network, images) for network in (converted, original, copied)]
+        yield compared(what, passes, count, "≤ 1.05")
 
 
 def _training(depth: int, repeats: int) -> Row:
@@ -131,15 +132,8 @@ def _training(depth: int, repeats: int) -> Row:
     torch.manual_seed(0)
     ours = create_model(f"lm_resnet{depth}")
     theirs, copied = (by_hand(copy.deepcopy(ours), depth) for _ in range(2))
-    step, other, again = (training_step(network, *batch(TRAINING_BATCH)) for network in (ours, theirs, copied))
-    ratios, control = compare({what: step}, other, repeats, steady_clock(), again)
-    return Row(what, ratios[what], control=control, target="≤ 1.02")
-
-
-def _compared(what: str, networks: list[nn.Module], images: Tensor, repeats: int, target: str) -> Row:
-    ours, theirs, copied = (_passes(network, images) for network in networks)
-    ratios, control = compare({what: ours}, theirs, repeats, control=copied)
-    return Row(what, ratios[what], control=control, target=target)
+    steps = [training_step(network, *batch(TRAINING_BATCH)) for network in (ours, theirs, copied)]
+    return compared(what, steps, repeats, "≤ 1.02")
 
 
 def _passes(network: nn.Module, images: Tensor) -> Callable[[], float]:

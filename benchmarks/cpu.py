@@ -20,7 +20,7 @@ from torch.fx.experimental.optimization import fuse
 from workers import Worker
 
 from stepnet import create_model
-from stepnet.timing.harness import CONTROL, Row, compare, interleave, ratio
+from stepnet.timing.harness import CONTROL, Row, compare, compared, interleave, ratio
 from stepnet.timing.steps import batch, forward_pass, training_step
 
 BATCH = 128
@@ -98,7 +98,7 @@ def of_optimizers(size: int, repeats: int) -> Iterator[Row]:
     images, labels = batch(size)
 
     def step(**options: bool) -> Callable[[], None]:
-        return training_step(create_model("resnet20"), images, labels, sgd=options)
+        return training_step(create_model("resnet20"), images, labels, **options)
 
     variants = {"foreach": step(foreach=True), "fused": step(fused=True)}
     ratios, control = compare(variants, step(foreach=False), repeats)
@@ -109,8 +109,8 @@ def of_optimizers(size: int, repeats: int) -> Iterator[Row]:
 def of_folding(size: int, repeats: int) -> Iterator[Row]:
     images, _ = batch(size)
     model = create_model("resnet20").eval()
-    ratios, control = compare({"folded": forward_pass(fuse(model), images)}, forward_pass(model, images), repeats)
-    yield Row("inference, batch norms folded into convolutions / not", ratios["folded"], control=control)
+    passes = [forward_pass(each, images) for each in (fuse(model), model)]
+    yield compared("inference, batch norms folded into convolutions / not", passes, repeats)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ A ratio of 1.03 is 0.97 of the tokens per second.
 python benchmarks/gpt.py [--repeats 40]
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from stepnet.nets import create_model
 from stepnet.timing.harness import Row, compare
+from stepnet.timing.steps import training_step
 
 LAYERS, WIDTH, HEADS, TOKENS, CONTEXT = 12, 48, 3, 84, 64
 SIZES = {"batch 16 x 64": 16, "batch 1 x 64": 1}
@@ -99,18 +100,6 @@ def plain(network: nn.Module) -> PlainGPT:
     return theirs
 
 
-def step(network: nn.Module, tokens: Tensor, targets: Tensor) -> Callable[[], None]:
-    """One step of AdamW."""
-    optimizer = torch.optim.AdamW(network.train().parameters(), lr=1e-4)
-
-    def run() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        F.cross_entropy(network(tokens).flatten(0, 1), targets.flatten()).backward()
-        optimizer.step()
-
-    return run
-
-
 def rows(repeats: int, quick: bool) -> Iterator[Row]:
     torch.manual_seed(0)
     euler = ours("euler")
@@ -118,9 +107,10 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
         tokens, targets = torch.randint(TOKENS, (2, size, CONTEXT))
         torch.testing.assert_close(euler(tokens), plain(euler)(tokens))
         networks = {f"training step, {scheme} / plain GPT, {what}": ours(scheme) for scheme in TARGETS}
-        variants = {name: step(network, tokens, targets) for name, network in networks.items()}
+        variants = {name: training_step(network, tokens, targets, adamw=True) for name, network in networks.items()}
         count = repeats if size > 1 else 3 * repeats
-        found, control = compare(variants, step(plain(euler), tokens, targets), count)
+        baseline = training_step(plain(euler), tokens, targets, adamw=True)
+        found, control = compare(variants, baseline, count)
         for (name, ratio), target in zip(found.items(), TARGETS.values(), strict=True):
             yield Row(name, ratio, control=control, target=target if size > 1 else "")
 

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from stepnet.commands.columns import markdown_table
 from stepnet.timing.harness import Spread
 
 ROOT = Path(__file__).parent.parent
@@ -45,10 +46,8 @@ def page() -> str:
         lines += [f"`{found['command']}`, {found['measured']}; {machine['processor']}, {machine['cpus']} cores, "]
         lines[-1] += f"{threads}, load average {load:.3g}" + (f", {found['seconds']} s." if "seconds" in found else ".")
         lines += ["", *([SHOWN] if peaks(found) else [])]
-        lines += ["| what | measured | A/A control | target |", "| --- | --- | --- | --- |"]
-        for row in found["rows"]:
-            lines += [f"| {row['what']} | {_shown(row)} | {_spread(row['control'])} | {row['target']} |"]
-        lines += [""]
+        rows = [[row["what"], _shown(row), _spread(row["control"]), row["target"]] for row in found["rows"]]
+        lines += [*markdown_table(("what", "measured", "A/A control", "target"), rows), ""]
     return "\n".join(lines)
 
 

@@ -10,21 +10,24 @@ command, which may be given again at any time, for more seeds or other schemes:
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stepnet.files import atomic_file
+from tools import DOCS, read_content, with_part, write_content
+
+from stepnet.commands.columns import markdown_table
+from stepnet.training import read_label
 from stepnet.training.histories import PairedDifferences, RunHistory, holm
 
-HERE = Path(__file__).parent
-FILE, DOCS = HERE / "board.json", HERE.parent / "docs"
-PAGE = DOCS / "board.md"
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+FILE, PAGE = "board.json", DOCS / "board.md"
 MEASURED = "<!-- Below this line: made by `python results/board.py`. -->"
 ENOUGH = 5  # pairs for a verdict
 FIRST = "euler"
@@ -56,8 +59,6 @@ class BoardTask:
     @property
     def label(self) -> tuple[str, dict[str, Any]]:
         """The model's name, and its options."""
-        from stepnet.training.config import read_label
-
         name, _, options = read_label(self.model)
         return name, options
 
@@ -107,7 +108,7 @@ def record(folder: Path) -> None:
     for task in TASKS:
         histories = [RunHistory.read(place.parent) for place in sorted((folder / task.name).glob("*/config.yaml"))]
         known += [measured(task, history) for history in histories if history.complete]
-    write(known, read_file())
+    write(known, read_content(FILE))
 
 
 def measured(task: BoardTask, history: RunHistory) -> dict[str, Any]:
@@ -133,71 +134,50 @@ def _key(run: dict[str, Any]) -> tuple[str, str, int]:
 
 
 def write(runs: list[dict[str, Any]], costs: Mapping[str, Any]) -> None:
-    """The file, a run in each line; `costs` has what a step takes, over Euler's, by task and scheme."""
-    lines = ",\n  ".join(json.dumps(run) for run in sorted(runs, key=_key))
-    ratios = "".join(f' "{name}": {json.dumps(costs.get(name, {}))},\n' for name in COSTS)
-    with atomic_file(FILE) as partial:
-        partial.write_text(f'{{\n{ratios} "board": [\n  {lines}\n ]\n}}\n')
-
-
-def read_file() -> dict[str, Any]:
-    """The file, if there is one."""
-    return dict(json.loads(FILE.read_text())) if FILE.exists() else {}
+    """Write the runs, and the costs of a step over Euler's by task and scheme."""
+    write_content(FILE, "board", sorted(runs, key=_key), **{name: costs.get(name, {}) for name in COSTS})
 
 
 def read_runs() -> list[dict[str, Any]]:
-    """The runs in the file."""
-    return list(read_file().get("board", []))
+    """Return the recorded runs."""
+    return list(read_content(FILE).get("board", []))
 
 
-class Step:
-    """A training step of a scheme on a task: a batch of noise, of the task's size."""
+def network_and_batch(task: BoardTask, scheme: str) -> tuple[nn.Module, Tensor, Tensor]:
+    """Return the network of a task under a scheme, and a batch of noise of the task's size."""
+    import torch
 
-    def __init__(self, task: BoardTask, scheme: str) -> None:
-        import torch
+    from stepnet.nets import create_model
 
-        from stepnet.nets import create_model
-        from stepnet.training.config import read_label
+    name, scheme_name, options = read_label(f"{task.label[0]}:{scheme}")
+    options = {**task.label[1], **options}
+    if task.unit == "nats":
+        inputs, targets = torch.randint(84, (2, 16, 64))
+        options |= {"num_classes": 84, "context": 64}
+    else:
+        size = (3, 16, 16) if "cifar10" in task.flags else (1, 8, 8)
+        inputs, targets = torch.randn(64, *size), torch.randint(10, (64,))
+        options |= {"in_channels": size[0]}
+    return create_model(name, scheme=scheme_name, **options), inputs, targets
 
-        name, scheme_name, options = read_label(f"{task.label[0]}:{scheme}")
-        options = {**task.label[1], **options}
-        if task.unit == "nats":
-            self.inputs, self.targets = torch.randint(84, (2, 16, 64))
-            options |= {"num_classes": 84, "context": 64}
-        else:
-            size = (3, 16, 16) if "cifar10" in task.flags else (1, 8, 8)
-            self.inputs, self.targets = torch.randn(64, *size), torch.randint(10, (64,))
-            options |= {"in_channels": size[0]}
-        self.network = create_model(name, scheme=scheme_name, **options)
-        self.optimizer = torch.optim.AdamW(self.network.parameters(), lr=1e-4)
 
-    def loss(self) -> Any:
-        from torch.nn.functional import cross_entropy
+def kept_bytes(task: BoardTask, scheme: str) -> int:
+    """Count the bytes of the tensors that a step keeps from its forward to its backward pass."""
+    from torch import nn
+    from torch.nn.functional import cross_entropy
 
-        return cross_entropy(self.network(self.inputs).flatten(0, -2), self.targets.flatten())
+    from stepnet.nets import saved_bytes
 
-    def __call__(self) -> None:
-        self.optimizer.zero_grad()
-        self.loss().backward()
-        self.optimizer.step()
+    class Loss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
 
-    def kept_bytes(self) -> int:
-        """Of the tensors that autograd keeps from forward to backward; weights are there anyway."""
-        import torch
+        def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+            return cross_entropy(self.network(inputs).flatten(0, -2), targets.flatten())
 
-        weights = {parameter.untyped_storage().data_ptr() for parameter in self.network.parameters()}
-        kept: dict[int, int] = {}
-
-        def pack(tensor: torch.Tensor) -> torch.Tensor:
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() not in weights:
-                kept[storage.data_ptr()] = storage.nbytes()
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            loss = self.loss()  # which holds them, so that no two have the same address
-        assert loss.requires_grad
-        return sum(kept.values())
+    network, inputs, targets = network_and_batch(task, scheme)
+    return saved_bytes(Loss(), inputs, targets)
 
 
 def measure_costs(repeats: int = 11) -> None:
@@ -205,18 +185,20 @@ def measure_costs(repeats: int = 11) -> None:
     import torch
 
     from stepnet.timing.harness import compare
+    from stepnet.timing.steps import training_step
 
     torch.set_num_threads(1)
-    found: dict[str, Any] = {name: {} for name in COSTS}
+    costs: dict[str, Any] = {name: {} for name in COSTS}
     for task in TASKS:
-        schemes = [row.scheme for row in rows(task, read_runs())[1:]]
+        schemes = [row.scheme for row in rows(task, read_runs())]
         if schemes:
-            first, steps = Step(task, FIRST), {name: Step(task, name) for name in schemes}
-            ratios, _ = compare(steps, first, repeats)
-            found["step_time"][task.name] = {name: round(ratio.median, 3) for name, ratio in ratios.items()}
-            whole = first.kept_bytes()
-            found["memory"][task.name] = {name: round(step.kept_bytes() / whole, 3) for name, step in steps.items()}
-    write(read_runs(), found)
+            first, *steps = (training_step(*network_and_batch(task, name), adamw=True) for name in schemes)
+            ratios, _ = compare(dict(zip(schemes[1:], steps, strict=True)), first, repeats)
+            costs["step_time"][task.name] = {name: round(ratio.median, 3) for name, ratio in ratios.items()}
+            euler, *others = (kept_bytes(task, name) for name in schemes)
+            memory = {name: round(kept / euler, 3) for name, kept in zip(schemes[1:], others, strict=True)}
+            costs["memory"][task.name] = memory
+    write(read_runs(), costs)
 
 
 def rows(task: BoardTask, runs: list[dict[str, Any]]) -> list[Row]:
@@ -243,11 +225,11 @@ def section(task: BoardTask, runs: list[dict[str, Any]]) -> list[str]:
     lines = [
         *(f"### {task.title}: `{task.model}`", "", f"Command: `{task.command}`", ""),
         *([f"![Differences from Euler with their 95 % intervals]({task.picture})", ""] if drawn(found) else []),
-        f"| scheme | seeds | {'validation loss' if task.unit == 'nats' else 'test error (%)'} | minus Euler, 95 % | "
-        "p, Holm | lower / higher | step time | memory | parameters | verdict |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    costs = [read_file().get(name, {}).get(task.name, {}) for name in COSTS]
+    figure = "validation loss" if task.unit == "nats" else "test error (%)"
+    headings = ("scheme", "seeds", figure, "minus Euler, 95 %", "p, Holm", "lower / higher", "step time", "memory")
+    table = []
+    costs = [read_content(FILE).get(name, {}).get(task.name, {}) for name in COSTS]
     for row in found:
         gaps, mean = row.gaps, statistics.fmean(run["figure"] for run in row.runs.values())
         cells = [f"`{row.scheme}`", str(len(row.runs)), f"{mean:.{task.digits}f}"]
@@ -259,7 +241,8 @@ def section(task: BoardTask, runs: list[dict[str, Any]]) -> list[str]:
             signs = " / ".join(map(str, gaps.signs))
             ratios = [f"{cost[row.scheme]:.2f}" if row.scheme in cost else "" for cost in costs]
             cells += [gaps.interval(task.digits), corrected, signs, *ratios, f"+{more:,.0f}", row.verdict(task.margin)]
-        lines.append(f"| {' | '.join(cells)} |")
+        table.append(cells)
+    lines += markdown_table((*headings, "parameters", "verdict"), table)
     lines += ["", *(f"- {sentence(task, row)}" for row in others), ""]
     revisions = sorted({run["revision"] for row in found for run in row.runs.values()})
     machine = next(iter(first.runs.values()))["machine"]
@@ -281,11 +264,10 @@ def sentence(task: BoardTask, row: Row) -> str:
 
 def page() -> str:
     """The protocol as it stands, and what was measured."""
-    protocol, runs = PAGE.read_text().partition(MEASURED)[0].rstrip(), read_runs()
-    sections = [line for task in TASKS for line in section(task, runs)]
+    sections = [line for task in TASKS for line in section(task, read_runs())]
     opening = ["## Measured", "", REMARK, ""]
     closing = ["Data: `results/board.json`; page and pictures: `python results/board.py`."]
-    return "\n".join([protocol, "", MEASURED, "", *opening, *sections, *closing]) + "\n"
+    return with_part(PAGE.read_text(), MEASURED, "\n".join([*opening, *sections, *closing]))
 
 
 def drawn(found: list[Row]) -> list[Row]:

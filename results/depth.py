@@ -49,7 +49,7 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -57,9 +57,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from tools import DOCS, RESULTS, with_part
 from torch import Tensor, nn
 
 import stepnet
+from stepnet.commands.columns import markdown_table
 from stepnet.data import Data, get_data
 from stepnet.data.batches import Batches
 from stepnet.nets.blocks import basic
@@ -69,8 +71,7 @@ from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.training import Recipe, get_recipe
 from stepnet.training.histories import PairedDifferences
 
-HERE = Path(__file__).parent
-RESULTS, PAGE = HERE / "depth.jsonl", HERE.parent / "docs" / "depth.md"
+RECORDS, PAGE = RESULTS / "depth.jsonl", DOCS / "depth.md"
 MEASURED = "<!-- Below this line: made by `python results/depth.py page`. -->"
 OPENING = """## What was measured
 
@@ -96,6 +97,7 @@ DROPPED = ("plain", "passed on", "refitted", "random plain", "random refitted") 
 SEEDS, CUT_SEEDS, SECOND_SEEDS = range(10), range(5), range(10, 20)
 LEVEL_ARMS = ("levels", "shallower")
 RULES, LAYERS, RATE = ("none", "1/L", "1/sqrt(L)"), (4, 8, 16, 32), 0.01
+NAMES = {"none": "no rule", "plain": "no rule"}  # on the page
 TESTED = 512  # sequences
 
 BACKBONE = Backbone(basic, (8, 16, 32), (9, 9, 9), stem_width=8, pre_activation=True)
@@ -155,24 +157,11 @@ class Task:
         return next(iter(batches))[0]
 
 
-TEXT = get_recipe("text").override({"epochs": 8, "epoch_steps": 50})
+DIGITS, TEXT = get_recipe("digits"), get_recipe("text").override({"epochs": 8, "epoch_steps": 50})
 TASKS = {
     task.name: task
     for task in (
-        Task(
-            "digits",
-            "narrow56",
-            get_recipe("digits"),
-            (20, 38, 56),
-            (5, 4, 3),
-            (7, 3, 2),
-            8,
-            "error",
-            "points",
-            2,
-            0.5,
-            100,
-        ),
+        Task("digits", "narrow56", DIGITS, (20, 38, 56), (5, 4, 3), (7, 3, 2), 8, "error", "points", 2, 0.5, 100),
         Task("characters", "gpt8x32", TEXT, (2, 4, 8), (3, 3, 3), (5, 3, 2), 6, "loss", "nats", 3, 0.02, 32),
     )
 }
@@ -279,7 +268,7 @@ def everything_in_turn(out: Path) -> Iterator[dict[str, Any]]:
 
 def records(experiment: str) -> list[dict[str, Any]]:
     """What was measured."""
-    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
+    lines = RECORDS.read_text().splitlines() if RECORDS.exists() else []
     return [record for record in map(json.loads, lines) if record["experiment"] == experiment]
 
 
@@ -290,31 +279,32 @@ def known(key: dict[str, Any]) -> bool:
 
 def page() -> str:
     """docs/depth.md as it stands, with what was measured."""
-    text = PAGE.read_text().partition(MEASURED)[0].rstrip()
     parts = [OPENING, *multilevel_section(), *coarsen_section(), *transfer_section(), CLOSING]
-    return "\n\n".join([text, MEASURED, *parts]) + "\n"
+    return with_part(PAGE.read_text(), MEASURED, "\n\n".join(parts))
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(markdown_table(headings, rows))
 
 
 def multilevel_section() -> list[str]:
     if not records("multilevel characters"):
         return []
-    found = ["### From shallow to deep", "![Test error and test loss against processor time](figures/depth_levels.svg)"]
+    parts = ["### From shallow to deep", "![Test error and test loss against processor time](figures/depth_levels.svg)"]
     for task in TASKS.values():
         arms = by_arm(task)
         full = arms["full"]
         if not arms["levels"]:
             continue
-        rows = [
-            f"| {task.title} | seeds | processor time | test {task.figure} | minus full depth, same seeds |",
-            "| --- | --- | --- | --- | --- |",
-        ]
-        for arm, own in arms.items():
-            if own:
-                gaps = PairedDifferences.between(own, full, task.figure)
-                cells = [f"{task.words(arm)}", str(len(own)), f"{time_share(own, full):.3f}", mean(own, task)]
-                rows.append(f"| {' | '.join([*cells, '' if arm == 'full' else gaps.interval(task.digits)])} |")
-        found += ["\n".join(rows), *(levels_verdict(task, arm) for arm in LEVEL_ARMS if arms[arm])]
-    return [*found, LEVELS]
+        headings = (task.title, "seeds", "processor time", f"test {task.figure}", "minus full depth, same seeds")
+        rows = []
+        for arm, runs in arms.items():
+            if runs:
+                gaps = PairedDifferences.between(runs, full, task.figure)
+                cells = [f"{task.words(arm)}", str(len(runs)), f"{time_share(runs, full):.3f}", mean(runs, task)]
+                rows.append([*cells, "" if arm == "full" else gaps.interval(task.digits)])
+        parts += [table(headings, rows), *(levels_verdict(task, arm) for arm in LEVEL_ARMS if arms[arm])]
+    return [*parts, LEVELS]
 
 
 def levels_verdict(task: Task, arm: str) -> str:
@@ -351,7 +341,7 @@ def readme_rows() -> list[str]:
 def coarsen_section() -> list[str]:
     if not records("coarsen characters"):
         return []
-    found = [
+    parts = [
         "### A quarter of the blocks dropped",
         "![What dropped blocks cost in test loss](figures/depth_coarsen.svg)",
     ]
@@ -360,15 +350,12 @@ def coarsen_section() -> list[str]:
         if not networks:
             continue
         first = next(iter(networks.values()))
-        rows = [
-            f"| {len(networks)} networks, {task.name}: {first['dropped']} of {first['blocks']} blocks dropped "
-            "| test error | test loss | added test loss |",
-            "| --- | --- | --- | --- |",
-        ]
+        what = f"{len(networks)} networks, {task.name}: {first['dropped']} of {first['blocks']} blocks dropped"
+        rows = []
         for arm in ("whole", *DROPPED):
             errors, losses = ([record[arm][figure] for record in networks.values()] for figure in ("error", "loss"))
             cost = "" if arm == "whole" else added_loss(networks, arm).interval(3)
-            rows.append(f"| {arm} | {statistics.fmean(errors):.2f} % | {statistics.fmean(losses):.3f} | {cost} |")
+            rows.append([arm, f"{statistics.fmean(errors):.2f} %", f"{statistics.fmean(losses):.3f}", cost])
         plain, fitted = (added_loss(networks, arm).by_seed for arm in ("plain", "refitted"))
         gaps = PairedDifferences({seed: fitted[seed] - plain[seed] / 2 for seed in plain})
         verdict = ("inconclusive", "does not hold", "holds")[gaps.side_of(0)]
@@ -378,8 +365,8 @@ def coarsen_section() -> list[str]:
             f"- cost(plain) / 2 is {gaps.interval(3)}; it is below 0 on {fewer} "
             f"of {len(gaps)} networks."
         )
-        found += ["\n".join(rows), text]
-    return [*found, COARSEN]
+        parts += [table((what, "test error", "test loss", "added test loss"), rows), text]
+    return [*parts, COARSEN]
 
 
 def by_arm(task: Task) -> dict[str, dict[int, dict[str, Any]]]:
@@ -420,12 +407,8 @@ def transfer_section() -> list[str]:
     tried = [depth for depth in LAYERS if any(found[rule][depth] for rule in RULES)]
     if not tried:
         return batch_norm_rows()
-    rows = [
-        "| best learning rate (loss) | "
-        + " | ".join(f"{depth} layers" for depth in tried)
-        + " | farthest from 4 layers |",
-        "| --- " * (len(tried) + 2) + "|",
-    ]
+    layers = [f"{depth} layers" for depth in tried]
+    rows = []
     for rule in RULES:
         cells, farthest = [], 0
         for depth in tried:
@@ -436,21 +419,18 @@ def transfer_section() -> list[str]:
             n = best_rate(losses)
             cells.append(f"{RATE * 2.0**n:g} ({min(losses.values()):.3f})")
             farthest = max(farthest, abs(n - best_rate(found[rule][LAYERS[0]])))
-        rows.append(f"| {'no rule' if rule == 'none' else rule} | {' | '.join(cells)} | a factor of {2**farthest} |")
+        rows.append([NAMES.get(rule, rule), *cells, f"a factor of {2**farthest}"])
     rate = min(found["none"][LAYERS[0]], key=found["none"][LAYERS[0]].__getitem__)
-    carried = [
-        f"| loss at {rate:g}, the best rate of 4 layers | " + " | ".join(f"{depth} layers" for depth in tried) + " |",
-        "| --- " * (len(tried) + 1) + "|",
-    ]
+    carried = []
     for rule in RULES:
         cells = [f"{found[rule][depth][rate]:.3f}" if rate in found[rule][depth] else "" for depth in tried]
-        carried.append(f"| {'no rule' if rule == 'none' else rule} | {' | '.join(cells)} |")
+        carried.append([NAMES.get(rule, rule), *cells])
     return [
         "### A learning rate from 4 layers to 32",
         "![Training loss against learning rate, by depth](figures/depth_transfer.svg)",
-        "\n".join(rows),
+        table(("best learning rate (loss)", *layers, "farthest from 4 layers"), rows),
         transfer_verdict(),
-        "\n".join(carried),
+        table((f"loss at {rate:g}, the best rate of 4 layers", *layers), carried),
         TRANSFER,
         *batch_norm_rows(),
     ]
@@ -477,23 +457,17 @@ def transfer_verdict() -> str:
 
 def batch_norm_rows() -> list[str]:
     """The first set of runs: narrow ResNets with batch norm on digits."""
-    depths, names = (14, 26, 50), {"plain": "no rule", "1/L": "1/L", "1/sqrt(L)": "1/sqrt(L)"}
-    rows = [
-        "| ResNets with batch norm, digits: best learning rate (loss) | "
-        + " | ".join(f"depth {depth}" for depth in depths)
-        + " |",
-        "| --- " * 4 + "|",
-    ]
-    for rule, name in names.items():
+    depths, what = (14, 26, 50), "ResNets with batch norm, digits: best learning rate (loss)"
+    rows = []
+    for rule in ("plain", *RULES[1:]):
         cells = []
         for depth in depths:
-            own = [
-                r for r in records("transfer") if (r["rule"], r["depth"]) == (rule if depth > 14 else "plain", depth)
-            ]
-            best = min(own, key=lambda r: r["loss"])
+            wanted = (rule if depth > 14 else "plain", depth)
+            tried = [record for record in records("transfer") if (record["rule"], record["depth"]) == wanted]
+            best = min(tried, key=lambda record: record["loss"])
             cells.append(f"{best['lr']:g} ({best['loss']:.3f})")
-        rows.append(f"| {name} | {' | '.join(cells)} |")
-    return [BATCH_NORM, "\n".join(rows)]
+        rows.append([NAMES.get(rule, rule), *cells])
+    return [BATCH_NORM, table((what, *(f"depth {depth}" for depth in depths)), rows)]
 
 
 def draw() -> None:
@@ -501,7 +475,7 @@ def draw() -> None:
     from stepnet.report.depth_studies import plot_transfer
     from stepnet.report.figures import panels, paper_style, write_figure
 
-    folder = HERE.parent / "docs" / "figures"
+    folder = DOCS / "figures"
     with paper_style(2):
         if records("transfer characters"):
             write_figure(plot_transfer(transfer_losses()), folder / "depth_transfer.svg")
@@ -541,7 +515,7 @@ def main() -> None:
     if options.out is None:
         parser.error("--out FOLDER is needed")
     for record in everything_in_turn(options.out):
-        with RESULTS.open("a") as file:
+        with RECORDS.open("a") as file:
             file.write(json.dumps(record) + "\n")
         print(json.dumps(record), flush=True)
 

@@ -14,13 +14,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from experiments import EXPERIMENTS, HERE, Experiment, Network
+from run import EXPERIMENTS, Experiment
+from tools import DOCS, RESULTS, read_content, with_part
 
 from stepnet.commands.columns import markdown_table
+from stepnet.training import read_label
 from stepnet.training.histories import PairedDifferences, RunHistory, mean_and_deviation
 
-PAGE = HERE.parent / "docs" / "results.md"
-UNFINISHED = HERE / "unfinished.json"
+PAGE, UNFINISHED = DOCS / "results.md", "unfinished.json"
 MEASURED = "<!-- Below this line: made by `python results/page.py`. -->"
 SUMMARY = "<!-- Summary: made by `python results/page.py`. -->", "<!-- End of the summary. -->"
 OPENING = """\
@@ -33,48 +34,60 @@ HEADINGS = "network", "runs", "test error (%)", "minus the first, paired (95 %)"
 PROTOCOL_ROW = re.compile(r"^\| (\w+) \| ([^|]+) \|", re.MULTILINE)
 
 
+Runs = dict[int, dict[str, Any]]  # of one network, by seed
+
+
+def runs_by_network(experiment: Experiment) -> dict[str, Runs]:
+    """Return the recorded runs of each network of an experiment, and of those it is compared with beside them."""
+    recorded = [run for file in experiment.files for run in read_content(file).get("runs", [])]
+    networks = dict.fromkeys([*experiment.networks, *(label for pair in experiment.beside for label in pair)])
+    return {
+        network: {
+            run["seed"]: run
+            for run in recorded
+            if (run["model"], run["scheme"], run.get("options", {})) == tuple(read_label(network))
+        }
+        for network in networks
+    }
+
+
+def compared(experiment: Experiment, runs: dict[str, Runs]) -> dict[str, PairedDifferences]:
+    """Return the differences in test error of each network that has runs from the first one."""
+    first, *others = experiment.networks
+    return {n: PairedDifferences.between(runs[n], runs[first], "test_error") for n in others if runs[n]}
+
+
 def section(experiment: Experiment) -> list[str]:
-    """Its table and a verdict for each network, or a line that says it was not run to its end."""
-    paths = [HERE / file for file in experiment.files]
-    runs = [run for path in paths if path.exists() for run in json.loads(path.read_text())["runs"]]
+    """Return the table of an experiment and a verdict for each network, or say that no pair of runs is finished."""
+    runs, first = runs_by_network(experiment), experiment.networks[0]
     lines = ["", f"### {experiment.number}: {experiment.title}", "", f"Claim: {experiment.claim}", ""]
-    plain = experiment.first.runs(runs)
-    pairs = {other: other.runs(runs) for other in experiment.others}
-    if not any(plain.keys() & others.keys() for others in pairs.values()):
+    differences = compared(experiment, runs)
+    if not any(differences.values()):
         return [*lines, "**Not measured yet**: no pair of runs is finished."]
-    measured = {other: others for other, others in pairs.items() if others}
-    rows = [_row(experiment.first, plain, None), *(_row(other, others, plain) for other, others in measured.items())]
+    rows = [_row(first, runs[first], None), *(_row(other, runs[other], runs[first]) for other in differences)]
     lines += markdown_table(HEADINGS, rows)
-    verdicts = []
-    for other, others in measured.items():
-        gaps = PairedDifferences.between(others, plain, "test_error")
-        verdicts.append(f"`{other.label}`: {_verdict_text(gaps, experiment.effect, len(measured))}.")
+    verdicts = [
+        f"`{other}`: {_verdict_text(gaps, experiment.effect, len(differences))}." for other, gaps in differences.items()
+    ]
     lines += ["", *(verdicts if len(verdicts) == 1 else [f"- {line}" for line in verdicts]), ""]
     for one, other in experiment.beside:
-        gaps = PairedDifferences.between(one.runs(runs), other.runs(runs), "test_error")
+        gaps = PairedDifferences.between(runs[one], runs[other], "test_error")
         if gaps:
-            lines += [f"`{one.label}` minus `{other.label}` itself: {gaps}.", ""]
-    for other, others in measured.items():
-        lines += _coefficients(other, others)
-    source = ", ".join(f"`results/{path.name}`" for path in paths if path.exists())
+            lines += [f"`{one}` minus `{other}` itself: {gaps}.", ""]
+    for other in differences:
+        lines += _coefficients(other, runs[other])
+    source = ", ".join(f"`results/{file}`" for file in experiment.files if (RESULTS / file).exists())
     lines += [f"Command: `{experiment.command}`. {experiment.remark}".rstrip(), ""]
-    used = [run for side in (plain, *pairs.values()) for run in side.values()]
+    used = [run for network in experiment.networks for run in runs[network].values()]
     revisions = ", ".join(f"`{revision}`" for revision in dict.fromkeys(run["revision"] for run in used))
-    lines += [f"Data: {source}; revision {revisions}, {used[0]['machine']}."]
-    return lines
+    return [*lines, f"Data: {source}; revision {revisions}, {used[0]['machine']}."]
 
 
 def summary() -> list[str]:
-    """A line for each experiment that was measured, with its verdicts, and one for the others."""
+    """Return a line for each experiment that was measured, with its verdicts, and one for the others."""
     lines, missing = [], []
     for experiment in EXPERIMENTS.values():
-        runs = [run for file in experiment.files if (HERE / file).exists() for run in _read(file)]
-        plain = experiment.first.runs(runs)
-        differences = {
-            other.label: PairedDifferences.between(others, plain, "test_error")
-            for other in experiment.others
-            if (others := other.runs(runs)).keys() & plain.keys()
-        }
+        differences = {n: gaps for n, gaps in compared(experiment, runs_by_network(experiment)).items() if gaps}
         count = len(differences)
         verdicts = [f"`{n}` {_verdict_text(gaps, experiment.effect, count)}" for n, gaps in differences.items()]
         if verdicts:
@@ -82,11 +95,6 @@ def summary() -> list[str]:
         else:
             missing.append(experiment.title)
     return [*lines, f"- Not measured yet: {'; '.join(missing)}."] if missing else lines
-
-
-def _read(file: str) -> list[dict[str, Any]]:
-    runs: list[dict[str, Any]] = json.loads((HERE / file).read_text())["runs"]
-    return runs
 
 
 def verdict(gaps: PairedDifferences, effect: float | None, comparisons: int = 1) -> str:
@@ -110,16 +118,9 @@ def _verdict_text(gaps: PairedDifferences, effect: float | None, comparisons: in
     )
 
 
-def _row(network: Network, runs: dict[int, dict[str, Any]], plain: dict[int, dict[str, Any]] | None) -> list[str]:
+def _row(network: str, runs: Runs, plain: Runs | None) -> list[str]:
     errors, losses = ([run[name] for run in runs.values()] for name in ("test_error", "test_loss"))
-    cells = [
-        f"`{network.label}`",
-        str(len(runs)),
-        mean_and_deviation(errors),
-        "",
-        "",
-        f"{statistics.fmean(losses):.4f}",
-    ]
+    cells = [f"`{network}`", str(len(runs)), mean_and_deviation(errors), "", "", f"{statistics.fmean(losses):.4f}"]
     if plain is not None:
         gaps = PairedDifferences.between(runs, plain, "test_error")
         cells[3:5] = [str(gaps), " / ".join(map(str, gaps.signs))]
@@ -127,8 +128,8 @@ def _row(network: Network, runs: dict[int, dict[str, Any]], plain: dict[int, dic
     return cells
 
 
-def _coefficients(network: Network, runs: dict[int, dict[str, Any]]) -> list[str]:
-    """The learned k of each layer: mean and standard deviation over the seeds."""
+def _coefficients(network: str, runs: Runs) -> list[str]:
+    """Return the learned k of each layer: mean and standard deviation over the seeds."""
     layers: dict[str, list[float]] = {}
     for run in runs.values():
         for layer, k in run["k"].items():
@@ -136,41 +137,34 @@ def _coefficients(network: Network, runs: dict[int, dict[str, Any]]) -> list[str
     if not layers:
         return []
     shown = ", ".join(f"`{layer}` {mean_and_deviation(ks)}" for layer, ks in layers.items())
-    return [f"Learned k of `{network.label}`: {shown}.", ""]
+    return [f"Learned k of `{network}`: {shown}.", ""]
 
 
 def record_position(number: str, folder: Path) -> None:
-    """Record where the unfinished run of an experiment stands."""
+    """Record the epoch that the unfinished run of an experiment has reached."""
     history = RunHistory.read(folder)
     config = history.config
     place = {"model": config.model, "seed": config.seed, "epochs": len(history.epochs), "of": config.recipe.epochs}
-    UNFINISHED.write_text(json.dumps({**positions(), number: place}, indent=1) + "\n")
-
-
-def positions() -> dict[str, Any]:
-    """Where unfinished runs stand, by the number of their experiment."""
-    return dict(json.loads(UNFINISHED.read_text())) if UNFINISHED.exists() else {}
+    (RESULTS / UNFINISHED).write_text(json.dumps({**read_content(UNFINISHED), number: place}, indent=1) + "\n")
 
 
 def unfinished(number: str) -> str:
-    """A line for an experiment without results."""
-    if number not in positions():
+    """Return a line for an experiment without results."""
+    place = read_content(UNFINISHED).get(number)
+    if place is None:
         return "**Not run.**"
-    place = positions()[number]
     where = f"`{place['model']}`, seed {place['seed']}, stands at epoch {place['epochs']} of {place['of']}"
     return f"**Not finished**: {where}. Nothing is claimed of it."
 
 
 def page() -> str:
-    """The whole page: the protocol as it stands, and what was measured."""
-    opening, _, rest = PAGE.read_text().partition(SUMMARY[0])
-    protocol = rest.partition(SUMMARY[1])[2].partition(MEASURED)[0].strip()
+    """Return the whole page: the protocol as it stands, and what was measured."""
+    text = with_part(PAGE.read_text(), SUMMARY[0], "\n".join(summary()), SUMMARY[1])
     sections = [line for experiment in EXPERIMENTS.values() for line in section(experiment)]
-    for number, title in PROTOCOL_ROW.findall(protocol):
+    for number, title in PROTOCOL_ROW.findall(text.partition(MEASURED)[0]):
         if number not in EXPERIMENTS:
             sections += ["", f"### {number}: {title}", "", unfinished(number)]
-    top = [opening.rstrip(), "", SUMMARY[0], "", *summary(), "", SUMMARY[1], ""]
-    return "\n".join([*top, protocol, "", MEASURED, "", OPENING, *sections]) + "\n"
+    return with_part(text, MEASURED, "\n".join([OPENING, *sections]))
 
 
 if __name__ == "__main__":

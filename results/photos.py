@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+from tools import DOCS, read_content, with_part, write_content
 
+from stepnet.commands.columns import markdown_table
 from stepnet.data import get_data
-from stepnet.files import atomic_file
 
-HERE = Path(__file__).parent
-FILE, PAGE = HERE / "photos.json", HERE.parent / "docs" / "your_images.md"
+FILE, PAGE = "photos.json", DOCS / "your_images.md"
 BEGIN, END = "<!-- Made by `python results/photos.py`. -->", "<!-- End of what it makes. -->"
 CHOSEN_ON, SHOWN_ON = ("bird", "deer"), ("dog", "horse")
 TRAIN, VALIDATION = 244, 153  # files in all, as many as ants and bees of PyTorch's tutorial
@@ -101,45 +101,36 @@ def _busy() -> float:
 
 
 def read() -> list[dict[str, Any]]:
-    """The recorded journeys."""
-    runs: list[dict[str, Any]] = json.loads(FILE.read_text())["photos"] if FILE.exists() else []
-    return runs
+    """Return the recorded runs."""
+    return list(read_content(FILE).get("photos", []))
 
 
 def write(runs: list[dict[str, Any]]) -> None:
-    """The file, a journey in each line."""
+    """Write the runs in the order of the rows."""
     order = list(ROWS)
-    lines = ",\n  ".join(
-        json.dumps(run) for run in sorted(runs, key=lambda run: (order.index(run["row"]), run["seed"]))
-    )
-    with atomic_file(FILE) as partial:
-        partial.write_text(f'{{\n "photos": [\n  {lines}\n ]\n}}\n')
+    write_content(FILE, "photos", sorted(runs, key=lambda run: (order.index(run["row"]), run["seed"])))
 
 
 def table(runs: list[dict[str, Any]]) -> str:
-    """The test errors by row, and the time of the whole journey."""
+    """Return a table of the test errors by row, and the time from the folder to the report."""
     if not runs:
         return "*Not measured yet.*"
-    lines = [
-        "| `stepnet train lm_resnet20 --data FOLDER` with | photos | test error, seeds 0 1 2 | mean | processor time |",
-        "| --- | --- | --- | --- | --- |",
-    ]
+    headings = ("`stepnet train lm_resnet20 --data FOLDER` with", "photos", "test error, seeds 0 1 2", "mean")
+    rows = []
     for name, (classes, flags) in ROWS.items():
-        own = [run for run in runs if run["row"] == name]
-        if own:
-            errors = ", ".join(f"{run['test_error']:.1f}" for run in own)
-            mean = statistics.mean(run["test_error"] for run in own)
-            busy = statistics.mean(sum(run["processor_seconds"].values()) for run in own)
+        trained = [run for run in runs if run["row"] == name]
+        if trained:
+            errors = ", ".join(f"{run['test_error']:.1f}" for run in trained)
+            mean = statistics.mean(run["test_error"] for run in trained)
+            busy = statistics.mean(sum(run["processor_seconds"].values()) for run in trained)
             words = f"`{flags}`" if flags else "nothing more (the default)"
-            lines.append(f"| {words} | {' and '.join(classes)} | {errors} % | {mean:.1f} % | {busy:.0f} s |")
-    return "\n".join(lines)
+            rows.append([words, " and ".join(classes), f"{errors} %", f"{mean:.1f} %", f"{busy:.0f} s"])
+    return "\n".join(markdown_table((*headings, "processor time"), rows))
 
 
 def page() -> str:
-    """docs/your_images.md with the table as the file says."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{table(read())}\n\n{END}{after}"
+    """Return docs/your_images.md with the table of the recorded runs."""
+    return with_part(PAGE.read_text(), BEGIN, table(read()), END)
 
 
 def main(words: list[str]) -> None:

@@ -62,7 +62,7 @@ def test_without_a_pair_nothing_is_claimed():
 
 def test_what_a_step_keeps_is_counted():
     """Heun evaluates f twice, so it keeps nearly twice as much; LM's states are kept by Euler's layer norms too."""
-    kept = {scheme: BOARD["Step"](SIX, scheme).kept_bytes() for scheme in ("euler", "lm", "heun")}
+    kept = {scheme: BOARD["kept_bytes"](SIX, scheme) for scheme in ("euler", "lm", "heun")}
     assert kept["lm"] == kept["euler"] and 1.9 < kept["heun"] / kept["euler"] < 2
 
 

@@ -2,20 +2,18 @@
 
 import re
 import runpy
-import sys
 from pathlib import Path
 
 import pytest
 
-from stepnet.training import Run, TrainConfig, comparison
+from stepnet.training import TrainConfig, get_recipe
+from stepnet.training.comparison import comparison_configs
 from stepnet.training.histories import PairedDifferences
 from training.tiny import tiny_config
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "results"))  # as for a script that stands there
 MADE = runpy.run_path(str(ROOT / "results" / "page.py"))
 RUN = runpy.run_path(str(ROOT / "results" / "run.py"))
-sys.path.pop(0)
 PAIR = ("preact_resnet20", "lm_resnet20")
 
 
@@ -69,20 +67,19 @@ def test_the_readme_says_what_was_measured() -> None:
     assert f"that convert exactly | {converts} |" in readme
 
 
-@pytest.mark.parametrize("number", ["0", "1", "6"])
-def test_the_configs_are_those_of_compare(number: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    experiment, asked = RUN["EXPERIMENTS"][number], []
+def test_the_configs_are_those_of_compare(tmp_path: Path) -> None:
+    experiment = RUN["EXPERIMENTS"]["1"]
+    base = TrainConfig("preact_resnet20", "cifar10", recipe=get_recipe("fast").override({"epochs": 20}))
+    expected = [config for _, config in comparison_configs(PAIR, base, 2, tmp_path / "1")]
+    assert list(experiment.configs(tmp_path, 2)) == expected and len(expected) == 4
 
-    def ask(config: TrainConfig, **options: object) -> Run:
-        asked.append(config)
-        return Run(Path(config.out))
 
-    monkeypatch.setattr(comparison, "train_config", ask)
-    monkeypatch.setattr(comparison.RunHistory, "read", lambda folder: None)
-    base = TrainConfig(experiment.first.model, experiment.data, recipe=experiment.recipe)
-    comparison.compare([network.label for network in experiment.networks], base, 2, tmp_path)
-    own = list(experiment.configs(tmp_path, 2))
-    assert [one.differences(other) for one, other in zip(own, asked, strict=True)] == [[]] * 4
+def test_networks_start_as_the_protocol_says(tmp_path: Path) -> None:
+    stable, *_ = RUN["EXPERIMENTS"]["2"].configs(tmp_path, 3)
+    assert (stable.model, stable.model_kwargs) == ("lm_resnet20", {"k_bound": "stable"})  # LM itself is trained in 1
+    assert stable.start_like == "preact_resnet20"
+    converted = [Path(config.weights).relative_to(tmp_path) for config in RUN["EXPERIMENTS"]["3"].configs(tmp_path, 2)]
+    assert converted == [Path("1") / f"preact_resnet20-seed{seed}" for seed in (0, 0, 1, 1)]
 
 
 def test_a_run_is_trained_recorded_and_not_trained_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

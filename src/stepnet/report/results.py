@@ -99,11 +99,15 @@ def record(run: Run, result: EvaluationResult, path: Path) -> None:
     }
     same = ("model", "data", "recipe", "epochs", "scheme", "options", "settings", "seed")
     others = [old for old in content["runs"] if any(old.get(key) != entry.get(key) for key in same)]
-    others.append(entry)
-    text = json.dumps(content | {"runs": ["RUNS"]}, indent=1)
-    lines = ",\n  ".join(map(json.dumps, others))  # a line each: hundreds of them stay readable
+    write_records(path, [*others, entry], **{name: value for name, value in content.items() if name != "runs"})
+
+
+def write_records(path: Path, records: Sequence[dict[str, Any]], name: str = "runs", **others: Any) -> None:
+    """Write a JSON object with a list of records, one to a line so that hundreds stay readable, after other entries."""
+    head = "".join(f" {json.dumps(key)}: {json.dumps(value)},\n" for key, value in others.items())
+    lines = ",\n  ".join(map(json.dumps, records))
     with atomic_file(path) as partial:
-        partial.write_text(text.replace('"RUNS"', lines) + "\n")
+        partial.write_text(f'{{\n{head} "{name}": [\n  {lines}\n ]\n}}\n')
 
 
 @dataclass(frozen=True)

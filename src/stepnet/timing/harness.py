@@ -108,6 +108,12 @@ def compare(
     return {name: ratio(seconds, name, "baseline") for name in variants}, ratio(seconds, CONTROL, "baseline")
 
 
+def compared(what: str, variants: Sequence[Variant], repeats: int, target: str = "") -> Row:
+    """Return the time of the first variant over the second; a third is a copy of the second for the A/A control."""
+    ratios, control = compare({what: variants[0]}, variants[1], repeats, control=(*variants, None)[2])
+    return Row(what, ratios[what], control=control, target=target)
+
+
 def ratio(seconds: Seconds, over: str, under: str) -> Spread:
     """Return the spread of the ratios, each formed within one repetition."""
     return Spread.of([a / b for a, b in zip(seconds[over], seconds[under], strict=True)])

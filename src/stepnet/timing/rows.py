@@ -13,8 +13,8 @@ from torch import nn
 from stepnet.conversion import convert, is_foreign, load_foreign
 from stepnet.errors import UserError
 from stepnet.nets import create_model, saved_bytes
-from stepnet.timing.harness import Row, Spread, compare
-from stepnet.timing.steps import Step, batch, forward_pass, gradient, peak_bytes, training_step
+from stepnet.timing.harness import Row, Spread, compare, compared
+from stepnet.timing.steps import batch, forward_pass, gradient, peak_bytes, training_step
 from stepnet.training import model_options, read_label
 
 MIB = 2**20
@@ -50,7 +50,7 @@ def lm_over_plain(depths: Sequence[int], repeats: int, size: int = 32, compiled:
                 network.compile(dynamic=False)
         steps = [training_step(network, images, labels) for network in networks]
         mode, target = ("compiled", "1.02") if compiled else ("eager", "1.05")
-        yield _compared(f"training step, LM / plain, ResNet-{depth}, {mode}", steps, repeats, f"≤ {target}")
+        yield compared(f"training step, LM / plain, ResNet-{depth}, {mode}", steps, repeats, f"≤ {target}")
 
 
 def saved_by_lm(depths: Sequence[int], size: int = 32) -> Iterator[Row]:
@@ -80,7 +80,7 @@ def converted_over_original(names: Sequence[str], repeats: int, size: int = 8, p
         ):
             for network in networks:
                 network.train(what != "forward")
-            yield _compared(f"{what}, converted / original, {name}", steps, repeats, "≤ 1.05")
+            yield compared(f"{what}, converted / original, {name}", steps, repeats, "≤ 1.05")
 
 
 def stochastic_over_plain(repeats: int, name: str = "resnet56", survival: float = 0.5, size: int = 32) -> Iterator[Row]:
@@ -88,7 +88,7 @@ def stochastic_over_plain(repeats: int, name: str = "resnet56", survival: float 
     images, labels = batch(size)
     plain, gated = create_model(name), create_model(name, stochastic_depth=survival)
     steps = [training_step(model, images, labels) for model in (gated, plain)]
-    yield _compared(f"training step, stochastic depth p_L = {survival} / plain, {name}", steps, repeats, "≤ 0.80")
+    yield compared(f"training step, stochastic depth p_L = {survival} / plain, {name}", steps, repeats, "≤ 0.80")
 
 
 def reversible_over_stored(names: Sequence[str], repeats: int, size: int = 16) -> Iterator[Row]:
@@ -97,15 +97,9 @@ def reversible_over_stored(names: Sequence[str], repeats: int, size: int = 16) -
     for name in names:
         stored, reversible = create_model(name, memory="stored"), create_model(name)
         steps = [training_step(model, images, labels) for model in (reversible, stored)]
-        yield _compared(f"training step, reversible / stored, {name}", steps, repeats, "≤ 1.4")
+        yield compared(f"training step, reversible / stored, {name}", steps, repeats, "≤ 1.4")
         peaks = [peak_bytes(gradient(model, images)) / MIB for model in (reversible, stored)]
         yield Row(f"peak memory, {name}", Spread.exact(peaks[0]), "MiB", note=f"stored: {peaks[1]:.0f} MiB")
-
-
-def _compared(what: str, steps: Sequence[Step], repeats: int, target: str) -> Row:
-    """Time the first step over the second; a third is a copy of the second for the A/A control."""
-    ratios, control = compare({what: steps[0]}, steps[1], repeats, control=steps[2] if len(steps) > 2 else None)
-    return Row(what, ratios[what], control=control, target=target)
 
 
 def _named(name: str) -> nn.Module:

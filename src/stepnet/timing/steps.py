@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -15,13 +16,17 @@ from torch.profiler import ProfilerActivity, profile
 Step = Callable[[], None]
 
 
-def training_step(model: nn.Module, images: Tensor, labels: Tensor, sgd: Mapping[str, bool] | None = None) -> Step:
-    """Return a step of SGD with momentum and weight decay; `sgd` are options of torch's, such as `fused`."""
-    optimizer = torch.optim.SGD(model.train().parameters(), lr=1e-4, momentum=0.9, weight_decay=1e-4, **sgd or {})
+def training_step(model: nn.Module, inputs: Tensor, targets: Tensor, adamw: bool = False, **options: bool) -> Step:
+    """Return a step of SGD with momentum and weight decay, or of AdamW; `options` are torch's, such as `fused`.
+
+    Outputs are logits [..., classes] and targets [...]: of images, or of the tokens of sequences.
+    """
+    sgd = partial(torch.optim.SGD, momentum=0.9, weight_decay=1e-4)
+    optimizer = (torch.optim.AdamW if adamw else sgd)(model.train().parameters(), lr=1e-4, **options)
 
     def step() -> None:
         optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()  # type: ignore[no-untyped-call]
+        F.cross_entropy(model(inputs).flatten(0, -2), targets.flatten()).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
     return step

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +17,6 @@ from stepnet.training.config import Label, TrainConfig, file_name, read_label, w
 from stepnet.training.histories import NetworkRuns, RunHistory
 from stepnet.training.imports import import_modules
 from stepnet.training.loop import train_config
-from stepnet.training.run import Run
 
 
 @checked
@@ -35,26 +34,40 @@ def compare(
     Seeds come first, so that an interrupted comparison is even. Every model starts, where names and shapes agree, from
     the weights of the first one.
     """
-    labels = {model: _completed(read_label(model), base) for model in models}
-    first = write_label(labels[models[0]])
-    runs: dict[str, list[Run]] = {model: [] for model in models}
-
-    def config(model: str, seed: int) -> TrainConfig:
-        name, scheme, kwargs = labels[model]
-        folder = str(Path(out) / f"{file_name(model)}-seed{seed}")
-        return replace(base, model=name, scheme=scheme, model_kwargs=kwargs, seed=seed, start_like=first, out=folder)
-
     import_modules(base.imports)
     data = base.read_data()
-    for model in models[1:]:  # one that cannot be built is refused before the others are trained
-        build_network(replace(config(model, base.seed), pretrained=False, weights=None, start_like=None), data)
+    configs = list(comparison_configs(models, base, seeds, Path(out)))
+    for _, config in configs[1 : len(models)]:  # one that cannot be built raises before the others are trained
+        build_network(replace(config, pretrained=False, weights=None, start_like=None), data)
+    runs: dict[str, list[RunHistory]] = {model: [] for model in models}
+    for model, config in configs:
+        callbacks = [callback(f"{model} seed {config.seed}")]
+        run = train_config(config, callbacks=callbacks, overwrite=overwrite, data=data)
+        runs[model].append(RunHistory.read(run.folder))
+    return [NetworkRuns(model, tuple(runs[model])) for model in models]
+
+
+def comparison_configs(
+    models: Sequence[str], base: TrainConfig, seeds: int, out: Path, start: str | None = None
+) -> Iterator[tuple[str, TrainConfig]]:
+    """Yield each model with the config of its run, seed by seed; all start from the weights of `start` where they fit.
+
+    `start` is a label, by default that of the first model.
+    """
+    start_like = write_label(_completed(read_label(start or models[0]), base))
     for seed in range(base.seed, base.seed + seeds):
         for model in models:
-            callbacks = [callback(f"{model} seed {seed}")]
-            runs[model].append(train_config(config(model, seed), callbacks=callbacks, overwrite=overwrite, data=data))
-    return [NetworkRuns(model, tuple(RunHistory.read(run.folder) for run in runs[model])) for model in models]
+            name, scheme, kwargs = _completed(read_label(model), base)
+            folder = str(run_folder(out, model, seed))
+            network = {"model": name, "scheme": scheme, "model_kwargs": kwargs}
+            yield model, replace(base, **network, seed=seed, start_like=start_like, out=folder)
+
+
+def run_folder(out: Path, model: str, seed: int) -> Path:
+    """Return the folder of one run of a comparison."""
+    return out / f"{file_name(model)}-seed{seed}"
 
 
 def _completed(label: Label, base: TrainConfig) -> Label:
-    """The label with the scheme and the options that hold for all models."""
+    """Return the label with the scheme and the options that all models share."""
     return Label(label.model, label.scheme or base.scheme, base.model_kwargs | label.kwargs)
