@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 Step = Callable[[], None]
 
 
-def training_step(model: nn.Module, inputs: Tensor, targets: Tensor, adamw: bool = False, **options: bool) -> Step:
+def training_step(model: nn.Module, inputs: Tensor, targets: Tensor, adamw: bool = False, **options: Any) -> Step:
     """Return a step of SGD with momentum and weight decay, or of AdamW; `options` are torch's, such as `fused`.
 
     Outputs are logits [..., classes] and targets [...]: of images, or of the tokens of sequences.

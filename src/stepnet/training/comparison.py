@@ -58,9 +58,8 @@ def comparison_configs(
     for seed in range(base.seed, base.seed + seeds):
         for model in models:
             name, scheme, kwargs = _completed(read_label(model), base)
-            folder = str(run_folder(out, model, seed))
-            network = {"model": name, "scheme": scheme, "model_kwargs": kwargs}
-            yield model, replace(base, **network, seed=seed, start_like=start_like, out=folder)
+            config = replace(base, model=name, scheme=scheme, model_kwargs=kwargs, seed=seed, start_like=start_like)
+            yield model, replace(config, out=str(run_folder(out, model, seed)))
 
 
 def run_folder(out: Path, model: str, seed: int) -> Path:
