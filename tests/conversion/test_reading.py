@@ -149,7 +149,7 @@ def own(name: str, **options: Any) -> nn.Module:
 NETWORKS = [
     name
     for name in stepnet.list_schemes()
-    if stepnet.get_scheme(name).makes_network and not stepnet.get_scheme(name).equation.partitioned
+    if stepnet.get_scheme(name).makes_network and len(stepnet.get_scheme(name).functions) == 1
 ]
 
 

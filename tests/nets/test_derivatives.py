@@ -22,7 +22,7 @@ from stepnet.schemes import get_scheme
 WIDTH, DEPTH = 2, 4
 MODES: tuple[Memory, ...] = ("stored", "recompute", "reversible", "auto")
 SCHEMES = [name for name in stepnet.list_schemes() if get_scheme(name).stages < 8 and get_scheme(name).makes_network]
-SCHEMES += ["lm+heun", "lm+neumann2", "lm+coupled"]
+SCHEMES += ["lm+heun", "lm+neumann2", "lm+coupled", "lm+lie_trotter"]
 
 
 class Slope(nn.Module):
@@ -55,10 +55,12 @@ class OfPairs(nn.Module):
 def own(scheme: str, memory: Memory) -> nn.Module:
     method = get_scheme(scheme)
     options: dict[str, Any] = {"initial_k": -0.3} if method.trainable and not method.learned else {}
-    if method.equation.partitioned:
-        pairs = [Coupling(Slope(), Slope()) for _ in range(DEPTH)]
-        return OfPairs(Stage(method, pairs, memory=memory, **options)).double()
-    stage = Stage(method, [Slope() for _ in range(DEPTH)], memory=memory, **options).double()
+    blocks: list[nn.Module] = [Slope() for _ in range(DEPTH)]
+    if len(method.functions) > 1:
+        blocks = [Coupling(f, Slope()) for f in blocks]
+    stage = Stage(method, blocks, memory=memory, **options).double()
+    if method.partitioned:
+        return OfPairs(stage)
     for parameter in () if stage.mixing is None else stage.mixing.parameters():
         nn.init.normal_(parameter, mean=0.3, std=0.3)
     return stage
@@ -85,7 +87,7 @@ def cases() -> list[tuple[Callable[[str, Memory], nn.Module], str, Memory]]:
             found += [
                 (make, scheme, mode)
                 for mode in modes
-                if make is own or not (method.equation.partitioned or method.learned)
+                if make is own or (len(method.functions) == 1 and not method.learned)
             ]
     return found
 

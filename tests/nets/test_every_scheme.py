@@ -45,6 +45,7 @@ FAMILIES: dict[str, Callable[..., Network]] = {
 SCHEMES = [
     "euler", "heun", "rk4", "neumann2", "picard2", "fractal2", "full_fractal2", "ab2", "ab3", "leapfrog", "midpoint2",
     "lm", "lm+heun", "lm+neumann2", "lm+fractal3", "coupled", "lm+coupled", "backward_euler",
+    "parallel", "lie_trotter", "strang",
 ]  # fmt: skip
 PAIRS = {"coupled", "lm+coupled"}
 TAKES = {  # the families that take some schemes only; all others take what makes a network of single states
@@ -62,7 +63,7 @@ OWN = {"poly2": "neumann2", "poly3": "neumann3", "mpoly2": "neumann2", "revnet":
 
 def cases(taken: bool, takes: dict[str, set[str]] = TAKES) -> pytest.MarkDecorator:
     """The pairs that make a network, or those that are refused."""
-    usual = {*SCHEMES} - PAIRS - {"backward_euler"}
+    usual = {*SCHEMES} - PAIRS - {"backward_euler", "parallel", "lie_trotter", "strang"}
     chosen = [(f, s) for f in FAMILIES for s in SCHEMES if (s in takes.get(f, usual)) is taken]
     return pytest.mark.parametrize(("family", "scheme"), chosen, ids=[f"{f}-{s}" for f, s in chosen])
 

@@ -20,7 +20,12 @@ from stepnet.schemes import Difference, Scheme, get_scheme
 from stepnet.schemes.arithmetic import parts_of
 
 ALL = {name: get_scheme(name) for name in stepnet.list_schemes()}
-SCHEMES = [*(name for name, s in ALL.items() if s.makes_network and not s.learned), "lm+heun", "lm+coupled"]
+SCHEMES = [
+    *(name for name, s in ALL.items() if s.makes_network and not s.learned),
+    "lm+heun",
+    "lm+coupled",
+    "lm+strang",
+]
 
 
 class Slope(nn.Module):
@@ -36,7 +41,7 @@ def make_stage(name: str, depth: int = 5, dt: float = 0.3) -> Stage:
     torch.manual_seed(0)
     scheme = get_scheme(name)
     blocks: list[nn.Module] = [Slope() for _ in range(depth)]
-    if scheme.equation.partitioned:
+    if len(scheme.functions) > 1:
         blocks = [Coupling(Slope(), Slope()) for _ in range(depth)]
     return Stage(scheme, blocks, dt=dt, initial_k=-0.7 if scheme.trainable else None)
 
@@ -55,7 +60,7 @@ def test_recorded_steps_give_the_bits_of_the_scheme(name: str) -> None:
         assert all(torch.equal(a, b) for a, b in zip(parts_of(ours), parts_of(theirs), strict=True))
 
 
-@pytest.mark.parametrize("name", ["lm", "rk4", "ab3", "coupled"])
+@pytest.mark.parametrize("name", ["lm", "rk4", "ab3", "coupled", "strang"])
 def test_nothing_is_asked_of_the_scheme_in_a_step(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = make_stage(name)
     expected = stage(state(stage))
@@ -101,7 +106,7 @@ def test_a_step_of_another_type_than_its_k_is_computed() -> None:
     torch.testing.assert_close(half.float(), single, rtol=0.1, atol=0.1)
 
 
-@pytest.mark.parametrize("name", ["lm", "ab2", "coupled"])
+@pytest.mark.parametrize("name", ["lm", "ab2", "coupled", "lie_trotter"])
 def test_copied_and_pickled(name: str) -> None:
     stage = make_stage(name)
     expected = stage(state(stage))

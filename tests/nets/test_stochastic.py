@@ -17,7 +17,7 @@ from stepnet.nets.stochastic import StochasticDepth
 from stepnet.schemes import get_scheme, list_schemes
 from stepnet.schemes.noises import falling
 
-SCHEMES = [name for name in list_schemes() if name not in ("coupled", "backward_euler")]  # these make no such network
+SCHEMES = [name for name in list_schemes() if len(get_scheme(name).functions) == 1 and name != "backward_euler"]
 
 
 class Linear(nn.Module):

@@ -22,7 +22,7 @@ class Counter:
 
 
 def explicit(name):
-    return get_scheme(name).makes_network and not get_scheme(name).equation.partitioned
+    return get_scheme(name).makes_network and len(get_scheme(name).functions) == 1
 
 
 @pytest.mark.parametrize("name", [name for name in list_schemes() if explicit(name)])

@@ -9,7 +9,7 @@ import torch
 
 from stepnet import UserError, get_scheme, list_schemes, solve
 
-SINGLE = [name for name in list_schemes() if not get_scheme(name).equation.partitioned]
+SINGLE = [name for name in list_schemes() if len(get_scheme(name).functions) == 1]
 U0 = np.array([[0.3, -0.7, 0.2], [1.0, 0.4, -0.5]])
 
 

@@ -60,13 +60,14 @@ def describe_scheme(found: SchemeAnalysis) -> FactSheet:
     scheme, equation = found.scheme, found.equation
     places = sum(line.function != "" for line in found.step_lines)  # where f is evaluated, in lines of their own
     repeated = f", at {places} places" if 0 < places < scheme.stages else ""
+    of_g = ", with those of g" if equation.split else ""
     past = f"{scheme.steps} past state{'' if scheme.steps == 1 else 's'}"
     facts: list[tuple[str, list[Said]]] = [
         ("step", [*found.step_lines]),
         ("equation", [*([found.equation_line] if equation.mass != 0 else []), *_rescaling(equation)]),
         ("order", [*_orders(found)]),
-        ("evaluations of f", [f"{scheme.stages} in a step{repeated}; it reads {past}"]),
-        ("growth factors", [found.amplification_line]),
+        ("evaluations of f", [f"{scheme.stages} in a step{repeated}{of_g}; it reads {past}"]),
+        ("growth factors", [found.amplification_line, *(["where f = g = lambda u / 2"] if equation.split else [])]),
         ("zero-stable", [zero_stable_text(found)]),
         ("negative axis", _or_why_not(lambda: _axis(found, "-x", found.stability_interval))),
         ("imaginary axis", _or_why_not(lambda: _axis(found, "i x", found.imaginary_limit))),

@@ -2,7 +2,7 @@
 
 What comes out is linear in them, so one step is a matrix `M(z) = V + z B (I - z A)^-1 U`; its minimal polynomial in
 `zeta`, with `z = dt^m lambda`, holds all of linear stability. For a partitioned system, `f = lambda Y` and
-`g = lambda X`.
+`g = lambda X`; for a sum `f + g`, both are `lambda/2 u`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,9 @@ def companion_matrix(method: Scheme) -> sympy.Matrix:
     past = [symbols[j : j + parts] for j in range(0, len(symbols), parts)]
 
     def rhs(u: sympy.Expr, c: Coefficient, i: int) -> sympy.Expr:
-        return z * u
+        return z * u / (2 if method.splits else 1)
 
-    if method.equation.split:
-        raise UserError(f"{method.name} splits u' = f + g: its stability depends on both parts, not on one number z")
-    points = tuple(Point(from_parts(u), from_parts([rhs] * (2 if method.equation.partitioned else 1))) for u in past)
+    points = tuple(Point(from_parts(u), from_parts([rhs] * len(method.functions))) for u in past)
     new = advance(method, points, 1, method.k)
     rows = [sympy.nsimplify(sympy.expand(part), rational=True) for part in parts_of(new)]
     matrix = sympy.zeros(len(symbols), len(symbols))

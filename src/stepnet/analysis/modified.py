@@ -11,6 +11,7 @@ found grade by grade from the rooted trees.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
@@ -34,7 +35,7 @@ def modified(
     method: Scheme, polynomial: sympy.Poly, terms: int = 2, form: Form | None = None
 ) -> sympy.Eq | tuple[sympy.Eq, ...]:
     """The modified equation with its first `terms` non-zero terms; a pair of equations for a partitioned scheme."""
-    multistep = not method.equation.partitioned and polynomial.degree(z) == 1
+    multistep = len(method.functions) == 1 and polynomial.degree(z) == 1
     form = form or ("derivatives" if multistep else "differentials")
     if form == "derivatives":
         if not multistep:
@@ -116,7 +117,7 @@ def _backward_error(method: Scheme, limit: int) -> list[Combination]:
     `1 + sum_j j c_j` times, which is 1 for a one-step method and `1 + k` for `lm`. Of a multistep method this is its
     principal flow, which smooth starts follow.
     """
-    equation = Equation(linear=method.equation.linear, partitioned=method.equation.partitioned)
+    equation = replace(method.equation, mass=1)
     system = Autonomous(equation, limit)
     count = 2 if equation.partitioned else 1
     weight = 1 - _carried(method, count)

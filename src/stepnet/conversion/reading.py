@@ -178,7 +178,7 @@ def _distance(stage: StageReading, scheme: Any) -> tuple[float, str]:
     """How far the weights of a stage are from a scheme's, and what that is."""
     if isinstance(scheme, str):
         method = get_scheme(scheme)
-        check_makes_network(method, pair=method.equation.partitioned)
+        check_makes_network(method, pair=method.equation.partitioned, branches=True)
         matches = [fit(method, stage.weights, stage.layout, several) for several in (False, True)]
         return min((match.deviation for match in matches if match is not None), default=np.inf), scheme
     if isinstance(scheme, Scheme):

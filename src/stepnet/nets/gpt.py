@@ -4,6 +4,7 @@
 
 Attention A and feed-forward network M are two right-hand sides, and each is a step of its own, in turn: under Euler
 that is Lie–Trotter splitting, and the transformer as published. `gpt12x48` has 12 layers, 24 steps, of width 48.
+Under a splitting (`parallel`, `lie_trotter`, `strang`) a layer is one step, which has both.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from stepnet.nets.bounds import BoundOption
 from stepnet.nets.model_registry import register_family
 from stepnet.nets.options import Depths, StepSizes
 from stepnet.nets.residual import Network, sizes_by_stage
-from stepnet.nets.stage import Stage, check_makes_network
+from stepnet.nets.stage import Coupling, Stage, check_makes_network
 from stepnet.schemes import Scheme, get_scheme
 
 Positions = Literal["rotary", "learned"]
@@ -75,12 +76,12 @@ class Transformer(Network):
     """What GPT and ViT share: one stage of layers, each a step of attention and a step of a feed-forward network."""
 
     initial_exponent = 0.5
-    steps_per_block = 2
 
     def __init__(self, num_classes: int, in_channels: int | None, scheme: str | Scheme) -> None:
         super().__init__(num_classes, in_channels)
         self.scheme = get_scheme(scheme)
-        check_makes_network(self.scheme)
+        check_makes_network(self.scheme, branches=True)
+        self.steps_per_block = 1 if self.scheme.splits else 2
 
     def make_layers(
         self,
@@ -103,13 +104,15 @@ class Transformer(Network):
                 raise UserError(f"depths = {tuple(depths)}: expected one number, of the layers")
             (layers,) = depths
         (dts,) = sizes_by_stage(dt, 1)
-        blocks = [f for _ in range(layers) for f in (SelfAttention(width, heads, rotary, causal), FeedForward(width))]
+        pairs = [(SelfAttention(width, heads, rotary, causal), FeedForward(width)) for _ in range(layers)]
+        branches = [f for pair in pairs for f in pair]
+        blocks = [Coupling(*pair) for pair in pairs] if self.scheme.splits else branches
         self.layers, self.num_features = layers, width
         self.stages = nn.ModuleList([Stage(self.scheme, blocks, dt=dts, initial_k=k, k_bound=k_bound)])
         self.feature_info = [{"num_chs": width, "reduction": self.reduction, "module": "stages.0"}]
         self.norm = nn.LayerNorm(width, bias=False)
         self.apply(_initialise)
-        for f in blocks:  # each of the 2 L steps adds its share to the variance of the last state
+        for f in branches:  # each of the 2 L adds its share to the variance of the last state
             nn.init.normal_(f.project.weight, std=INITIAL_DEVIATION / (2 * layers) ** 0.5)
 
 

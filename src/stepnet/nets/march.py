@@ -64,11 +64,12 @@ class RecordedStep:
         k: Coefficient = None,  # `OWNED`, or the scheme's own
         keeps_f: bool = False,
         whole: bool = False,
-        pair: bool = False,  # a state is (X, Y), a slope (f, g)
+        pair: bool = False,  # a slope is (f, g)
+        parts: int = 0,  # of how many parts the states that it reads are tuples; 0 where they are none
         enters: bool = False,  # it reads `u_0`, and makes the streams of it
     ) -> None:
         self.method, self.states, self.dt, self.k = method, states, dt, k
-        self.keeps_f, self.whole, self.pair, self.enters = keeps_f, whole, pair, enters
+        self.keeps_f, self.whole, self.pair, self.parts, self.enters = keeps_f, whole, pair, parts, enters
         self.run: Callable[[Slopes, States, States, Coefficient], Any]
         # Code that names each of n states would make the n-th step n lines long.
         self.run = self.interpret if method.whole_past else self._record()
@@ -77,8 +78,8 @@ class RecordedStep:
         return self  # nothing changes it
 
     def __reduce__(self) -> tuple[Any, ...]:  # the code is made again
-        options = self.method, self.states, self.dt, self.k, self.keeps_f, self.whole, self.pair, self.enters
-        return RecordedStep, options
+        options = self.keeps_f, self.whole, self.pair, self.parts, self.enters
+        return RecordedStep, (self.method, self.states, self.dt, self.k, *options)
 
     def with_dt(self, dt: Coefficient) -> RecordedStep:
         """A step of another length, to be interpreted: its code is not recorded again."""
@@ -110,11 +111,6 @@ class RecordedStep:
         call = _call_whole if self.whole else _call
         functions: Slopes = (partial(call, f[0]), partial(call, f[1])) if self.pair else partial(call, f)
         return self.interpret(functions, us, fs, self._named(k) if self.k is OWNED else self.k)
-
-    @property
-    def parts(self) -> int:
-        """Of how many parts the states are tuples that it reads; 0 where they are none."""
-        return 0 if self.method.stacked or self.enters else 2 if self.pair else len(self.method.streams)
 
     def _record(self) -> Callable[..., Any]:
         def step(f: Symbol, us: Symbol, fs: Symbol, k: Symbol) -> Any:
@@ -211,6 +207,7 @@ class March:
         self.scheme, self.after = scheme, partial(scheme.activate, after) if after and scheme.streams else after
         self.window = None if scheme.whole_past else scheme.steps  # how many states are kept
         whole = [False] * len(plan.steps) if whole is None else whole
+        pair, parts = len(scheme.functions) > 1, len(scheme.parts)
         made: dict[tuple[object, ...], RecordedStep] = {}  # steps that are alike share their code
         self.steps: list[RecordedStep] = []
         for n, step in enumerate(plan.steps):
@@ -219,9 +216,10 @@ class March:
             enters = n == 0 and bool(scheme.streams)
             key = step.method, step.owns_k, states, dts[n], whole[n], enters
             if key not in made:
-                method, pair = scheme_of_step(scheme, step.method), scheme.partitioned
+                method = scheme_of_step(scheme, step.method)
                 k = OWNED if step.owns_k else None if scheme.trainable else scheme.k
-                made[key] = RecordedStep(method, states, dts[n], k, plan.reads_older_f, whole[n], pair, enters)
+                read = 0 if scheme.stacked or enters or parts == 1 else parts
+                made[key] = RecordedStep(method, states, dts[n], k, plan.reads_older_f, whole[n], pair, read, enters)
             self.steps.append(made[key])
         self.gates: Ks = [1] * len(self.steps)
         self.keeps_f = plan.reads_older_f

@@ -39,7 +39,7 @@ StateT = TypeVar("StateT", Tensor, Pair)
 
 
 class Coupling(nn.Module):
-    """The pair `(f, g)` of one step of a coupled system: `X' = f(Y)`, `Y' = g(X)`."""
+    """The pair `(f, g)` of one step: of a coupled system, `X' = f(Y)`, `Y' = g(X)`, or of a sum, `u' = f(u) + g(u)`."""
 
     def __init__(self, f: nn.Module, g: nn.Module) -> None:
         super().__init__()
@@ -117,8 +117,10 @@ class Stage(nn.Module):
         super().__init__()
         check_coefficients(scheme, initial_k, k_channels, k_bound)
         self.scheme, self.after = scheme, after
+        self.pairs = len(scheme.functions) > 1  # whether a block is a `Coupling`
         self.transition = transition
         self.blocks = nn.ModuleList(blocks)
+        check_pairs(scheme, self.steps)
         self.dts = step_sizes(dt, self.depth)
         warn_of_memory(scheme, self.depth)
         self.plan = plan(scheme, self.depth, entry_of(transition))
@@ -232,7 +234,7 @@ class Stage(nn.Module):
     def _enter(self, x: StateT, past: StateT | None) -> tuple[States, list[Slopes]]:
         """Return `u_0`, with the projected past if there is one, and the slope of each step."""
         fs: list[Slopes] = list(self.blocks)
-        if isinstance(x, tuple):
+        if self.pairs:
             fs = [(block.f, block.g) for block in cast("list[Coupling]", fs)]
         if self.transition is None:
             return (x,), fs
@@ -355,6 +357,16 @@ def check_coefficients(scheme: Scheme, k: float | None, channels: int | None, bo
         raise UserError(f"{option}: scheme {scheme.name!r} learns no coefficients; leave it out, or take scheme 'lm'")
 
 
+def check_pairs(scheme: Scheme, blocks: Sequence[nn.Module]) -> None:
+    """Raise for single blocks where the scheme advances pairs."""
+    single = next((block for block in blocks if not isinstance(block, Coupling)), None)
+    if len(scheme.functions) > 1 and single is not None:
+        raise UserError(
+            f"scheme {scheme.name!r} advances f and g: expected a Coupling of both in each step, got a "
+            f"{type(single).__name__}"
+        )
+
+
 def scheme_of_family(scheme: str | Scheme | None, default: str, family: str) -> Scheme:
     """Return the family's `default` scheme, or LM over it; raise for any other."""
     base = get_scheme(default)
@@ -366,10 +378,16 @@ def scheme_of_family(scheme: str | Scheme | None, default: str, family: str) -> 
     return method
 
 
-def check_makes_network(scheme: Scheme, pair: bool = False) -> None:
-    """Raise for a scheme that cannot advance residual blocks, or with `pair` the couplings of a RevNet."""
-    if scheme.splits:
-        raise UserError(f"scheme {scheme.name!r} splits u' = f + g: a gpt under 'euler' is Lie–Trotter splitting")
+def check_makes_network(scheme: Scheme, pair: bool = False, branches: bool = False) -> None:
+    """Raise for a scheme that cannot advance residual blocks, with `pair` the couplings of a RevNet.
+
+    With `branches` the blocks have two, so that the scheme may also be a splitting.
+    """
+    if scheme.splits and not branches:
+        raise UserError(
+            f"scheme {scheme.name!r} splits u' = f + g: it needs layers of two branches, attention and feed-forward "
+            "network; use a gpt or vit model, e.g. 'gpt12x48'"
+        )
     if not scheme.makes_network:
         raise UserError(f"scheme {scheme.name!r} makes no network: an implicit step would have to invert the block")
     if pair and not scheme.partitioned:

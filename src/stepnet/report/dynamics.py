@@ -135,14 +135,15 @@ def jacobian_eigenvalues(
 
 
 def right_hand_side(block: nn.Module) -> Callable[[State], State]:
-    """Return `f` of a step's block at its first evaluation: `B(u) - u` for a block `B`, both parts for a pair."""
+    """Return `f` of a step's block at its first evaluation: `B(u) - u` of a block `B`, both parts, or their sum."""
     if isinstance(block, ConvertedStep):
         split = block.step_role.split
         if split is not None:
             return lambda u: split.terms(block, u)[1]
         return lambda u: state_in(block.original.forward(block, u)) - u
     if isinstance(block, Coupling):
-        return lambda u: (_value(block.f(u[1], 0)), _value(block.g(u[0], 0)))
+        f, g = block.f, block.g
+        return lambda u: (_value(f(u[1], 0)), _value(g(u[0], 0))) if isinstance(u, tuple) else f(u, 0) + g(u, 0)
     return lambda u: _value(block(u, 0))
 
 
@@ -152,7 +153,7 @@ def _value(f: Tensor | Difference) -> Tensor:
 
 
 def _growth(step: NetworkStep, values: Complex) -> float | None:
-    if step.scheme.equation.partitioned:
+    if len(step.scheme.functions) > 1:
         return None
     return max(float(np.abs(roots(step.scheme, step.k, complex(value))).max()) for value in values)
 

@@ -182,4 +182,4 @@ def _regions(spectrum: Sequence[StepSpectrum]) -> list[tuple[Scheme, Any, str]]:
         shown = [(low, "-")] if low == high else [(low, "-"), (high, "--")]
         return [(get_scheme(name, k=k), style, f"{name}, k = {k:.2f}") for k, style in shown]
     scheme = spectrum[-1].step.scheme
-    return [] if scheme.equation.partitioned else [(scheme, "-", scheme.name)]
+    return [] if len(scheme.functions) > 1 else [(scheme, "-", scheme.name)]

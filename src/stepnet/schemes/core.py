@@ -159,7 +159,7 @@ class Scheme(ABC):
     initial_k: tuple[float, float] = (0.0, 0.0)  # k ~ U[low, high] in a new network
     stable_k: tuple[float, float] | None = None  # zero-stable for `low < k <= high` (analysis checks it)
     makes_network: bool = True
-    splits: ClassVar[bool] = False  # the right-hand side is a pair `(f, g)`, the terms of a sum
+    splits: bool = False  # the right-hand side is a pair `(f, g)`, the terms of a sum
     identity_path: ClassVar[bool] = True  # a step is u_n plus an increment; LM may replace u_n by its carry
 
     def __init_subclass__(cls) -> None:
@@ -179,6 +179,11 @@ class Scheme(ABC):
     def partitioned(self) -> bool:
         """Whether the state is a pair (X, Y)."""
         return not self.streams and self.equation.partitioned
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Names of the right-hand sides: `f`, or `f` and `g` of a pair or of a sum."""
+        return ("f", "g") if self.splits or self.partitioned else ("f",)
 
     @property
     def takes_tensors(self) -> bool:

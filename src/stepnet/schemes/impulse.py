@@ -65,7 +65,7 @@ class _Units:
 
     def __init__(self, layout: MarchShape, scheme: Scheme, evaluations: int) -> None:
         self.layout = layout
-        self.pair = scheme.partitioned
+        self.pair, self.functions = scheme.partitioned, len(scheme.functions)
         self.starts = 2 if self.pair or layout.entry == "with past" else 1
         self.counts = evaluations, layout.steps if layout.activated else 0
         self.rows: list[Weights] = []
@@ -108,7 +108,7 @@ class _Units:
         )
 
     def sides(self, n: int) -> RightHandSides:
-        return from_parts([cast(RightHandSide, self.evaluate)] * (2 if self.pair else 1))
+        return from_parts([cast(RightHandSide, self.evaluate)] * self.functions)
 
     def evaluate(self, u: State, c: Coefficient, i: int) -> Weights:
         foreign = not self.rows and self.layout.entry != "identity"

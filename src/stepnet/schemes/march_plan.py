@@ -243,7 +243,7 @@ class _Recorder:
 
     def __init__(self, scheme: Scheme, length: int, transition: Scheme | None = None) -> None:
         self.transition = transition
-        self.parts, self.functions = scheme.parts, "fg" if scheme.partitioned or scheme.splits else "f"
+        self.parts, self.functions = scheme.parts, scheme.functions
         self.length = length
         self.steps: list[PlannedStep] = []
         self.begin()

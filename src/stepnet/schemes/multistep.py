@@ -209,6 +209,7 @@ class LMOver(LM):
         super().__init__(k)
         self.base = self.start = base
         self.name, self.stages, self.makes_network = f"lm+{base.name}", base.stages, base.makes_network
+        self.splits = base.splits
 
     @property
     def equation(self) -> Equation:

@@ -1,18 +1,19 @@
 """Splitting: `u' = f(u) + g(u)`, whose two parts are advanced in turn.
 
-A transformer's layer has two right-hand sides, attention and feed-forward network. Advanced one after the other they
-are Lie–Trotter splitting, added at the same state they are Euler's step of the sum, and with the second one in two
-halves around the first they are Strang's splitting (Macaron, Conformer).
+A transformer's layer has two right-hand sides, attention f and feed-forward network g. Advanced one after the other
+they are Lie–Trotter splitting, added at the same state they are Euler's step of the sum, and with g in two halves
+around f they are Strang's splitting (Macaron, Conformer).
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import ClassVar, Literal
+from typing import Literal
 
 from stepnet.errors import check_known
-from stepnet.schemes.arithmetic import Coefficient, State, combine
+from stepnet.schemes.arithmetic import Coefficient, Difference, State, combine
 from stepnet.schemes.core import Equation, Past, RightHandSide, Scheme
+from stepnet.schemes.scheme_registry import register_scheme
 
 HALF = Fraction(1, 2)
 
@@ -20,48 +21,53 @@ HALF = Fraction(1, 2)
 class Splitting(Scheme):
     """A one-step method for two right-hand sides `(f, g)` of one state."""
 
-    makes_network = False
-    splits: ClassVar[bool] = True
+    splits = True
+    stages = 2  # of f and g together
 
     @property
     def equation(self) -> Equation:
         return Equation(split=True)
 
 
+@register_scheme("parallel")
 class Parallel(Splitting):
     """`u_{n+1} = u_n + dt (f(u_n) + g(u_n))`: both parts at the same state, Euler's step of the sum."""
 
-    reference = "Wang, Komatsuzaki 2021 (GPT-J)"
+    reference = "Wang, Komatsuzaki 2021 (GPT-J); Chowdhery et al. 2022 (PaLM)"
 
     def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
         (f, g), u = past[0].pair, past[0].u
         return combine((dt, f(u, 0, 0)), (dt, g(u, 0, 0)))
 
 
+@register_scheme("lie_trotter")
 class LieTrotter(Splitting):
     """`v = u_n + dt f(u_n)`, `u_{n+1} = v + dt g(v)`: one part after the other, as in a transformer."""
 
-    reference = "Trotter 1959; Lu, Li, He, Sun, Dong, Qin, Wang, Liu 2020 (transformers)"
+    reference = "Trotter 1959; Lu et al. 2020 (transformers)"
 
     def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
         (f, g), u = past[0].pair, past[0].u
-        first = combine((dt, f(u, 0, 0)))
-        return combine((1, first), (dt, g(combine((1, u), (1, first)), 0, 0)))
+        v = combine((1, u), (1, combine((dt, f(u, 0, 0)))))
+        return Difference(combine((1, v), (1, combine((dt, g(v, 0, 0))))), u)  # the bits of two Euler steps
 
 
+@register_scheme("strang")
 class Strang(Splitting):
-    """Half a step of g, a step of f, half a step of g, each by the `base`: "midpoint" has order 2.
+    """Half a step of g, a step of f, half a step of g, each by the `base`; both halves evaluate the same g.
 
-    Macaron's layer takes Euler's steps, `base="euler"`. They have order 1, and so has the whole: a symmetric splitting
-    is only as accurate as its parts.
+    With Euler's steps it has order 1: a symmetric splitting is only as accurate as its parts. `strang+midpoint` has
+    order 2. Macaron's layer takes Euler's steps, with a g of its own for each half.
     """
 
-    reference = "Strang 1968; Lu, Li, He, Sun, Dong, Qin, Wang, Liu 2020 (Macaron)"
+    reference = "Strang 1968; Lu et al. 2020 (Macaron)"
 
-    def __init__(self, base: Literal["midpoint", "euler"] = "midpoint") -> None:
-        check_known("base", base, ("midpoint", "euler"))
+    def __init__(self, base: Literal["euler", "midpoint"] = "euler") -> None:
+        check_known("base", base, ("euler", "midpoint"))
         self.base = base
         self.order, self.stages = (2, 6) if base == "midpoint" else (1, 3)
+        if base != "euler":
+            self.name = f"strang+{base}"  # what builds it again
 
     def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
         (f, g), u = past[0].pair, past[0].u
