@@ -24,6 +24,7 @@ from stepnet.commands.parsing import REGISTRY
 
 ROOT = Path(__file__).parents[1]
 CLONE = "<!-- git clone -->"
+COMMENT = re.compile(r'<span class="gp"># ?</span>(.*?)(?=\n|</code>)')  # which pygments takes for a prompt of root
 
 
 def repository() -> str | None:
@@ -59,7 +60,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def on_page_content(content: str, page: Any, config: Any, files: Any) -> str:
-    """A notebook of a repository on GitHub opens in Colab."""
+    """Mark comments in console blocks; a notebook of a repository on GitHub opens in Colab."""
+    content = COMMENT.sub(lambda found: f'<span class="c1"># {re.sub("<[^>]*>", "", found[1])}</span>', content)
     address = repository()
     if page.file.src_uri.endswith(".ipynb") and address and "github.com/" in address:
         place = f"{address.split('github.com/')[1].rstrip('/')}/blob/main/docs/{page.file.src_uri}"

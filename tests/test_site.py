@@ -155,6 +155,13 @@ def test_without_a_repository_there_is_no_command_to_clone_it(monkeypatch) -> No
     )
 
 
+def test_a_comment_in_a_console_block_is_no_prompt() -> None:
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="schemes.md"))
+    block = '<code><span class="gp"># </span><span class="k">for</span> one k\n<span class="gp">$ </span>x'
+    shown = HOOKS["on_page_content"](block, page, None, None)
+    assert shown == '<code><span class="c1"># for one k</span>\n<span class="gp">$ </span>x'
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
     """The site as mkdocs builds it, a warning being an error."""
@@ -173,6 +180,9 @@ def test_the_site_builds_without_a_warning(site) -> None:
     outside = re.findall(r'(?:src|href)="(https?://[^"]+\.(?:js|css|woff2?))"', index)
     assert outside == []  # it opens with no network
     assert "create_model" in (site / "api" / "networks.html").read_text()
+    nav = index.partition('data-md-component="sidebar"')[2].partition('data-md-type="toc"')[0]
+    entries = [text.strip() for text in re.findall(r'md-ellipsis">\s*([^<]+?)\s*<', nav)]
+    assert "Notebook: depth is time" in entries and len(entries) > 50
 
 
 LOOKED_AT = ("index", "schemes", "results", "api/networks", "notebooks/euler_inside_a_resnet")

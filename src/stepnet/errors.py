@@ -43,6 +43,11 @@ def nearest(name: object, known: Iterable[str], cutoff: float = 0.5) -> str:
     return f"did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
+def counted(number: int, what: str, ending: str = "s") -> str:
+    """Return `1 epoch`, `2 epochs`."""
+    return f"{number:,} {what}{'' if number == 1 else ending}"
+
+
 def first_line(error: BaseException) -> str:
     """Return the first line of an exception's message, or its type if it has none."""
     return next(filter(str.strip, str(error).splitlines()), type(error).__name__)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 import stepnet
 from stepnet.cli import main
 from stepnet.commands.parsing import _several
+from stepnet.commands.transfer import loss_records
 from stepnet.nets.blocks import basic
 from stepnet.nets.model_registry import MODELS, register_model
 from stepnet.nets.residual import Backbone, ResidualNetwork
@@ -39,6 +42,14 @@ def test_coarsen_prints_draws_and_saves(run: Path, tmp_path: Path, capsys: pytes
     assert len(small.stages[0].steps) == 2
     assert small.description.classes == stepnet.load(run).description.classes
     assert main(["evaluate", str(saved), "--data", "digits"]) == 0
+
+
+def test_coarsen_prints_numbers_for_a_program(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["coarsen", str(run), "--keep", "0.5", "--items", "20", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["blocks"] == 4 and 0 <= told["error"] <= 100
+    found = {(row["way"], row["blocks"]): row["error"] for row in told["coarsened"]}
+    assert {way for way, _ in found} == {"plain", "refitted", "random"} and min(n for _, n in found) == 2
 
 
 def test_coarsen_a_language_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,8 +92,18 @@ def test_transfer_trains_a_grid_and_resumes(tmp_path: Path, capsys: pytest.Captu
     ruled = Run(tmp_path / "runs" / "depth4-lr0.1-1_L").config.recipe
     assert (ruled.tuned_at_depth, ruled.depth_rule) == (2, "1/L")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/metrics.jsonl")}
-    assert main(words) == 0
+    assert main([*words, "--json"]) == 0
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/metrics.jsonl")} == before
+    cells = json.loads(capsys.readouterr().out)
+    assert [(cell["rule"], cell["depth"], cell["lr"]) for cell in cells] == [
+        (rule, depth, 0.1) for rule in ("none", "1/L") for depth in (2, 4)
+    ]
+    assert all(cell["loss"] > 0 for cell in cells)
+
+
+def test_a_diverged_run_has_no_loss_for_a_program() -> None:
+    cells = loss_records({"none": {2: {0.1: 1.5, 10.0: math.inf}}})
+    assert [cell["loss"] for cell in cells] == [1.5, None]
 
 
 def test_transfer_needs_two_depths(capsys: pytest.CaptureFixture[str]) -> None:

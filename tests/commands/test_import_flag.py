@@ -41,6 +41,9 @@ def mine(tmp_path, monkeypatch, registries):
         "inspect preact_resnet20:my_euler",
         "figure networks preact_resnet20:my_euler -o n.svg",
         "models resnet20",
+        "table schemes",
+        "data list",
+        "noise",
     ],
 )
 def test_a_scheme_of_ones_own_is_known_to_each_command(line, mine, capsys) -> None:

@@ -85,7 +85,7 @@ def test_random_transforms_are_functions_of_the_word_and_the_generators_stay() -
 def test_one_set_is_split_by_a_share() -> None:
     data = get_data(Subset(Noisy(), list(range(10))), val_share=0.3)
     assert len(data.train) + len(data.test) == 10 and len(data.test) >= 1
-    with pytest.raises(UserError, match=r"expected data=\(train, test\), or a share"):
+    with pytest.raises(UserError, match=r"data is one Dataset: expected \(train, test\), or the share"):
         get_data(Noisy())
 
 

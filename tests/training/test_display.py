@@ -162,9 +162,9 @@ def test_a_run_says_what_it_is_at_its_start(tmp_path, capsys, monkeypatch):
     for word in (
         "parameters",
         "digits: 1,497 + 300 images 8x8x1, 10 classes",
-        "1 epochs of 6 steps, batch 256",
+        "1 epoch of 6 steps, batch 256",
         "cpu",
-        "thread(s)",
+        " thread",
         "folder  a",
     ):
         assert word in text

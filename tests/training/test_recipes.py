@@ -108,6 +108,8 @@ def test_one_cycle_rises_to_its_peak_and_falls_to_zero():
 
 
 def test_new_epochs_move_the_milestones_in_proportion():
+    with pytest.raises(UserError, match="epochs = 'two': expected a whole number"):
+        RECIPES["cifar10"].override({"epochs": "two"})
     assert RECIPES["cifar10"].override({"epochs": 16}).milestones == (8, 12)
     assert RECIPES["cifar10"].override({"epochs": 16, "milestones": (1, 2)}).milestones == (1, 2)
     assert RECIPES["cifar10"].override({"epochs": 1}).learning_rate(0) == 0.1  # the first epoch is no milestone

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import Positional, arg
 
 from stepnet.commands.import_flag import ImportFlag
-from stepnet.escaping import echo
+from stepnet.escaping import echo, print_json
 
 
 @dataclass
@@ -32,6 +34,8 @@ class Coarsen(ImportFlag):
     """Draw the error against the blocks that stay (svg, png, pdf, …)."""
     data_root: str | None = None
     """Folder of all data sets; by default $STEPNET_DATA or ~/.cache/stepnet."""
+    json: bool = False
+    """Print the exact figures as JSON instead; progress goes to standard error."""
 
     def __call__(self) -> None:
         from stepnet.commands.columns import RIGHT, print_table
@@ -54,13 +58,19 @@ class Coarsen(ImportFlag):
             check_suffix(Picture(), self.figure)
         network = load(self.run)
         data = data_of(description_of(network), root=self.data_root)
-        study = coarsening_study(network, self.keep, self.items, data, note=echo)
-        headings = ["blocks", *(RIGHT + way for way in WAYS)]
-        print_table(headings, study.rows, f"{self.run}: test {study.metric}")
+        say = partial(echo, file=sys.stderr) if self.json else echo
+        study = coarsening_study(network, self.keep, self.items, data, note=say)
+        if self.json:
+            tested = [(way, n, value) for way, by_blocks in study.found.items() for n, value in by_blocks.items()]
+            rows = [{"way": way, "blocks": n, study.metric.name: value} for way, n, value in tested]
+            print_json({"run": self.run, "blocks": study.blocks, study.metric.name: study.whole, "coarsened": rows})
+        else:
+            headings = ["blocks", *(RIGHT + way for way in WAYS)]
+            print_table(headings, study.rows, f"{self.run}: test {study.metric}")
         if self.figure is not None:
             with paper_style():
                 write_figure(plot_coarsening(study), self.figure)
-            echo(f"wrote {self.figure}")
+            say(f"wrote {self.figure}")
         if self.out is not None and study.network is not None:
             save(study.network, self.out)
-            echo(f"wrote {self.out}: {study.blocks} blocks became {min(study.found['refitted'])}")
+            say(f"wrote {self.out}: {study.blocks} blocks became {min(study.found['refitted'])}")

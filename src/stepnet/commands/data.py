@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import OmitSubcommandPrefixes, Positional, subcommand
 
 from stepnet.commands.columns import RIGHT, print_table
+from stepnet.commands.import_flag import ImportFlag
 from stepnet.escaping import echo, print_json
 
 
@@ -28,7 +29,7 @@ class Fetch:
 
 
 @dataclass
-class List:
+class List(ImportFlag):
     """List the data sets: which are there, and where."""
 
     root: Path | None = None
@@ -40,6 +41,7 @@ class List:
         from stepnet.data import data_root, get_data, list_data
         from stepnet.errors import UserError
 
+        self.import_modules()
         root = data_root(self.root)
         rows, missing = [], []
         figures: list[dict[str, Any]] = []

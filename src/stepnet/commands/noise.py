@@ -9,12 +9,13 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
+from stepnet.commands.import_flag import ImportFlag
 from stepnet.errors import UserError
 from stepnet.escaping import echo, print_json
 
 
 @dataclass
-class ShowNoise:
+class ShowNoise(ImportFlag):
     """Analyse a noise of stochastic training: equation, moments, weak orders. Without a name, list all noises."""
 
     name: Annotated[Positional[str | None], arg(metavar="NAME")] = None
@@ -35,6 +36,7 @@ class ShowNoise:
     def __call__(self) -> None:
         from stepnet.analysis import analyse_noise, get_noise, list_noises
 
+        self.import_modules()
         if self.name is None:
             if self.plot or {self.p, self.p_end, self.damping} != {None}:
                 raise UserError("a flag needs a noise: stepnet noise stochastic_depth --p 0.2")

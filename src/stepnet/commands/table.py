@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from tyro.conf import Positional
 
 from stepnet.commands.columns import RIGHT, latex_table, print_table
+from stepnet.commands.import_flag import ImportFlag
 from stepnet.escaping import echo, print_json
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ TITLES = {
 
 
 @dataclass
-class Table:
+class Table(ImportFlag):
     """Print a table of the paper beside our figures, counted and measured."""
 
     name: Positional[Literal["schemes", "residual", "cifar", "imagenet", "stochastic"]]
@@ -39,6 +40,7 @@ class Table:
     def __call__(self) -> None:
         from stepnet.report import CIFAR, IMAGENET, STOCHASTIC
 
+        self.import_modules()
         if self.name == "schemes":
             print_schemes(self.json, self.latex)
         elif self.name == "residual":

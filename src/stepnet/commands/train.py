@@ -17,7 +17,7 @@ from tyro.conf import OmitArgPrefixes, Positional
 
 from stepnet.commands.import_flag import ImportFlag
 from stepnet.data import lasting_name
-from stepnet.errors import UserError, first_line
+from stepnet.errors import UserError, counted, first_line
 from stepnet.escaping import echo, print_json
 from stepnet.training import (
     Recipe,
@@ -63,7 +63,7 @@ class TrainingFlags(_flags_of(TrainConfig, optional=False)):  # type: ignore[mis
     """What `train` and `compare` share."""
 
     recipe: str | None = None
-    """Name of a recipe, such as fast; by default the paper's for this model and data, cifar10's for a folder."""
+    """Name of a recipe, such as fast; by default the paper's for this model and data, photos for a folder."""
     model_kwargs: list[str] = field(default_factory=list)
     """Options of the model, as create_model takes them: dt=0.5 k_per_channel=True."""
     compile: bool | None = None
@@ -207,7 +207,7 @@ class Evaluate(ImportFlag):
             which = f"{self.which}, " if Path(self.run).is_dir() else ""
             metrics = [f"{m} {m.show(result.metrics[m.name])}" for m in result.task.metrics if m.name in result.metrics]
             echo(
-                f"{self.run} ({which}after {result.epochs} epochs): "
+                f"{self.run} ({which}after {counted(result.epochs, 'epoch')}): "
                 f"test {', '.join(metrics)}, loss {result.loss:.4f}, {result.items:,} {result.task.items}"
             )
             if by_class:

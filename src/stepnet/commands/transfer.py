@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from tyro.conf import Positional
 
 from stepnet.commands.train import TrainingFlags, shown
 from stepnet.errors import UserError
-from stepnet.escaping import echo
+from stepnet.escaping import echo, print_json
+
+if TYPE_CHECKING:
+    from stepnet.training import Losses
 
 
 @dataclass(kw_only=True)
@@ -34,6 +39,8 @@ class Transfer(TrainingFlags):
     """Folder for all the runs."""
     figure: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Draw the loss against the learning rate, a curve for each depth (svg, png, pdf, …)."""
+    json: bool = False
+    """Print the training losses as JSON instead; progress goes to standard error."""
 
     def __call__(self) -> None:
         from stepnet.commands.columns import RIGHT, print_table
@@ -45,13 +52,15 @@ class Transfer(TrainingFlags):
         if len(set(self.depths)) < 2 or not self.lrs or min(self.lrs) <= 0:
             raise UserError(f"depths {self.depths}, lrs {self.lrs}: expected two depths or more, and rates above 0")
         base = dataclasses.replace(self.run_config(self.model, self.out), out="")
-        with shown(Display("")) as display:
+        with shown(Display("", sys.stderr if self.json else None)) as display:
             grid = transfer_grid(
                 base, sorted(set(self.depths)), sorted(set(self.lrs)), self.rule, self.out, display.titled
             )
         if display.quiet:
             return
-        for rule, name in ((RULELESS, "without a rule"), (self.rule, f"step size {self.rule}")):
+        if self.json:
+            print_json(loss_records(grid))
+        for rule, name in () if self.json else ((RULELESS, "without a rule"), (self.rule, f"step size {self.rule}")):
             rows = [
                 [str(depth), *(f"{losses[lr]:.4g}" for lr in losses), f"{min(losses, key=lambda lr: losses[lr]):g}"]
                 for depth, losses in grid[rule].items()
@@ -61,4 +70,14 @@ class Transfer(TrainingFlags):
         if self.figure is not None:
             with paper_style(2):
                 write_figure(plot_transfer(grid), self.figure)
-            echo(f"wrote {self.figure}")
+            echo(f"wrote {self.figure}", file=sys.stderr if self.json else None)
+
+
+def loss_records(grid: Losses) -> list[dict[str, Any]]:
+    """The grid as records; a run that diverged has no loss."""
+    return [
+        {"rule": rule, "depth": depth, "lr": lr, "loss": loss if math.isfinite(loss) else None}
+        for rule, by_depth in grid.items()
+        for depth, by_rate in by_depth.items()
+        for lr, loss in by_rate.items()
+    ]

@@ -61,8 +61,10 @@ def data_of_datasets(data: object, val_share: float | None, of_classes: bool = T
             f"data is {type(data).__name__}: expected a name, a folder, or torch Datasets (train, test) with a length "
             "and an item at each index; other data can neither be shuffled nor resumed to the bit"
         )
-    if val_share is None or not 0 < val_share < 1:
-        raise UserError(f"val_share = {val_share}: expected data=(train, test), or a share of it such as val_share=0.1")
+    if val_share is None:
+        raise UserError("data is one Dataset: expected (train, test), or the share to test on, as in val_share=0.1")
+    if not 0 < val_share < 1:
+        raise UserError(f"val_share = {val_share}: expected a share between 0 and 1, such as 0.1")
     assert isinstance(data, Indexable)
     held_out = uniform(random_words(len(data), SPLIT)) < val_share
     if held_out.all() or not held_out.any():

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from stepnet.data import Data, Text
-from stepnet.errors import UserError
+from stepnet.errors import UserError, counted
 from stepnet.exchange import ModelDescription, TrainingRecord, describe_network, preprocessing_of, read_model
 from stepnet.nets import profile
 from stepnet.schemes import Scheme
@@ -101,9 +101,9 @@ def run_summary(trainer: Trainer) -> list[str]:
     targets = f"{data.num_classes} classes" if data.num_classes else trainer.task.name
     name, *changes = recipe_words(recipe).split(", ")
     steps = len(trainer.batches)
-    pace = f"{recipe.epochs} epochs of {steps} steps, batch {recipe.batch_size}"
+    pace = f"{counted(recipe.epochs, 'epoch')} of {counted(steps, 'step')}, batch {recipe.batch_size}"
     device = torch.cuda.get_device_name() if processes.device.type == "cuda" else processes.device.type
-    threads = f"{processes.count} process(es), {torch.get_num_threads()} thread(s)"
+    threads = f"{counted(processes.count, 'process', 'es')}, {counted(torch.get_num_threads(), 'thread')}"
     compiled = ", compiled" if config.compile else ""
     modes = [mode for module in trainer.network.modules() if (mode := getattr(module, "memory_in_use", None))]
     stages = f"{modes[0]} in every stage" if len(set(modes)) == 1 else ", ".join(modes)
@@ -124,5 +124,6 @@ def _few_steps(trainer: Trainer) -> str:
     """Suggest more steps: a network learns by steps, not by epochs."""
     count, items = len(trainer.data.train), trainer.task.items
     smaller = max(2, count // (2 * FEW_STEPS))
-    photos = ", or --recipe photos" if trainer.task.of_classes else ""
-    return f"few steps: {count:,} {items}; try --batch-size {smaller}{photos}"
+    known = trainer.task.of_classes and not recipe_words(trainer.recipe).startswith("photos")
+    photos = ", or the recipe photos" if known else ""
+    return f"few steps: {count:,} {items}; try a batch size of {smaller}{photos}"

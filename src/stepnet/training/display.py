@@ -11,6 +11,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from stepnet.errors import counted
 from stepnet.escaping import for_terminal
 from stepnet.nets import outermost
 from stepnet.schemes import Scheme
@@ -105,7 +106,8 @@ class Display(Callback):
         self.epochs, self.steps, progress = trainer.recipe.epochs, len(trainer.batches), trainer.progress
         self.crowding, self.timed = Crowding(), False
         if trainer.is_complete:
-            self._print(f"{self.title}: already finished ({progress.epoch} epochs), see {trainer.run.folder}")
+            epochs = counted(progress.epoch, "epoch")
+            self._print(f"{self.title}: already finished ({epochs}), see {trainer.run.folder}")
             return
         if (progress.epoch or progress.step) and not trainer.is_done and not deeper:
             self._print(f"{self.title}: resuming at epoch {progress.epoch + 1}, step {progress.step}")

@@ -113,8 +113,9 @@ class Recipe:
         """Return the recipe with some fields replaced; new `epochs` scale the milestones and unset `min_steps`."""
         if "epochs" in changes and "min_steps" not in changes:
             changes = {**changes, "min_steps": None}
-        if "epochs" in changes and "milestones" not in changes and changes["epochs"] >= 1:
-            share = changes["epochs"] / self.epochs
+        epochs = changes.get("epochs")
+        if isinstance(epochs, int) and epochs >= 1 and "milestones" not in changes:
+            share = epochs / self.epochs
             changes = {**changes, "milestones": tuple(sorted({max(1, round(m * share)) for m in self.milestones}))}
         return dataclasses.replace(self, **changes)
 

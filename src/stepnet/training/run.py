@@ -135,9 +135,10 @@ class Run:
         if differences:
             more = config.recipe.epochs > self.config.recipe.epochs
             why = f"; a schedule {config.recipe.schedule!r} of more epochs has other learning rates" if more else ""
+            further = f" (with --weights {self.folder} it starts from these weights)" if more else ""
             raise UserError(
-                f"{self.folder} holds another run: {differences[0]}{why}; name another --out, or replace it with "
-                "--overwrite"
+                f"{self.folder} holds another run: {differences[0]}{why}; name another --out{further}, or replace it "
+                "with --overwrite"
             )
         if not resume:
             raise UserError(f"{self.folder} already holds a run: name another --out, or replace it with --overwrite")
