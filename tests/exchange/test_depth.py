@@ -249,12 +249,56 @@ def test_refitted_steps_come_nearer_to_the_outputs(name: str, options: dict[str,
     assert fitted.stages[0].dts != plain.stages[0].dts
 
 
+def test_matrices_are_the_least_squares_of_numpy_step_by_step() -> None:
+    """LM, the middle one of three blocks dropped: the first step aims at u*_2, the second at u*_3."""
+    model = network("narrow", scheme="lm", k=-0.2)
+    small = stepnet.coarsen(model, None, IMAGES, depths=(2, 3), refit="matrix")
+    whole = stepnet.coarsen(model, None, IMAGES, depths=(2, 3), refit=False)
+    kept = [
+        n
+        for n in range(3)
+        if torch.equal(*(m.convs[0].weight for m in (model.stages[0].blocks[n], small.stages[0].blocks[-1])))
+    ]
+    assert kept == [2]
+    with torch.no_grad():
+        goals = model.trajectory(IMAGES)[0][2:]
+        past, u = None, model.stem(IMAGES)
+        for n, goal in enumerate(goals):
+            f = whole.stages[0].blocks[n](u)
+            k = 0 if past is None else float(small.stages[0].k[0])
+            carry = u if past is None else (1 - k) * u + k * past
+            x, y = (v.movedim(1, -1).reshape(-1, 4).numpy() for v in (f, goal - carry))
+            ridge = (1e-4 * np.square(x).sum(0).mean()) ** 0.5 * np.eye(4)  # rows that ask for the identity
+            matrix = torch.from_numpy(np.linalg.lstsq(np.vstack([x, ridge]), np.vstack([y, ridge]), rcond=None)[0].T)
+            wanted = torch.einsum("ij,jkab->ikab", matrix, whole.stages[0].blocks[n].convs[-1].weight)
+            torch.testing.assert_close(small.stages[0].blocks[n].convs[-1].weight, wanted, rtol=1e-8, atol=1e-10)
+            past, u = u, carry + torch.einsum("ij,bjxy->bixy", matrix, f)
+
+
+@pytest.mark.parametrize(("name", "options"), [("narrow", {"stochastic_depth": 0.8}), ("gpt3x16", {"num_classes": 16})])
+def test_matrices_come_nearer_and_change_the_last_layers_alone(name: str, options: dict[str, Any]) -> None:
+    model = network(name, **options)
+    inputs = inputs_of(model)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    plain, matrices = (stepnet.coarsen(model, 0.67, inputs, refit=refit) for refit in (False, "matrix"))
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    with torch.no_grad():
+        far, near = (float((each(inputs) - model(inputs)).square().mean()) for each in (plain, matrices))
+    assert near < 0.5 * far
+    assert {dt for stage in matrices.stages for dt in stage.dts} == {1}
+    own, other = plain.state_dict(), matrices.state_dict()
+    changed = {key for key in own if not torch.equal(own[key], other[key])}
+    assert changed
+    assert all(key.endswith(("convs.1.weight", "project.weight")) for key in changed)
+
+
+@pytest.mark.parametrize("refit", [True, "matrix"])
 @pytest.mark.parametrize("name", ["narrow", "gpt3x16"])
-def test_a_coarse_network_is_an_ordinary_one(name: str, tmp_path: Path) -> None:
+def test_a_coarse_network_is_an_ordinary_one(name: str, refit: Any, tmp_path: Path) -> None:
     """It is saved, loaded and exported, and can be refined again."""
     model = network(name, scheme="lm", **({"num_classes": 16} if name == "gpt3x16" else {}))
     inputs = inputs_of(model)
-    small = stepnet.refine(stepnet.coarsen(model, 0.67, inputs), 2).float()
+    small = stepnet.refine(stepnet.coarsen(model, 0.67, inputs, refit=refit), 2).float()
     inputs = inputs.float() if inputs.is_floating_point() else inputs
     stepnet.save(small, tmp_path / "small.safetensors")
     loaded = stepnet.load(tmp_path / "small.safetensors")
@@ -308,6 +352,15 @@ WRONG = [
         r"'multistep' learns weights of past",
     ),
     (lambda m: stepnet.refine(narrow()), r"does not say how it was built"),
+    (lambda m: stepnet.coarsen(m, 0.67, refit="matrix"), r"refit='matrix' without an example"),
+    (
+        lambda m: stepnet.coarsen(stepnet.create_model("narrow", scheme="rk4"), 0.67, IMAGES, refit="matrix"),
+        r"refit='matrix': expected .* one f in a step, as euler, not 'rk4'",
+    ),
+    (
+        lambda m: stepnet.coarsen(stepnet.create_model("post_activation"), 0.67, IMAGES, refit="matrix"),
+        r"refit='matrix': blocks end in BatchNorm2d, which holds no matrix",
+    ),
     (lambda m: stepnet.refine(stepnet.create_model("narrow", scheme="leapfrog")), r"'leapfrog' needs steps of one"),
 ]
 

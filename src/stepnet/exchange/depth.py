@@ -11,7 +11,7 @@ from stepnet.arguments import Count, OpenShare, Positive, checked
 from stepnet.errors import UserError
 from stepnet.exchange.model_description import ModelDescription, describe_network
 from stepnet.exchange.model_files import attach
-from stepnet.nets import Interpolation, coarsen_network, refine_network
+from stepnet.nets import Interpolation, Refit, coarsen_network, refine_network
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -43,15 +43,17 @@ def coarsen(
     example: Tensor | None = None,
     *,
     depths: Sequence[Count] | None = None,
-    refit: bool = True,
+    refit: Refit = True,
 ) -> Model:
-    """Return a network with a share `keep` of the blocks and longer steps; weights are not changed.
+    """Return a network with a share `keep` of the blocks and longer steps.
 
     The blocks go whose going costs least: on `example`, a batch of inputs (no labels), by how much the outputs change;
     without one, by how near a block's weights are to its neighbours', so that `coarsen(refine(network, 2), 0.5)` is the
     network again where no block changes the shape. On an example the step sizes and coefficients of what is left are
-    fitted to the outputs of the whole network, unless `refit` is off: then the block before takes over the time.
-    `depths` says how many blocks stay in each stage instead of `keep`.
+    fitted to the outputs of the whole network, unless `refit` is off: then the block before takes over the time. No
+    weight changes, except with `refit="matrix"`: each step has a matrix in place of dt, fitted to the states of the
+    whole network and multiplied into the last layer of its block. `depths` says how many blocks stay in each stage
+    instead of `keep`.
     """
     if (keep is None) == (depths is None):
         raise UserError(f"keep = {keep!r} and depths = {depths!r}: give one of them")

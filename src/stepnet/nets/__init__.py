@@ -22,6 +22,7 @@ from stepnet.nets.carried_coefficients import GridStep as GridStep
 from stepnet.nets.carried_coefficients import carried as carried
 from stepnet.nets.carried_coefficients import free_k as free_k
 from stepnet.nets.coarsening import Choice as Choice
+from stepnet.nets.coarsening import Refit as Refit
 from stepnet.nets.coarsening import coarsen_network as coarsen_network
 from stepnet.nets.coarsening import count_to_drop as count_to_drop
 from stepnet.nets.coarsening import refitted as refitted

@@ -3,13 +3,14 @@
 The cost of removing a block is measured: with examples, the change of the outputs; without, the distance of its weights
 from those of a neighbour, or from the line between both. Blocks are removed one at a time, since each removal changes
 the costs of the others. Then step sizes and coefficients are fitted, by least squares, to the outputs of the original
-network on the examples. This needs no labels and changes neither weights nor running statistics.
+network on the examples. This needs no labels and changes neither weights nor running statistics. If asked, matrices
+take the place of step sizes (`matrix_steps`), which changes the last layers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -17,10 +18,12 @@ from torch import Tensor, nn
 
 from stepnet.errors import UserError
 from stepnet.nets.carried_coefficients import GridStep
+from stepnet.nets.matrix_steps import check_takes_matrices, fit_matrices
 from stepnet.nets.refinement import NetworkOnGrid, StageOnGrid, check_depths, on_grid
 from stepnet.nets.trajectories import training_mode
 from stepnet.nets.weights import is_coefficient
 
+Refit = bool | Literal["matrix"]
 BATCH = 250
 ITERATIONS = 30  # of L-BFGS, on a few dozen numbers
 
@@ -79,16 +82,29 @@ class Choice:
 
 
 def coarsen_network(
-    network: nn.Module, keep: float | None, inputs: Any, depths: Sequence[int] | None, refit: bool
+    network: nn.Module, keep: float | None, inputs: Any, depths: Sequence[int] | None, refit: Refit
 ) -> nn.Module:
     """`stepnet.coarsen`."""
+    if refit == "matrix":
+        check_takes_matrices(network)
+        if inputs is None:
+            raise UserError("refit='matrix' without an example: matrices are fitted on a batch of inputs; give one")
     choice = choose(network, count_to_drop(on_grid(network), keep, depths), inputs, depths)
-    return choice.subject.on(choice.grid()) if inputs is None or not refit else refitted(network, choice, inputs)
+    if inputs is None or not refit:
+        return choice.subject.on(choice.grid())
+    return refitted(network, choice, inputs, refit)
 
 
-def refitted(network: nn.Module, choice: Choice, inputs: Tensor) -> nn.Module:
-    """Return the coarsened network, fitted from the better of two starts: removed time passed on, or not."""
+def refitted(network: nn.Module, choice: Choice, inputs: Tensor, refit: Refit = True) -> nn.Module:
+    """Return the coarsened network, fitted from the better of two starts: removed time passed on, or not.
+
+    Matrices start from the identity, and are dropped if the outputs do not come nearer.
+    """
     wanted = outputs(network, inputs)
+    if refit == "matrix":
+        plain, fitted = (choice.subject.on(choice.grid(passed_on=False)) for _ in range(2))
+        fit_matrices(network, fitted, choice.grid(passed_on=False), inputs)
+        return min((fitted, plain), key=lambda each: distance(outputs(each, inputs), wanted))
     starts = (choice.subject.on(choice.grid(passed_on=each)) for each in (False, True))
     return fit(min(starts, key=lambda each: distance(outputs(each, inputs), wanted)), inputs, wanted)
 

@@ -215,7 +215,7 @@ class Stage(nn.Module):
     ) -> Iterator[StateT]:
         traced = is_traced(parts_of(x)[0])
         memory = "stored" if self.memory == "stored" or traced else self._memory_of_pass(cost)
-        window, fs = self._enter(x, past)
+        window, fs = self.enter(x, past)
         learned = ks is None
         ks = self.ks() if ks is None else ks
         march = self.march
@@ -231,7 +231,7 @@ class Stage(nn.Module):
             fs = fs if cost is None else [cost.watch(cast(Slope, f), dt) for f, dt in zip(fs, self.dts, strict=True)]
             yield from march.stored(fs, window, ks)
 
-    def _enter(self, x: StateT, past: StateT | None) -> tuple[States, list[Slopes]]:
+    def enter(self, x: StateT, past: StateT | None) -> tuple[States, list[Slopes]]:
         """Return `u_0`, with the projected past if there is one, and the slope of each step."""
         fs: list[Slopes] = list(self.blocks)
         if self.pairs:
@@ -279,7 +279,7 @@ class Stage(nn.Module):
             return last(self.states(x, past, gates, ks, cost), visit)
         plain = gates is None and ks is None and cost is None
         if stored and plain and not is_traced(x[0] if isinstance(x, tuple) else x):
-            window, fs = self._enter(x, past)
+            window, fs = self.enter(x, past)
             state = self.march.run(fs, window, self.ks(), self.march.after)
         else:
             state = last(self._walk(x, past, gates, ks, cost), None)
