@@ -12,7 +12,7 @@ from torch import Tensor
 
 import stepnet
 from stepnet.errors import UserError
-from stepnet.nets.gpt import GPT
+from stepnet.nets.gpt import GPT, SelfAttention
 from stepnet.nets.weights import classifier_names, load_weights
 from stepnet.schemes import get_scheme, list_schemes
 
@@ -93,6 +93,17 @@ def test_every_scheme_that_makes_a_network_steps_its_sublayers(name: str) -> Non
     model = network(name)
     F.cross_entropy(model(TOKENS).flatten(0, 1), TOKENS.flatten()).backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("rotary", [True, False])
+def test_the_gradients_of_q_k_and_v_are_joined_once(rotary: bool) -> None:
+    waiting, names = [SelfAttention(16, 2, rotary=rotary)(torch.randn(1, 5, 16)).grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is not None:
+            names.add(node.name())
+            waiting += [parent for parent, _ in node.next_functions]
+    assert not {"SelectBackward0", "SliceBackward0"} & names  # each would fill a tensor of zeros, as large as all heads
 
 
 def test_memory_modes_give_the_same_gradients() -> None:

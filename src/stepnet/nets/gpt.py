@@ -42,9 +42,15 @@ class SelfAttention(nn.Module):
     def forward(self, u: Tensor, evaluation: int = 0) -> Tensor:
         batch, time, width = u.shape
         heads = self.qkv(self.norm(u)).view(batch, time, 3, self.heads, width // self.heads)
-        heads = heads.permute(2, 0, 3, 1, 4)
-        q, k = rotate(heads[:2]) if self.rotary else heads[:2]
-        attended = F.scaled_dot_product_attention(q, k, heads[2], is_causal=self.causal)
+        # Split, not indexed: the gradient of an index is as large as all heads, and zero elsewhere.
+        if self.rotary:
+            qk, v = heads.split((2, 1), dim=2)
+            q, k = rotate(qk.transpose(1, 3)).unbind(2)
+            v = v.transpose(1, 3).squeeze(2)
+        else:
+            q, k, v = heads.unbind(2)
+            q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         return cast(Tensor, self.project(attended.transpose(1, 2).reshape(batch, time, width)))
 
 
