@@ -9,7 +9,7 @@ import sympy
 import torch
 
 import stepnet
-from stepnet.analysis import empirical_order
+from stepnet.analysis import convergence
 from stepnet.cli import main
 
 ROOT = Path(__file__).parents[1]
@@ -27,7 +27,7 @@ def example(registries: None) -> dict[str, object]:
 
 def test_the_scheme_is_solved_analysed_and_shown(example, capsys):
     assert np.isfinite(example["trajectory"].u).all()
-    assert empirical_order("nag") == pytest.approx(1, abs=0.15)
+    assert convergence("nag").slope == pytest.approx(1, abs=0.15)
     assert stepnet.analysis.zero_stable("nag") == sympy.Interval.Lopen(-1, 1)
     assert main(["scheme", "nag", "--k", "-0.5"]) == 0
     shown = capsys.readouterr().out

@@ -7,7 +7,7 @@ import pytest
 import sympy
 
 from stepnet import UserError, get_scheme, list_schemes, solve
-from stepnet.analysis import empirical_order, order
+from stepnet.analysis import convergence, order
 from stepnet.schemes import Equation, LinearMultistep, RungeKutta, Tableau
 
 half, quarter = Fraction(1, 2), Fraction(1, 4)
@@ -24,7 +24,7 @@ def test_the_measured_order_is_the_symbolic_one(name):
     """On a nonlinear, non-autonomous system (linear where the scheme is for linear f), against DOP853."""
     scheme = get_scheme(name)
     assert order(scheme) == scheme.order
-    assert empirical_order(scheme) == pytest.approx(order(scheme), abs=0.15)
+    assert convergence(scheme).slope == pytest.approx(order(scheme), abs=0.15)
 
 
 def test_a_scalar_equation_is_not_enough():
@@ -32,7 +32,7 @@ def test_a_scalar_equation_is_not_enough():
     scheme = RungeKutta(SCALAR_FOUR, order=3)
     scheme.name = "scalar four"
     assert order(scheme) == 3
-    assert empirical_order(scheme) == pytest.approx(3, abs=0.15)
+    assert convergence(scheme).slope == pytest.approx(3, abs=0.15)
 
     def error(n):
         return abs(solve(lambda u: -np.sin(u) - u**2 / 2, np.array([1.5]), (0, 1), n, scheme).u[-1][0] - exact)
@@ -93,9 +93,9 @@ def test_an_order_against_a_system_of_another_kind_is_refused():
 
 def test_a_slope_needs_errors_above_rounding_and_a_number_for_k():
     with pytest.raises(UserError, match="stand clear of rounding"):
-        empirical_order("rk4", steps=(4000,))
+        convergence("rk4", steps=(4000,))
     with pytest.raises(UserError, match="a run needs a number for k"):
-        empirical_order(get_scheme("lm", k=sympy.Symbol("k")))
+        convergence(get_scheme("lm", k=sympy.Symbol("k")))
 
 
 @pytest.mark.parametrize("name", ["lm+neumann2", "lm+heun", "lm+fractal3", "lm+picard3", "lm+rk4", "lm+coupled"])
@@ -104,5 +104,5 @@ def test_lm_over_a_one_step_method_has_the_order_that_runs_have(name, k):
     """LM's carry over any increment: order 1 against `(1 + k) u' = f`, for every k but 0."""
     scheme = get_scheme(name, k=k)
     assert order(name) == order(scheme) == 1
-    assert empirical_order(scheme) == pytest.approx(1, abs=0.15)
+    assert convergence(scheme).slope == pytest.approx(1, abs=0.15)
     assert order(get_scheme(name, k=0)) == order(name.removeprefix("lm+"))

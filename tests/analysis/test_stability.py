@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from stepnet import UserError, get_scheme, list_schemes
 from stepnet.analysis import (
     analyse,
-    imaginary_limit,
     stability_interval,
     stability_region,
-    stable,
     zero_stable,
 )
 from stepnet.analysis.symbols import k, z
@@ -57,9 +55,15 @@ def test_polynet_allows_smaller_steps_than_euler_on_the_negative_axis():
     """
     assert stability_interval("neumann2") == 1 < stability_interval("neumann3") < stability_interval("euler") == 2
     assert float(stability_interval("neumann3")) == pytest.approx(1.3532, abs=1e-4)
-    assert float(imaginary_limit("neumann3")) == pytest.approx(1.2720, abs=1e-4)
-    assert imaginary_limit("euler") == 0 < imaginary_limit("neumann2") == 1 < imaginary_limit("neumann3")
-    assert stability_interval("backward_euler") == imaginary_limit("backward_euler") == sympy.oo
+    assert float(analyse("neumann3").imaginary_limit) == pytest.approx(1.2720, abs=1e-4)
+    assert (
+        analyse("euler").imaginary_limit
+        == 0
+        < analyse("neumann2").imaginary_limit
+        == 1
+        < analyse("neumann3").imaginary_limit
+    )
+    assert stability_interval("backward_euler") == analyse("backward_euler").imaginary_limit == sympy.oo
     # and no odd or even m does better on the negative axis than Euler
     assert all(stability_interval(f"neumann{m}") < 2 for m in (4, 5, 6))
 
@@ -69,39 +73,39 @@ def test_polynet_allows_smaller_steps_than_euler_on_the_negative_axis():
     [("euler", 0), ("rk4", 2 * sympy.sqrt(2)), ("midpoint2", 1), ("ab3", 12 * sympy.sqrt(11) / 55), ("coupled", 2)],
 )
 def test_limits_on_the_imaginary_axis_are_exact(name, wanted):
-    assert sympy.simplify(imaginary_limit(name) - wanted) == 0
+    assert sympy.simplify(analyse(name).imaginary_limit - wanted) == 0
 
 
 def test_at_k_1_lm_gains_the_imaginary_axis():
     """For every other k it has none; at k = 1 it is the two-step midpoint rule with half the step, of limit 2."""
-    limit = imaginary_limit("lm")
-    assert limit.subs(k, 1) == 2 == imaginary_limit(get_scheme("lm", k=1))
+    limit = analyse("lm").imaginary_limit
+    assert limit.subs(k, 1) == 2 == analyse(get_scheme("lm", k=1)).imaginary_limit
     for value in (-0.99, -0.5, 0, 0.5, 0.99):
-        assert limit.subs(k, value) == 0 == imaginary_limit(get_scheme("lm", k=value))
+        assert limit.subs(k, value) == 0 == analyse(get_scheme("lm", k=value)).imaginary_limit
 
 
 @pytest.mark.parametrize("name", ["leapfrog", "midpoint2", "coupled", "euler", "rk4", "ab3", "neumann3"])
 def test_an_end_of_an_interval_is_stable_where_a_run_stays_bounded(name):
     """At a double root on the circle the run grows linearly: the end is then not part of the interval."""
     scheme = get_scheme(name)
-    for limit, direction in ((stability_interval(scheme), -1), (imaginary_limit(scheme), sympy.I)):
+    for limit, direction in ((stability_interval(scheme), -1), (analyse(scheme).imaginary_limit, sympy.I)):
         if limit > 0:
             matrix = np.array(analyse(scheme).companion.subs(z, direction * sympy.N(limit, 30)).tolist(), dtype=complex)
             grown = [np.abs(np.linalg.matrix_power(matrix, n)).max() for n in (500, 1000)]
-            assert stable(scheme, direction * limit) is bool(grown[1] < 1.5 * grown[0])
-            assert stable(scheme, direction * limit * Fraction(99, 100)) is True
-            assert stable(scheme, direction * limit * Fraction(101, 100)) is False
+            assert analyse(scheme).stable(direction * limit) is bool(grown[1] < 1.5 * grown[0])
+            assert analyse(scheme).stable(direction * limit * Fraction(99, 100)) is True
+            assert analyse(scheme).stable(direction * limit * Fraction(101, 100)) is False
 
 
 def test_at_k_minus_1_lm_is_stable_between_0_and_4_and_at_neither_end():
     scheme = get_scheme("lm", k=-1)
     assert stability_interval(scheme) == 4
-    assert [stable(scheme, -x) for x in (0, 1, 3, 4)] == [False, True, True, False]
-    assert stable("leapfrog", 0) is True  # for u'' = f the same double root at 0 is no fault
+    assert [analyse(scheme).stable(-x) for x in (0, 1, 3, 4)] == [False, True, True, False]
+    assert analyse("leapfrog").stable(0) is True  # for u'' = f the same double root at 0 is no fault
 
 
 def test_a_pole_is_not_stable():
-    assert [stable("backward_euler", x) for x in (-1, 0, 1, 2, 3)] == [True, True, False, True, True]
+    assert [analyse("backward_euler").stable(x) for x in (-1, 0, 1, 2, 3)] == [True, True, False, True, True]
 
 
 def test_a_symbol_of_any_name_in_the_coefficients():
@@ -109,7 +113,7 @@ def test_a_symbol_of_any_name_in_the_coefficients():
     scheme = LinearMultistep((1, a - 1, -a), (0, 1 + a, 0))  # lm with the step that solves u' = f
     assert zero_stable(scheme) == sympy.Interval.Lopen(-1, 1)
     assert sympy.simplify(stability_interval(scheme) - 2 * (1 - a) / (1 + a)) == 0
-    assert stable(scheme, -2 * (1 - a) / (1 + a)) and not stable(scheme, -3 * (1 - a) / (1 + a))
+    assert analyse(scheme).stable(-2 * (1 - a) / (1 + a)) and not analyse(scheme).stable(-3 * (1 - a) / (1 + a))
     assert zero_stable(LinearMultistep((1, -1, 0), (0, 1 + a, -a))) is True  # for every a
     with pytest.raises(UserError, match="the symbols a, b in one scheme: give numbers for all but one"):
         stability_interval(LinearMultistep((1, a - 1, -a), (0, b, 0)))
@@ -119,7 +123,7 @@ def test_a_symbol_of_any_name_in_the_coefficients():
 
 def test_an_irrational_k():
     scheme = get_scheme("lm", k=sympy.sqrt(2) / 2)
-    assert zero_stable(scheme) is True and imaginary_limit(scheme) == 0
+    assert zero_stable(scheme) is True and analyse(scheme).imaginary_limit == 0
     assert stability_interval(scheme) == 2 - sympy.sqrt(2)
 
 
@@ -148,7 +152,7 @@ def test_a_double_root_is_no_fault_of_an_equation_of_second_order():
 def test_every_scheme_is_zero_stable_and_its_limits_agree_with_the_grid(name):
     scheme = get_scheme(name)
     assert zero_stable(scheme) is True
-    for limit, direction in ((stability_interval(scheme), -1), (imaginary_limit(scheme), 1j)):
+    for limit, direction in ((stability_interval(scheme), -1), (analyse(scheme).imaginary_limit, 1j)):
         end = 20.0 if limit == sympy.oo else float(limit)
         if end > 0:
             assert analyse(scheme).growth(direction * np.linspace(0, end, 101)[1:-1]).max() <= 1 + 1e-7

@@ -7,7 +7,6 @@ from stepnet.analysis.acceleration import convergence_rate as convergence_rate
 from stepnet.analysis.acceleration import descend as descend
 from stepnet.analysis.accuracy import Convergence as Convergence
 from stepnet.analysis.accuracy import convergence as convergence
-from stepnet.analysis.accuracy import empirical_order as empirical_order
 from stepnet.analysis.condition import one_step_error as one_step_error
 from stepnet.analysis.condition import weak_condition as weak_condition
 from stepnet.analysis.fact_sheet import zero_stable_text as zero_stable_text
@@ -20,16 +19,13 @@ from stepnet.analysis.notation import plain_equation as plain_equation
 from stepnet.analysis.scheme_analysis import EXTENT as EXTENT
 from stepnet.analysis.scheme_analysis import SchemeAnalysis as SchemeAnalysis
 from stepnet.analysis.scheme_analysis import analyse as analyse
-from stepnet.analysis.scheme_analysis import imaginary_limit as imaginary_limit
 from stepnet.analysis.scheme_analysis import modified_equation as modified_equation
 from stepnet.analysis.scheme_analysis import order as order
 from stepnet.analysis.scheme_analysis import stability_interval as stability_interval
 from stepnet.analysis.scheme_analysis import stability_region as stability_region
-from stepnet.analysis.scheme_analysis import stable as stable
 from stepnet.analysis.scheme_analysis import zero_stable as zero_stable
 from stepnet.analysis.sde import stochastic_equation as stochastic_equation
 from stepnet.analysis.stability import Region as Region
-from stepnet.analysis.symbols import is_symbolic as is_symbolic
 from stepnet.analysis.symbols import subject as subject
 from stepnet.analysis.symbols import z as z
 from stepnet.analysis.symbols import zeta as zeta

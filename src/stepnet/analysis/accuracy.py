@@ -66,12 +66,6 @@ def convergence(scheme: str | Scheme, steps: Sequence[int] = STEPS, **parameters
     return Convergence(np.array(sizes), np.array(errors), slope)
 
 
-@checked
-def empirical_order(scheme: str | Scheme, steps: Sequence[int] = STEPS, **parameters: Coefficient) -> float:
-    """The slope of log error against log dt, on the equation that the scheme states."""
-    return convergence(scheme, steps, **parameters).slope
-
-
 def _problem(equation: Equation) -> tuple[tuple[Field, ...], tuple[Array, ...]]:
     """Smooth and of bounded slope, so that no scheme blows up, whatever its mass makes of the time span."""
     u0 = np.array([0.7, -0.4, 0.3])

@@ -1,10 +1,10 @@
-"""One scheme, asked once: each fact is computed when it is first asked for, and kept.
+"""The analysis of one scheme: each fact is computed on first access and cached.
 
     lm = stepnet.analyse("lm")
     lm.order, lm.zero_stable, lm.stability_interval      # 1, Interval.Lopen(-1, 1), 2 - 2*k
     print(lm)                                            # what `stepnet scheme lm` prints
 
-The functions under the class ask one question each.
+The functions below the class are shortcuts for one fact.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ EXTENT: Extent = (-4.5, 2.0, -3.25, 3.25)  # of a region, by default: left, righ
 
 
 class SchemeAnalysis:
-    """What theory says of a scheme, found by running it on symbols, trees and the linear test equation.
+    """What theory says of a scheme, from running it on symbols, rooted trees and the linear test equation.
 
-    A name stands for the whole family, with `k` a symbol; `analyse("lm", k=-0.5)` and a scheme that was built with a
-    number are analysed at that number, as a rational.
+    A name stands for the whole family, with `k` a symbol. `analyse("lm", k=-0.5)`, and a scheme built with a number,
+    are analysed at that number, as a rational.
     """
 
     def __init__(self, scheme: str | Scheme, **parameters: Coefficient) -> None:
@@ -60,12 +60,15 @@ class SchemeAnalysis:
 
     @property
     def equation_line(self) -> str:
-        """The equation as it is written."""
+        """The equation as text."""
         return plain_equation(self.equation)
 
     @cached_property
     def order(self) -> int:
-        """The order against its own equation; with a symbol k, that of almost every k. Order 0: inconsistent."""
+        """The largest p with a local error of `O(dt^(p+m))` on `mass u^(m) = f(t, u)`, for every smooth system.
+
+        The equation is the scheme's. With a symbol k, the order is that of almost every k. Order 0: inconsistent.
+        """
         return self.order_against(self.equation)
 
     def order_against(self, equation: Equation) -> int:
@@ -96,21 +99,32 @@ class SchemeAnalysis:
 
     @cached_property
     def zero_stable(self) -> Verdict:
-        """The root condition for dt -> 0: True or False, or the set of k for which it holds."""
+        """The root condition for dt -> 0: True or False, or with a symbol k the set of k for which it holds.
+
+        Roots lie in the closed unit disc, and on the circle they are simple; for an equation of order m they may be
+        m-fold there (Henrici), so `leapfrog` may have a double root at 1. Roots are those of the minimal polynomial of
+        V = M(0): streams that are independent at z = 0 do not count as a multiple root.
+        """
         return root_condition(self.companion.subs(z, 0), self.equation.derivative)
 
     @cached_property
     def stability_interval(self) -> sympy.Expr:
-        """The largest x with `-x < z < 0` stable."""
+        """The largest x with `-x < z < 0` stable: an exact number; `oo` when the whole negative axis is.
+
+        2 for `euler`; `2 - 2 k` for `lm` with a symbolic k, which holds where it is zero-stable (`Piecewise` if a
+        closed end of that set differs from its interior). Isolated points, where roots on the circle meet, are not
+        counted: `stable` says whether an end belongs to the interval.
+        """
         return axis_limit(self.amplification, sympy.Integer(-1), self.zero_stable)
 
     @cached_property
     def imaginary_limit(self) -> sympy.Expr:
-        """The largest y with `z = i s` stable for `0 < s < y`."""
+        """The largest y with `z = i s` stable for `0 < s < y`: the limit for a pure oscillation."""
         return axis_limit(self.amplification, sympy.I, self.zero_stable)
 
+    @checked
     def stable(self, at: sympy.Expr | complex) -> bool:
-        """The root condition at one z."""
+        """The root condition at one z, exactly; with a symbol k (which `at` may contain), for almost every k."""
         return stable_at(self.amplification, at, self.zero_stable)
 
     def growth(self, values: ArrayLike) -> Array:
@@ -123,12 +137,18 @@ class SchemeAnalysis:
 
     @checked
     def stability_region(self, extent: Extent = EXTENT, n: GridSize = 201) -> Region:
-        """The largest growth factor on a grid of z."""
+        """The largest |root| on an n by n grid over `extent = (left, right, bottom, top)`, for plotting."""
         return region_on_grid(self.growth, extent, n)
 
     @checked
     def modified_equation(self, terms: Count = 2, form: Form | None = None) -> sympy.Eq | tuple[sympy.Eq, ...]:
-        """The modified equation with its first non-zero terms, in its own form unless `form` names another."""
+        """The modified equation with its first `terms` non-zero terms: the equation itself, then the corrections.
+
+        `form` is "derivatives", `(1 + k) u' + (1 - k) dt/2 u'' = f` for `lm`, or "differentials",
+        `u' = f - dt/2 f'f` for `euler`; by default, derivatives for a linear multistep method. A partitioned scheme
+        gives a pair of equations. If a multistep method evaluates f between its states (`between_states`), the
+        derivatives are those for linear f.
+        """
         if (terms, form) not in self._modified:
             self._modified[terms, form] = modified(self.scheme, self.amplification, terms, form)
         return self._modified[terms, form]
@@ -144,7 +164,7 @@ class SchemeAnalysis:
 
     @cached_property
     def step_lines(self) -> list[Line]:
-        """The step as it is written."""
+        """The step as equations."""
         return step_lines(self.scheme)
 
     @cached_property
@@ -153,7 +173,7 @@ class SchemeAnalysis:
         return amplification_line(self.amplification)
 
     def modified_lines(self, terms: int = 2) -> list[Line]:
-        """The modified equation as it is written: one line, two for a pair."""
+        """The modified equation as equations: one line, two for a pair."""
         parameters = self.amplification.free_symbols_in_domain
         return [modified_line(equation, parameters) for equation in parts_of(self.modified_equation(terms))]
 
@@ -184,52 +204,29 @@ def analyse(scheme: str | Scheme, **parameters: Coefficient) -> SchemeAnalysis:
 
 @checked
 def order(scheme: str | Scheme, against: Equation | None = None) -> int:
-    """The largest p with a local error of `O(dt^(p+m))` on `mass u^(m) = f(t, u)`, for every smooth system.
+    """Return `analyse(scheme).order`, or the order against another equation.
 
-    The equation is the scheme's own, or the one given: `order("lm", against=Equation())` is 0, since `lm` does not
-    solve `u' = f`. A trainable k stays a symbol, and the order is that of almost every k. Order 0: inconsistent.
+    `order("lm", against=Equation())` is 0, since `lm` does not solve `u' = f`.
     """
-    found = analyse(scheme)
-    return found.order if against is None else found.order_against(against)
+    analysis = analyse(scheme)
+    return analysis.order if against is None else analysis.order_against(against)
 
 
 @checked
 def zero_stable(scheme: str | Scheme) -> Verdict:
-    """The root condition for dt -> 0: True or False, or with a symbol k the set of k for which it holds.
-
-    Roots lie in the closed unit disc, and on the circle they are simple; for an equation of order m they may be
-    m-fold there (Henrici), which is why a double root at 1 is no fault of `leapfrog`. Roots are those of the minimal
-    polynomial of V = M(0): streams that do not see each other at z = 0 are no multiple root.
-    """
+    """Return `analyse(scheme).zero_stable`."""
     return analyse(scheme).zero_stable
 
 
 @checked
 def stability_interval(scheme: str | Scheme) -> sympy.Expr:
-    """The largest x with `-x < z < 0` stable: an exact number; `oo` when the whole negative axis is.
-
-    2 for `euler`; `2 - 2 k` for `lm` with a symbolic k, which holds where it is zero-stable (`Piecewise` where a closed
-    end of that set differs from its inside). Single points, where roots on the circle happen to meet, are not
-    counted: `stable` says whether an end belongs to the interval.
-    """
+    """Return `analyse(scheme).stability_interval`."""
     return analyse(scheme).stability_interval
 
 
 @checked
-def imaginary_limit(scheme: str | Scheme) -> sympy.Expr:
-    """The largest y with `z = i s` stable for all `0 < s < y`: what a pure oscillation allows."""
-    return analyse(scheme).imaginary_limit
-
-
-@checked
-def stable(scheme: str | Scheme, at: sympy.Expr | complex) -> bool:
-    """The root condition at one `z`, exactly; with a symbol k (which `at` may contain), for almost every k."""
-    return analyse(scheme).stable(at)
-
-
-@checked
 def stability_region(scheme: str | Scheme, extent: Extent = EXTENT, n: GridSize = 201) -> Region:
-    """The largest |root| on an n by n grid over `extent = (left, right, bottom, top)`, for plotting."""
+    """Return `analyse(scheme).stability_region(extent, n)`."""
     return analyse(scheme).stability_region(extent, n)
 
 
@@ -237,11 +234,5 @@ def stability_region(scheme: str | Scheme, extent: Extent = EXTENT, n: GridSize 
 def modified_equation(
     scheme: str | Scheme, terms: Count = 2, form: Form | None = None
 ) -> sympy.Eq | tuple[sympy.Eq, ...]:
-    """The modified equation with its first `terms` non-zero terms: the equation itself, then the corrections.
-
-    `form` is "derivatives", `(1 + k) u' + (1 - k) dt/2 u'' = f` for `lm`, or "differentials",
-    `u' = f - dt/2 f'f` for `euler`; without it, derivatives where the scheme is a linear multistep method. A
-    partitioned scheme gives a pair of equations. Where a multistep method evaluates f between its states
-    (`between_states`), the derivatives are those for linear f.
-    """
+    """Return `analyse(scheme).modified_equation(terms, form)`."""
     return analyse(scheme).modified_equation(terms, form)

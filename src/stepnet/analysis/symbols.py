@@ -6,7 +6,6 @@ import copy
 
 import sympy
 
-from stepnet.arguments import checked
 from stepnet.schemes import Coefficient, LinearMultistep, Scheme, get_scheme, symbol
 from stepnet.schemes import exact as exact
 
@@ -30,12 +29,6 @@ def subject(scheme: str | Scheme, **parameters: Coefficient) -> Scheme:
     method = method.converted(exact) if isinstance(method, LinearMultistep) else copy.copy(method)
     method.k = exact(method.k)
     return method
-
-
-@checked
-def is_symbolic(scheme: str | Scheme) -> bool:
-    """Whether analysis leaves the scheme's `k` a symbol: true of the name "lm", not of `get_scheme("lm", k=-0.5)`."""
-    return bool(getattr(subject(scheme).k, "free_symbols", ()))
 
 
 def vanishes(c: Coefficient) -> bool:

@@ -7,10 +7,7 @@ equation, derived from the weights and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import sympy
@@ -54,23 +51,6 @@ def modified_transport(stencil: Stencil, terms: Count = 1) -> sympy.Eq:
     return sympy.Eq(u.diff(t) - c * u.diff(x), correction)
 
 
-class Behaviour(NamedTuple):
-    """A single wave's rate of decay (diffusion) and its excess speed (dispersion), measured or predicted."""
-
-    decay: float
-    excess_speed: float
-
-
-def predicted(stencil: Stencil, ratio: float, n: int, wave: int = 1) -> Behaviour:
-    """What the first two terms of the modified equation say of `cos(2 pi wave x)` on n points of [0, 1), c = 1."""
-    return _behaviour(partial(modified_solution, terms=2), stencil, ratio, n, wave)
-
-
-def measured(stencil: Stencil, ratio: float, n: int, wave: int = 1) -> Behaviour:
-    """The same two numbers from a run of n steps."""
-    return _behaviour(run, stencil, ratio, n, wave)
-
-
 def run(stencil: Stencil, values: Array, ratio: float, steps: int) -> Array:
     """The grid values after the steps, periodic, at `r = ratio`."""
     if not np.isfinite(ratio) or steps < 0:
@@ -97,14 +77,6 @@ def corrections(stencil: Stencil, terms: int) -> list[tuple[int, sympy.Expr]]:
     series = log(of_shifts(stencil.weights, terms + 4))
     series[1] = sympy.cancel(series[1] - r)
     return [(n, sympy.factor(a)) for n, a in enumerate(series) if a != 0][:terms]
-
-
-def _behaviour(solve: Callable[..., Array], stencil: Stencil, ratio: float, n: int, wave: int) -> Behaviour:
-    """From the wave's amplitude and phase after n steps, which take the time r, against the exact solution."""
-    start = np.cos(2 * np.pi * wave * np.arange(n) / n)
-    exact = modified_solution(stencil, start, ratio, n, terms=0)
-    factor = np.fft.fft(solve(stencil, start, ratio, n))[wave] / np.fft.fft(exact)[wave]
-    return Behaviour(float(-np.log(np.abs(factor)) / ratio), float(np.angle(factor) / (2 * np.pi * wave * ratio)))
 
 
 def _in_steps(a: sympy.Expr, n: int) -> sympy.Expr:
