@@ -26,6 +26,15 @@ def test_names_and_aliases_find_the_value(words: Registry[int]) -> None:
     assert "hi" in words and "ciao" not in words and 3 not in words
 
 
+def test_a_family_has_every_name_that_matches_and_lists_none(words: Registry[int]) -> None:
+    words.add_family("hello2", r"hello(\d+)", lambda match: int(match[1]))
+    words.add("hello7", 70)
+    assert words["hello5"] == 5 and words["hello7"] == 70  # a registered name comes first
+    assert words.names() == ["hello", "adieu", "hello7"]
+    with pytest.raises(UserError, match="did you mean 'hello2'"):
+        words["hello_2"]
+
+
 def test_a_name_that_is_not_there_names_the_nearest(words: Registry[int]) -> None:
     with pytest.raises(UserError, match=r"^unknown word 'helo': did you mean 'hello'\?$"):
         words["helo"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatch
 from functools import partial
@@ -14,12 +15,13 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Values of one kind by name and alias; `registry[name]` raises with the nearest names if there is none."""
+    """Values of one kind by name and alias, and families of them; `registry[name]` raises with the nearest names."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind  # what messages call it: "scheme"
         self.entries: dict[str, T] = {}
         self.aliases: dict[str, str] = {}
+        self.families: dict[str, tuple[re.Pattern[str], Callable[[re.Match[str]], T]]] = {}  # by one of the names
 
     def add(self, name: str, value: T, aliases: Iterable[str] = ()) -> T:
         """Register a value under `name` and its aliases; raise if a name is taken."""
@@ -30,6 +32,10 @@ class Registry(Generic[T]):
         self.entries[name] = value
         self.aliases.update(dict.fromkeys(aliases, name))
         return value
+
+    def add_family(self, example: str, pattern: str, member: Callable[[re.Match[str]], T]) -> None:
+        """Register all names that match a regular expression, such as `example`."""
+        self.families[example] = re.compile(pattern), member
 
     def names(self, pattern: str = "*") -> list[str]:
         """Return the names that match a shell pattern, in order of registration."""
@@ -44,9 +50,12 @@ class Registry(Generic[T]):
         return [alias for alias, canonical in self.aliases.items() if canonical == name]
 
     def __getitem__(self, name: str) -> T:
-        if name not in self:
-            raise unknown(self.kind, name, {*self.entries, *self.aliases})
-        return self.entries[self.canonical(name)]
+        if name in self:
+            return self.entries[self.canonical(name)]
+        for pattern, member in self.families.values():
+            if match := pattern.fullmatch(name):
+                return member(match)
+        raise unknown(self.kind, name, {*self.entries, *self.aliases, *self.families})
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.canonical(name) in self.entries
@@ -60,11 +69,11 @@ class Registry(Generic[T]):
 
 def build(what: str, factory: Callable[..., T], options: dict[str, object]) -> T:
     """Call `factory(**options)`; raise `UserError` for an option that it does not have."""
-    known, others = _options(factory)
-    strange = [name for name in options if name not in known]
-    if strange and not others:
-        hint = nearest(strange[0], known) or (f"it takes {', '.join(known)}" if known else "it takes none")
-        raise UserError(f"{what} takes no option {strange[0]!r}: {hint}")
+    known, open_ended = _options(factory)
+    unexpected = [name for name in options if name not in known]
+    if unexpected and not open_ended:
+        hint = nearest(unexpected[0], known) or (f"it takes {', '.join(known)}" if known else "it takes none")
+        raise UserError(f"{what} takes no option {unexpected[0]!r}: {hint}")
     return factory(**options)
 
 
@@ -83,8 +92,8 @@ def option_names(factory: Callable[..., object]) -> list[str]:
 def _options(factory: Callable[..., object]) -> tuple[list[str], bool]:
     """Return the options that a factory takes by name, and whether it may take others.
 
-    `**options` stands for those of the class that a function returns, and for those of the base that a class passes
-    them on to; where neither is known, for any.
+    `**options` of a function are the options of the class that it returns, and `**options` of a class are those of its
+    base; if neither is known, any name is accepted.
     """
     if isinstance(factory, partial):
         bound = inspect.signature(factory.func).bind_partial(*factory.args).arguments

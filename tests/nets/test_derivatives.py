@@ -14,7 +14,7 @@ from torch.func import functional_call, hessian, jacfwd, vmap
 
 import stepnet
 from stepnet.errors import UserError
-from stepnet.nets.memory_modes import Memory
+from stepnet.nets.march import Memory
 from stepnet.nets.shakeshake import cifar_shakeshake
 from stepnet.nets.stage import Coupling, Stage
 from stepnet.schemes import get_scheme

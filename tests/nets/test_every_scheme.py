@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from stepnet.analysis.symbols import dt, k
 from stepnet.errors import UserError
 from stepnet.exchange.model_description import describe_network
 from stepnet.nets import Network, Stage, create_model
@@ -24,7 +25,7 @@ from stepnet.nets.revnet import revnet
 from stepnet.nets.shakeshake import ShakeShake, cifar_shakeshake
 from stepnet.nets.stage import Coupling
 from stepnet.schemes import Difference, get_scheme, list_schemes
-from stepnet.schemes.march_plan import BEFORE_INPUT, INPUT, Quantity, Terms, dt, k
+from stepnet.schemes.march_plan import BEFORE_INPUT, INPUT, Quantity, Terms
 from stepnet.training import Recipe, checkpoint
 from stepnet.training.build import build_optimizer
 from stepnet.training.checkpoint import Progress
@@ -212,7 +213,7 @@ def test_or_is_refused(family: str, scheme: str) -> None:
     ("name", "message"),
     [
         ("densenet100_k24", "model 'densenet100_k24' takes no option 'scheme': it takes "),
-        ("very_deep_polynet", "scheme 'lm' on Very Deep PolyNet: every unit has a method and a step size of its own, "),
+        ("very_deep_polynet", "scheme 'lm' on Very Deep PolyNet: every unit has its method and step size, "),
         ("fractalnet20", "scheme 'lm' on FractalNet: each stage is one fractal step, so that lm has no earlier state "),
     ],
 )

@@ -5,7 +5,7 @@ import torch
 
 from nets.test_reversible import lm_stage
 from stepnet import UserError, create_model, get_scheme
-from stepnet.nets.memory_modes import segment_length
+from stepnet.nets.march import segment_length
 from stepnet.nets.model_registry import origin_of
 
 

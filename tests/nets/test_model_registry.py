@@ -174,7 +174,7 @@ def test_names_and_tags(shipped):
     assert list_pretrained() == sorted(shipped)
     assert pretrained_file("lm_resnet20").stem == "lm_resnet20.cifar10"
     for name, said in {
-        "resnet56": r"no trained weights come with stepnet under this name; there are: lm_resnet20\.cifar10, ",
+        "resnet56": r"stepnet has no trained weights of this name; available: lm_resnet20\.cifar10, ",
         "lm_resnet20.cifar100": "unknown weights of lm_resnet20 'cifar100': did you mean 'cifar10'",
     }.items():
         with pytest.raises(UserError, match=said):

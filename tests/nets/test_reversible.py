@@ -396,7 +396,7 @@ def test_memory_of_lm_is_flat_where_k_is_away_from_zero() -> None:
 def test_the_gradient_of_an_inner_state_needs_the_last() -> None:
     stage, (u, _), visited = lm_stage(-0.9, 5).double(), make_state(), []
     stage(u, visit=visited.append)
-    with pytest.raises(RuntimeError, match="an inner state alone"):
+    with pytest.raises(RuntimeError, match="depends on an inner state only"):
         visited[3].sum().backward()
     found = []
     for net in (stage, stored(stage)):
@@ -405,7 +405,7 @@ def test_the_gradient_of_an_inner_state_needs_the_last() -> None:
     torch.testing.assert_close(*found, rtol=1e-10, atol=1e-10)
     stage(u, visit=(visited := []).append)
     torch.autograd.grad(visited[-1].sum(), u, retain_graph=True)
-    with pytest.raises(RuntimeError, match="an inner state alone"):  # the states found first are gone
+    with pytest.raises(RuntimeError, match="depends on an inner state only"):  # the states found first are gone
         visited[3].sum().backward()
 
 

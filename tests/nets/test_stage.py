@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from stepnet.errors import UserError
 from stepnet.nets.blocks import PostActivation, PreActivation, Subsample, basic, conv
-from stepnet.nets.march import right_hand_side
-from stepnet.nets.memory_modes import Memory
+from stepnet.nets.march import Memory, right_hand_side
 from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.nets.stage import Stage, Transition, check_makes_network
 from stepnet.schemes import LinearMultistep, Point, Scheme, advance, combine, get_scheme

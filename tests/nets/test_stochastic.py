@@ -359,7 +359,7 @@ def test_a_registered_noise_gates_every_image():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"noise": "shake_shake"}, "noise 'shake_shake' weighs 2 branches"),
+        ({"noise": "shake_shake"}, "noise 'shake_shake' has weights for 2 branches"),
         ({"noise": "gaussian"}, "sigma is a symbol: sampling needs a number"),
         ({"noise": {"sigma": 0.1}}, "expected the name of a noise"),
         ({"noise": "gausian"}, "did you mean 'gaussian'"),

@@ -95,7 +95,7 @@ def test_k_that_is_not_trained_stays(tmp_path):
     [
         (["--pretrained", "--weights", "x"], "pretrained and weights = 'x': give only one"),
         (["--weights", "nowhere.safetensors"], "nowhere.safetensors: no such file"),
-        (["--pretrained"], "no trained weights come with stepnet under this name"),
+        (["--pretrained"], "stepnet has no trained weights of this name"),
         (["--head-lr", "-1"], "head_lr = -1.0: expected 0 or more"),
         (["--weights", "lm_resnet20.digits"], "the weights lm_resnet20.digits are of another network"),
     ],

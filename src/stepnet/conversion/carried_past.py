@@ -38,7 +38,7 @@ class Role:
     chain: tuple[str, ...] = ()  # the blocks of the chain, in order
     split: Split | None = None  # branch, shortcut and activation, if they are known
     overwrites: bool = False  # the block works in place, and gets a copy of the state
-    memory: Memory = "stored"  # what is saved for the gradient: see `stepnet.nets.memory_modes`
+    memory: Memory = "stored"  # what is saved for the gradient: see `stepnet.nets.march`
     keeps_f: bool = False  # later steps read this step's f
     evaluations: int = 1  # number of evaluations of the block in this step
     k_index: int | None = None  # index of this step among the block's coefficients; None if it has none

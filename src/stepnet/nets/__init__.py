@@ -1,4 +1,4 @@
-"""The networks: blocks (f), stages (a scheme marching blocks), one file per family, the registry."""
+"""The networks: blocks (f), stages (a scheme marching blocks), one file for each family, the registry."""
 
 from stepnet.nets import (  # noqa: F401  (each registers its family)
     densenet,
@@ -38,11 +38,11 @@ from stepnet.nets.draws import compiled as compiled
 from stepnet.nets.draws import drawn_options as drawn_options
 from stepnet.nets.draws import zero_gradient as zero_gradient
 from stepnet.nets.march import March as March
+from stepnet.nets.march import Memory as Memory
 from stepnet.nets.march import RecordedStep as RecordedStep
 from stepnet.nets.march import States as States
+from stepnet.nets.march import choose_memory as choose_memory
 from stepnet.nets.march import recorded as recorded
-from stepnet.nets.memory_modes import Memory as Memory
-from stepnet.nets.memory_modes import choose_memory as choose_memory
 from stepnet.nets.model_registry import MODELS as MODELS
 from stepnet.nets.model_registry import create_model as create_model
 from stepnet.nets.model_registry import list_models as list_models
@@ -81,7 +81,6 @@ from stepnet.nets.residual import Backbone as Backbone
 from stepnet.nets.residual import Network as Network
 from stepnet.nets.residual import ResidualNetwork as ResidualNetwork
 from stepnet.nets.residual import sizes_by_stage as sizes_by_stage
-from stepnet.nets.residual import vectors as vectors
 from stepnet.nets.reversible import ReversibleMarch as ReversibleMarch
 from stepnet.nets.stage import Coupling as Coupling
 from stepnet.nets.stage import Stage as Stage
@@ -103,3 +102,4 @@ from stepnet.nets.weights import first_convolution as first_convolution
 from stepnet.nets.weights import is_coefficient as is_coefficient
 from stepnet.nets.weights import load_weights as load_weights
 from stepnet.nets.weights import shape_of as shape_of
+from stepnet.nets.weights import vectors as vectors

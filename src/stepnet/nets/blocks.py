@@ -32,9 +32,9 @@ def basic(inputs: int, outputs: int, stride: int = 1) -> list[nn.Conv2d]:
 def bottleneck(
     inputs: int, outputs: int, stride: int = 1, width: int | None = None, groups: int = 1
 ) -> list[nn.Conv2d]:
-    """1x1, 3x3, 1x1 with the inner `width` (a quarter of the outputs if not given); ResNeXt groups the 3x3.
+    """1x1, 3x3, 1x1 with the inner `width` (default: a quarter of the outputs); ResNeXt groups the 3x3.
 
-    The stride stands on the 3x3, as in ResNeXt and torchvision; the count of parameters is the same either way.
+    The 3x3 has the stride, as in ResNeXt and torchvision; the number of parameters does not depend on it.
     """
     width = width or outputs // 4
     return [conv(inputs, width, 1), conv(width, width, 3, stride, groups), conv(width, outputs, 1)]
@@ -51,7 +51,7 @@ class BatchNorm(nn.BatchNorm2d):
             self.register_buffer(f"running_var_{i}", torch.ones(channels))
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalise with the statistics of evaluation 0; torch.fx records it as one node, as it does torch's own."""
+        """Normalise with the statistics of evaluation 0; torch.fx records it as one node, as for torch's class."""
         if is_traced(input):
             tracer = cast(Tracer, input.tracer)
             return cast(Tensor, tracer.create_proxy("call_module", tracer.path_of_module(self), (input,), {}))
@@ -66,9 +66,9 @@ class BatchNorm(nn.BatchNorm2d):
         return F.batch_norm(u, mean, var, self.weight, self.bias, self.training, momentum, self.eps)
 
     def reset_running_stats(self) -> None:
-        """As torch's own, for all evaluations."""
+        """Reset the statistics of all evaluations."""
         super().reset_running_stats()
-        for i in range(1, getattr(self, "evaluations", 1)):  # torch calls this while it builds the layer, too
+        for i in range(1, getattr(self, "evaluations", 1)):  # torch calls this in its constructor, too
             mean, var = self._statistics(i)
             mean.zero_()
             var.fill_(1)
@@ -78,7 +78,7 @@ class BatchNorm(nn.BatchNorm2d):
 
 
 def norm(channels: int, evaluations: int = 1) -> nn.BatchNorm2d:
-    """Batch normalisation; torch's own class where one set of statistics is enough."""
+    """Return a batch normalisation; torch's class if one set of statistics is enough."""
     return BatchNorm(channels, evaluations) if evaluations > 1 else nn.BatchNorm2d(channels)
 
 
@@ -89,8 +89,8 @@ def normalise(layer: nn.Module, u: Tensor, i: int) -> Tensor:
         return normalised
     if not isinstance(layer, BatchNorm):
         raise UserError(
-            f"{type(layer).__name__} has one set of statistics, and evaluation {i + 1} of a block within a step needs "
-            "its own: leave out sync_bn, or take a scheme that evaluates once (euler, lm, ab2)"
+            f"{type(layer).__name__} has one set of statistics, and evaluation {i + 1} of a block in a step needs "
+            "another: leave out sync_bn, or take a scheme that evaluates once (euler, lm, ab2)"
         )
     return layer.at(u, i)
 
@@ -117,7 +117,7 @@ class PreActivation(nn.Module):
 
 
 class PostActivation(nn.Module):
-    """`f` = (conv, bn, relu) repeated, without the last relu, which stands after the step (He et al. 2015)."""
+    """`f` = (conv, bn, relu) repeated, without the last relu, which comes after the step (He et al. 2015)."""
 
     def __init__(self, convs: Sequence[nn.Conv2d], evaluations: int = 1) -> None:
         super().__init__()
@@ -134,12 +134,12 @@ class PostActivation(nn.Module):
 
 
 class UnsharedWeights(nn.Module):
-    """A right-hand side whose i-th evaluation within a step has weights of its own: `f_i(u)`."""
+    """A right-hand side whose evaluations within a step have separate weights: `f_i(u)`."""
 
     def __init__(self, fs: Sequence[nn.Module]) -> None:
         super().__init__()
         self.fs = nn.ModuleList(fs)
-        self.whole = all(getattr(f, "whole", False) for f in fs)  # they give `Difference(B(u), u)`
+        self.whole = all(getattr(f, "whole", False) for f in fs)  # they return `Difference(B(u), u)`
 
     def forward(self, u: Tensor, i: int = 0) -> Tensor:
         return cast(Tensor, self.fs[i](u))
@@ -151,7 +151,7 @@ class Sum(nn.Module):
     def __init__(self, fs: Sequence[nn.Module]) -> None:
         super().__init__()
         self.fs = nn.ModuleList(fs)
-        self.branch_weights = ("1",) * len(fs)  # what a drawing writes on them
+        self.branch_weights = ("1",) * len(fs)  # labels of the branches in drawings
 
     def forward(self, u: Tensor, i: int = 0) -> Tensor:
         total: Tensor = self.fs[0](u, i)
@@ -174,10 +174,10 @@ class Subsample(nn.Module):
         return f"stride={self.stride}, new channels={self.extra}"
 
 
-# What carries a state into a stage of another shape. "subsample" has no parameters. The others are 1x1 convolutions:
+# How a state is projected to another shape. "subsample" has no parameters. The others are 1x1 convolutions:
 # "projection" is that of He et al., in post-activation nets followed by a norm (2015), in pre-activation nets of the
-# block's own first (bn, relu), which `SharedTransition` applies (2016); "raw" projects the state itself; "released" is
-# (bn, relu, conv) with a norm of its own, as in the code that the LM authors released.
+# block's first (bn, relu), which `SharedTransition` applies (2016); "raw" projects the state itself; "released" is
+# (bn, relu, conv) with a separate norm, as in the code that the LM authors released.
 Shortcut = Literal["subsample", "projection", "raw", "released"]
 
 

@@ -27,7 +27,7 @@ from stepnet.schemes import Coefficient, LearnedCoefficient, Scheme
 
 BoundOption: TypeAlias = Literal["stable"] | tuple[float, float] | None
 FREE = "_free"  # ends the name of a parameter from which a bounded coefficient is made
-LEAST = math.exp(-6)  # of a weight that is a softmax: far from the boundary, where its gradient would vanish
+LEAST = math.exp(-6)  # least initial weight under a softmax, whose gradient vanishes near 0
 SINKHORN = 20  # iterations
 INSIDE = 1 - 2.0**-20  # of the radius: tanh rounds to 1 in single precision
 
@@ -94,7 +94,7 @@ class Convex:
 
 
 @dataclass(frozen=True)
-class DoublyStochastic:
+class DoublyStochastic(Convex):
     """Matrices without negative entries whose rows and columns sum to 1 (Sinkhorn, Knopp 1967)."""
 
     def __str__(self) -> str:
@@ -107,10 +107,6 @@ class DoublyStochastic:
             logarithms = logarithms - logarithms.logsumexp(-2, keepdim=True)
             logarithms = logarithms - logarithms.logsumexp(-1, keepdim=True)
         return logarithms.exp()
-
-    def free(self, k: Tensor) -> Tensor:
-        """Return the free parameters of a matrix, whose entries are raised to at least `LEAST`."""
-        return k.clamp_min(LEAST).log()
 
 
 @dataclass(frozen=True)
@@ -149,7 +145,7 @@ class ZeroStable:
         return torch.atanh(r / INSIDE).to(k.dtype)
 
 
-AnyBound: TypeAlias = Bound | Convex | DoublyStochastic | ZeroStable
+AnyBound: TypeAlias = Bound | Convex | ZeroStable
 
 
 class CoefficientLayout:
@@ -194,7 +190,7 @@ class CoefficientLayout:
         return [{name: values[n] for name, values in columns.items()} for n in range(len(self.owners))]
 
     def named(self, stored: Callable[[str], Tensor]) -> Iterator[tuple[int, str, Tensor]]:
-        """Every step that owns coefficients, with their names and values."""
+        """Yield each step that has coefficients, with their names and values."""
         columns = {name: self.values(stored, name) for name in self.shapes}
         for place, n in enumerate(self.owners):
             yield from ((n, name, values[place]) for name, values in columns.items())
@@ -210,11 +206,11 @@ class Coefficients(nn.Module):
             self.register_parameter(name, nn.Parameter(start))
 
     def by_step(self) -> list[dict[str, Coefficient]]:
-        """The coefficients of each step that owns some, as its scheme takes them."""
+        """Return the coefficients of each step that has some, as its scheme expects them."""
         return self.layout.by_step(partial(getattr, self))
 
     def named(self) -> Iterator[tuple[int, str, Tensor]]:
-        """Every step that owns coefficients, with their names and values."""
+        """Yield each step that has coefficients, with their names and values."""
         return self.layout.named(partial(getattr, self))
 
     def extra_repr(self) -> str:
@@ -223,7 +219,7 @@ class Coefficients(nn.Module):
 
 
 def _rows(value: Tensor, shape: tuple[int, ...]) -> Coefficient:
-    """Nested tuples of numbers."""
+    """Convert to nested tuples of numbers."""
     if not shape:
         return value
     parts = value.unbind()
@@ -259,7 +255,7 @@ def initial_k(
         )
     if low == high:
         return torch.full(tuple(shape), low, dtype=dtype)
-    return torch.empty(*shape).uniform_(low, high).to(dtype)  # drawn alike in every precision
+    return torch.empty(*shape).uniform_(low, high).to(dtype)  # the same draw in every precision
 
 
 def outermost(ks: Iterable[float], scheme: Scheme) -> float:

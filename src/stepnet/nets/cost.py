@@ -1,13 +1,13 @@
-"""What a network costs: parameters, multiply-adds, activation memory. Counted on shapes alone, so in no time.
+"""What a network costs: parameters, multiply-adds, activation memory. Computed from shapes only.
 
-The network runs once in training mode on the meta device, where tensors have a shape and no numbers.
+The network runs once in training mode on the meta device, where tensors have a shape and no values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +17,11 @@ from torch.utils.flop_counter import flop_registry
 
 from stepnet.nets.model_registry import create_model
 from stepnet.nets.network_steps import steps_by_stage
+from stepnet.nets.options import ModelOptions
 from stepnet.nets.replay import storage
 from stepnet.nets.residual import Network
 
-BATCH = 128  # so many that what a batch saves once, such as its statistics, weighs little on an image
+BATCH = 128  # large, so that what is saved once per batch, such as statistics, adds little per image
 
 
 @dataclass(frozen=True)
@@ -30,16 +31,15 @@ class Profile:
     parameters: int
     multiply_adds: int  # of convolutions and matrix products, in the forward pass
     activation_bytes: int  # what the forward pass keeps for the backward pass
-    steps: int = 0  # of all its stages
-    own_steps: int = 0  # those that its scheme takes, and not the scheme's start or a transition
+    steps: int = 0  # in all stages
+    own_steps: int = 0  # those taken by the scheme, not by its starter or a transition
 
 
 class Flops(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Adds up torch's own formulas (`torch.utils.flop_counter`) over all that runs within a `with` block.
+    """Sum torch's formulas (`torch.utils.flop_counter`) over all operations in a `with` block.
 
-    `FlopCounterMode` does the same module by module. On the meta device both it and torch find the shapes of the
-    commonest operations through many others in Python; the rules below state them, which makes a listing of all
-    networks several times faster.
+    `FlopCounterMode` does the same module by module. On the meta device torch computes the shapes of common operations
+    in Python, through many others; the rules in `_SHAPES` make a listing of all networks several times faster.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Flops(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _batch_norm(u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The result, and the mean and the deviation of each channel, which are kept for the gradient."""
+    """Return the output, and the mean and deviation of each channel, which are saved for the gradient."""
     return torch.empty_like(u), u.new_empty(u.shape[1]), u.new_empty(u.shape[1])
 
 
@@ -73,9 +73,9 @@ _SHAPES: dict[Any, Callable[[Tensor], Any]] = {
 
 
 def saved_bytes(model: nn.Module, *inputs: object) -> int:
-    """The bytes that one call of the model keeps for its backward pass, parameters and buffers not counted."""
-    given = {storage(tensor) for tensor in (*model.parameters(), *model.buffers())}
-    saved: dict[int, Tensor] = {}  # kept alive, since the identity of a freed storage may be used again
+    """Return the bytes that one call saves for the backward pass, without parameters and buffers."""
+    persistent = {storage(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    saved: dict[int, Tensor] = {}  # references, since the identifier of a freed storage may be reused
 
     def note(tensor: Tensor) -> Tensor:
         saved[storage(tensor)] = tensor
@@ -83,18 +83,18 @@ def saved_bytes(model: nn.Module, *inputs: object) -> int:
 
     with saved_tensors_hooks(note, lambda tensor: tensor):
         model(*inputs)
-    return sum(tensor.untyped_storage().nbytes() for address, tensor in saved.items() if address not in given)
+    return sum(tensor.untyped_storage().nbytes() for address, tensor in saved.items() if address not in persistent)
 
 
 def profile(model: nn.Module, in_channels: int = 3, image_size: int = 32) -> Profile:
-    """The cost of a network that stands on the meta device; of a language model, for `image_size` tokens."""
+    """Return the cost of a network on the meta device; for a language model, with `image_size` tokens."""
     inputs = torch.empty(BATCH, in_channels, image_size, image_size, device="meta")
     if hasattr(model, "context"):
         inputs = torch.empty(BATCH, image_size, dtype=torch.long, device="meta")
     parameters = sum(p.numel() for p in model.parameters())
     with Flops() as counter:
-        kept = saved_bytes(model.train(), inputs)
-    return Profile(parameters, counter.total // 2 // BATCH, kept // BATCH, *_steps(model))
+        saved = saved_bytes(model.train(), inputs)
+    return Profile(parameters, counter.total // 2 // BATCH, saved // BATCH, *_steps(model))
 
 
 def _steps(model: nn.Module) -> tuple[int, int]:
@@ -103,8 +103,7 @@ def _steps(model: nn.Module) -> tuple[int, int]:
     return len(steps), sum(step.scheme.name == step.network_scheme.name for step in steps)
 
 
-def on_meta(name: str, **options: Any) -> Network:
-    """A registered network without numbers, made at once whatever its size."""
+def on_meta(name: str, **options: Unpack[ModelOptions]) -> Network:
+    """Build a registered network on the meta device, which is fast for any size."""
     with torch.device("meta"), Flops():
-        network: Network = create_model(name, **options)
-    return network
+        return create_model(name, **options)

@@ -1,4 +1,4 @@
-"""DenseNet (Huang et al. 2017): a baseline of the paper's table, and the one network here that is no scheme.
+"""DenseNet (Huang et al. 2017): a baseline of the paper's table, and the only network here without a scheme.
 
 Each layer appends `growth` channels computed from all channels before it, so that the state grows and no differential
 equation of fixed dimension is marched. DenseNet-BC adds 1x1 bottlenecks of `4 growth` channels and halves the channels

@@ -1,12 +1,12 @@
-"""One protocol for noise: a network draws what its forward pass takes, from (seed, step, places in the global batch).
+"""Noise in training: a network draws the noise for its forward pass from (seed, step, places in the global batch).
 
     noise = network.draw(seed, step, places)      logits = network(x, noise=noise)
 
-`places` are this process's places in the batch of all processes. The draw is a function of its arguments and of nothing
-else, so a resumed run and every process of a distributed one agree. Who trains a network need not know what it draws.
+`places` are this process's places in the batch of all processes. The draw depends on its arguments only, so that a
+resumed run and all processes of a distributed one agree. A training loop need not know what kind of noise it is.
 
-Below, how a noisy network is compiled. A Python gate inside a full graph is a constant of that graph: each pattern of
-gates would be compiled again. The blocks themselves see no gate.
+Also, how a noisy network is compiled. A Python gate is a constant of a compiled graph, so that each pattern of gates
+would be compiled separately. Blocks do not depend on the gates, and are compiled one by one.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from stepnet.errors import UserError
 from stepnet.nets.stage import Stage
 from stepnet.schemes import is_traced
 
-Draw: TypeAlias = Any  # whatever `draw` gives and `forward` takes; None is no noise
+Draw: TypeAlias = Any  # what `draw` returns and `forward` accepts; None is no noise
 Option = TypeVar("Option")
 
 
 @runtime_checkable
 class Noisy(Protocol):
-    """A network with noise in training: stochastic depth, Shake-Shake, FractalNet's drop-path, or yours."""
+    """A network with noise in training: stochastic depth, Shake-Shake, FractalNet's drop-path, or a user's."""
 
     def draw(self, seed: int, step: int, places: range) -> Draw:
-        """The noise of training step `step` for the images at `places`; None where there is none."""
+        """Return the noise of training step `step` for the images at `places`, or None."""
 
 
 def drawn_options(network: nn.Module, seed: int, step: int, places: range) -> dict[str, Draw]:
-    """The `noise=` of a forward pass in training, for any network: nothing where it draws none."""
+    """Return the `noise=` of a forward pass in training; empty for a network without noise."""
     noise = network.draw(seed, step, places) if isinstance(network, Noisy) else None
     return {} if noise is None else {"noise": noise}
 
 
 def untraced(option: Option | None) -> Option | None:
-    """The option of a call. torch.fx passes a variable for each; a network that it traces takes images alone."""
+    """Return an option of a call, or None for a proxy: torch.fx passes one for each, and traces images only."""
     return None if is_traced(option) else option
 
 
 class SeededNoise(ABC):
-    """For a caller who passes no noise: in training the network takes the draws of steps 0, 1, 2, … of its `seed`."""
+    """A network that, without `noise=`, uses the draws of steps 0, 1, 2, … of its `seed` in training."""
 
     training: bool
     seed: int = 0
@@ -60,10 +60,10 @@ class SeededNoise(ABC):
 
     @_disable_dynamo  # the counter would be a constant of a compiled graph
     def next_draw(self, x: Tensor) -> Draw:
-        """The next draw, for a batch that is the global one."""
+        """Return the next draw, for a batch that is the global one."""
         if is_traced(x) or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
             raise UserError(
-                "a graph would make this network's draws constants: trace it in eval(), or without noise "
+                "a traced graph would fix this network's draws: trace it in eval(), or without noise "
                 "(create_feature_extractor traces training too: take forward_intermediates)"
             )
         self.drawn += 1
@@ -91,36 +91,35 @@ class _ZeroGradient(torch.autograd.Function):
 
 
 def zero_gradient(output: Tensor, unused: Sequence[nn.Parameter]) -> Tensor:
-    """`output`, as if it depended on the `unused` parameters with the derivative 0.
+    """Return `output` with derivative 0 with respect to the `unused` parameters.
 
-    A dropped block's gradient is then zero rather than missing: momentum and weight decay go on as they would have,
-    and DistributedDataParallel, which waits for the gradient of every parameter, gets all of them at the beginning
-    of the backward pass (there is no need of `find_unused_parameters`).
+    A dropped block's gradient is then zero rather than missing: momentum and weight decay continue, and
+    DistributedDataParallel, which waits for the gradient of every parameter, needs no `find_unused_parameters`.
     """
-    wanted = [p for p in unused if p.requires_grad]
-    if not (wanted and torch.is_grad_enabled()):
+    parameters = [p for p in unused if p.requires_grad]
+    if not (parameters and torch.is_grad_enabled()):
         return output
-    zeroed: Tensor = _ZeroGradient.apply(output, *wanted)  # type: ignore[no-untyped-call]
+    zeroed: Tensor = _ZeroGradient.apply(output, *parameters)  # type: ignore[no-untyped-call]
     return zeroed
 
 
 def compiled(model: nn.Module) -> nn.Module:
-    """The network compiled: whole, or in place block by block where its noise is Python numbers."""
+    """Compile a network: as a whole, or block by block in place if its noise consists of Python numbers."""
     if getattr(model, "compile_by_block", False):
         compile_blocks(model)
         return model
-    # dynamic=False: the short last batch gets a graph of its own, and the bits of the others stay as they were.
+    # dynamic=False: a short last batch is compiled separately, and does not change the results of the others.
     return torch.compile(model, dynamic=False)  # type: ignore[return-value]
 
 
 @checked
 def compile_blocks(model: nn.Module) -> None:
-    """Compile every block of the network in place; names and parameters stay what they were."""
+    """Compile every block of the network in place; names and parameters do not change."""
     blocks = [block for stage in model.modules() if isinstance(stage, Stage) for block in stage.steps]
     if not blocks:
         raise UserError(f"{type(model).__name__} has stochastic depth and no stages whose blocks could be compiled")
-    # torch counts the graphs of one `forward`, which all blocks share, and gives up at 8; they differ in shape, in
-    # the evaluation's index, in training or evaluation.
+    # All blocks share one `forward`, of which torch compiles at most 8 graphs; they differ in shape, in the index of
+    # the evaluation, and between training and evaluation.
     limits = torch._dynamo.config
     limits.recompile_limit = max(limits.recompile_limit, 4 * len(blocks))
     limits.accumulated_recompile_limit = max(limits.accumulated_recompile_limit, limits.recompile_limit)

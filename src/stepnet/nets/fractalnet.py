@@ -1,14 +1,13 @@
-"""FractalNet (Larsson et al. 2017): a Runge–Kutta scheme whose every evaluation has weights of its own.
+"""FractalNet (Larsson et al. 2017): a Runge–Kutta scheme whose evaluations have separate weights.
 
 Five fractals of 64, 128, 256, 512 and 512 channels, one step of `full_fractal` each. The base map of the scheme is
 Larsson's layer B (conv, dropout, bn, relu) itself: `u + f(u) = B(u)` with `f = B - I`, kept unsubtracted. As in his
 code, all columns that meet are averaged, and at the end of a fractal each column is pooled before they are joined.
-Channels grow in a 1x1 convolution before the fractal, so that a fractal keeps the channels of its state; that is also
-what brings the 38.6M parameters that he prints for 20 layers. The 40 layers are ours, at half the widths: his have
-columns of different widths.
+A 1x1 convolution before the fractal increases the channels, so that they are constant in a fractal; with it, 20 layers
+have the 38.6M parameters that he reports. The 40 layers here have half the widths; his columns differ in width.
 
 Two networks of the paper's formula, with pooling between the fractals: `scheme="fractal3"`, whose short paths are the
-identity, and `convolutions=True`, in which a convolution of its own stands wherever the numerical method has the state
+identity, and `convolutions=True`, in which a separate convolution stands wherever the numerical method has the state
 itself: `f_{c+1} = 1/2 k * + 1/2 f_c ∘ f_c`, `f_1 = k * + B`.
 """
 
@@ -63,7 +62,7 @@ class Layer(nn.Sequential):
 class LayerMinusIdentity(Layer):
     """`f(u) = B(u) - u`. The last layer of a column ends in max-pooling."""
 
-    whole = True  # B is what the network has, and what a drawing shows
+    whole = True  # drawings show B
 
     def __init__(self, width: int, dropout: float = 0.0, pools: bool = False) -> None:
         super().__init__(width, width, dropout=dropout)
@@ -75,7 +74,7 @@ class LayerMinusIdentity(Layer):
 
 
 class ConvolvedState(nn.Module):
-    """`f(u) = k * u + B(u) - u`; without B on a short path, `f(u) = k * u - u`. The convolution begins as 1."""
+    """`f(u) = k * u + B(u) - u`; without B on a short path, `f(u) = k * u - u`. The initial k is the identity."""
 
     whole = True
 
@@ -117,9 +116,9 @@ class FractalNet(SeededNoise, Network):
         fractal = _fractal_scheme(scheme, columns, convolutions)
         self.scheme: Scheme = fractal
         self.columns = fractal.columns
-        # What meets at each join: so many of the deepest columns, on so many paths.
+        # For each join: how many of the deepest columns meet, and on how many paths.
         self.joins = [(c, fractal.paths(c)) for c in fractal.joins]
-        self.pools_columns = isinstance(self.scheme, FullFractal)  # and not between the fractals
+        self.pools_columns = isinstance(self.scheme, FullFractal)  # instead of pooling between the fractals
         if self.pools_columns and dt != 1:
             raise UserError(
                 f"dt = {dt!r}: the layers of scheme {self.scheme.name!r} are whole maps B(u), without a step size; "
@@ -147,7 +146,7 @@ class FractalNet(SeededNoise, Network):
                 nn.init.dirac_(module.k.weight)
 
     def _maps(self, width: int, dropout: float) -> list[nn.Module]:
-        """The map of each evaluation of one fractal."""
+        """Build the map of each evaluation of one fractal."""
         if isinstance(self.scheme, ConvolvedFractal):
             layers = (Layer(width, width, dropout=dropout) if level == 1 else None for level in _levels(self.columns))
             return [ConvolvedState(width, layer) for layer in layers]
@@ -160,7 +159,7 @@ class FractalNet(SeededNoise, Network):
         return bool(self.drop_path or self.global_drop)
 
     def forward_features(self, x: Tensor, noise: Joins | None = None) -> Tensor:
-        """The last feature map. `noise` weighs the paths at the joins, as `draw` or `column_joins` give it."""
+        """Return the last feature map. `noise` is the weights of paths at the joins, from `draw` or `column_joins`."""
         self.check_input(x)
         noise = untraced(noise)
         joins = self.next_draw(x) if noise is None and self.training and self.compile_by_block else noise
@@ -174,7 +173,7 @@ class FractalNet(SeededNoise, Network):
         return self.forward_head(self.forward_features(x, noise))
 
     def draw(self, seed: int, step: int, places: range) -> Joins | None:
-        """Drop-path of a training step: one column of the whole network, or independent drops at each join."""
+        """Draw drop-path for a training step: one column of the whole network, or independent drops at each join."""
         if not (self.drop_path or self.global_drop):
             return None
         words = random_words(2 + len(self.stages) * sum(paths + 1 for _, paths in self.joins), seed, step, Stream.GATES)
@@ -188,17 +187,17 @@ class FractalNet(SeededNoise, Network):
         ]
 
     def column_joins(self, column: int) -> Joins:
-        """The joins that let only `column` through, whose fractals are `2^(column - 1)` layers deep."""
+        """Return join weights that select one `column`, whose fractals are `2^(column - 1)` layers deep."""
         if not 1 <= column <= self.columns:
             raise UserError(f"column {column!r}: expected 1 (shallowest) to {self.columns} (deepest)")
         joins = []
-        for deepest, paths in self.joins:  # where this column is not among them, nothing is computed
+        for deepest, paths in self.joins:  # a join without this column is not computed
             place = min(max(column - 1 - (self.columns - deepest), 0), paths - 1)
             joins.append([int(i == place) for i in range(paths)])
         return [joins for _ in self.stages]
 
     def extract_column(self, column: int) -> FractalNet:
-        """That column as a plain network of its own, which shares its weights: forward Euler with `f = B - I`."""
+        """Return the column as a plain network with the same weights: forward Euler with `f = B - I`."""
         (step,) = plan(self.scheme, 1, ks=[self.column_joins(column)[0]]).steps
         used = [evaluation.result.i for evaluation in step.evaluations]
         plain = FractalNet(1, (), num_classes=0, in_channels=self.in_channels)
@@ -214,23 +213,23 @@ class FractalNet(SeededNoise, Network):
 
 
 def _levels(c: int) -> list[int]:
-    """At which level each map of a full `f_c` stands, in the order of the recursion: 1 is no short path."""
+    """Return the level of each map of a full `f_c`, in the order of the recursion; those above 1 are short paths."""
     return [1] if c == 1 else [c, *_levels(c - 1), *_levels(c - 1)]
 
 
-def _local_join(drop: float, paths: Sequence[float], saved: float) -> Sequence[Coefficient]:
-    """The weights of paths of which each is dropped with that probability; the mean of those that stay.
+def _local_join(drop: float, paths: Sequence[float], choice: float) -> Sequence[Coefficient]:
+    """Return the weights of paths that are dropped with probability `drop`: the mean of the remaining ones.
 
-    The other arguments are uniform in [0, 1): one for each path, and one for which is kept where all are dropped.
+    The other arguments are uniform in [0, 1): one for each path, and one to choose a path if all are dropped.
     """
-    kept = [drawn >= drop for drawn in paths]
-    if not any(kept):
-        kept[int(saved * len(kept))] = True
-    return [Fraction(int(stays), sum(kept)) for stays in kept]
+    remains = [drawn >= drop for drawn in paths]
+    if not any(remains):
+        remains[int(choice * len(remains))] = True
+    return [Fraction(int(path), sum(remains)) for path in remains]
 
 
 def _fractal_scheme(scheme: str | Scheme | None, columns: int, convolutions: bool) -> Fractal:
-    """Larsson's fractal, or one of the paper's formula; raise for any other scheme."""
+    """Return Larsson's fractal, or one of the paper's formula; raise for any other scheme."""
     method = get_scheme(f"full_fractal{columns}" if scheme is None else scheme)
     if not isinstance(method, Fractal):
         raise UserError(

@@ -1,25 +1,29 @@
 """The march of a stage: a step is straight-line code, recorded once from its scheme, and each memory mode is a walk.
 
-stored       all that autograd saves; with slopes that are recomputed, the states (`replay`)
-segmented    every m-th state; m steps are evaluated again as one
+A memory mode says what a training step keeps for its backward pass.
+
+stored       all that autograd saves
+recompute    the states, in a deep stage every m-th; the blocks are evaluated again (`replay`)
 reversible   the last states; the scheme is run backwards (`reversible`)
+auto         reversible if the coefficients are such that it keeps a quarter of the states or less, else recompute
 """
 
 from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, fx, nn
 
+from stepnet.errors import UserError
 from stepnet.nets.replay import recomputed
-from stepnet.nets.reversible import ReversibleMarch
+from stepnet.nets.reversible import SPARE_BITS, ReversibleMarch
 from stepnet.schemes import (
     Coefficient,
     Difference,
@@ -36,37 +40,37 @@ from stepnet.schemes import (
     scheme_of_step,
 )
 
-Slope: TypeAlias = Callable[..., Any]  # `f(u, i)`: a block at its i-th evaluation in a step; a network has no clock
-Slopes: TypeAlias = "Slope | tuple[Slope, ...]"  # of a pair, both
+Memory = Literal["stored", "recompute", "reversible", "auto"]
+Slope: TypeAlias = Callable[..., Any]  # `f(u, i)`: a block at its i-th evaluation in a step, whatever the time
+Slopes: TypeAlias = "Slope | tuple[Slope, ...]"  # a tuple for a pair (f, g)
 States: TypeAlias = tuple[State, ...]  # newest first
 Fs: TypeAlias = Sequence[Slopes]
 Ks: TypeAlias = Sequence[Coefficient]
-Symbol: TypeAlias = Any  # of torch.fx, which stands for an argument while code is recorded
+Symbol: TypeAlias = Any  # a proxy of torch.fx for an argument
 After: TypeAlias = Callable[[State], State]
 StepFunctions: TypeAlias = Sequence[Callable[..., Any]]
 
 
 class RecordedStep:
-    """`run(f, us, fs, k)` gives `u_{n+1}` from the block, the states `u_n, u_{n-1}, …` and the slopes `f_{n-1}, …`.
+    """`run(f, us, fs, k)` returns `u_{n+1}` from the block, the states `u_n, u_{n-1}, …` and the slopes `f_{n-1}, …`.
 
-    The scheme runs once, on symbols of torch.fx. What it decides by numbers (which terms there are, which of them are
-    scaled) is decided then: what is left is the arithmetic of the step. `interpret` is the scheme itself, for gates and
-    for coefficients that are numbers. With `keeps_f` both also give `f_n`, which later steps read. A `whole` block
-    gives `Difference(B(u), u)`. What `k` is (one tensor, or several by their names) is between the scheme and its
-    caller.
+    The scheme runs once, on proxies of torch.fx. Decisions that depend on numbers (which terms there are, which of them
+    are scaled) are made then; the recorded code is the arithmetic of the step. `interpret` runs the scheme itself, for
+    gates and for coefficients that are numbers. With `keeps_f` both also return `f_n`, which later steps read. A
+    `whole` block returns `Difference(B(u), u)`. `k` is one tensor or a dict of them, as the scheme expects.
     """
 
     def __init__(
         self,
         method: Scheme,
-        states: int,  # that it reads
+        states: int,  # how many it reads
         dt: Coefficient,
-        k: Coefficient = None,  # `OWNED`, or the scheme's own
+        k: Coefficient = None,  # `OWNED`, or that of the scheme
         keeps_f: bool = False,
         whole: bool = False,
         pair: bool = False,  # a slope is (f, g)
-        parts: int = 0,  # of how many parts the states that it reads are tuples; 0 where they are none
-        enters: bool = False,  # it reads `u_0`, and makes the streams of it
+        parts: int = 0,  # the number of parts of a state, if states are tuples, else 0
+        enters: bool = False,  # it reads `u_0` and forms the streams
     ) -> None:
         self.method, self.states, self.dt, self.k = method, states, dt, k
         self.keeps_f, self.whole, self.pair, self.parts, self.enters = keeps_f, whole, pair, parts, enters
@@ -75,14 +79,14 @@ class RecordedStep:
         self.run = self.interpret if method.whole_past else self._record()
 
     def __deepcopy__(self, memo: object) -> RecordedStep:
-        return self  # nothing changes it
+        return self  # immutable
 
-    def __reduce__(self) -> tuple[Any, ...]:  # the code is made again
+    def __reduce__(self) -> tuple[Any, ...]:  # the code is recorded again
         options = self.keeps_f, self.whole, self.pair, self.parts, self.enters
         return RecordedStep, (self.method, self.states, self.dt, self.k, *options)
 
     def with_dt(self, dt: Coefficient) -> RecordedStep:
-        """A step of another length, to be interpreted: its code is not recorded again."""
+        """Return a step of another length, which is interpreted: its code is not recorded."""
         step = object.__new__(RecordedStep)
         vars(step).update(vars(self), dt=dt, run=step.interpret)
         return step
@@ -91,23 +95,23 @@ class RecordedStep:
         past = self.past(f, us, fs)
         new = advance(self.method, past, self.dt, self.k if k is None else k, gate)
         if type(new) is tuple:
-            new = tuple(map(_subtracted, new))  # the first velocity of a block that is known as `B(u)` only
+            new = tuple(map(_subtracted, new))  # the first velocity, if the block is known as `B(u)` only
         return (new, _subtracted(past[0].f)) if self.keeps_f else new
 
     def past(self, f: Slopes, us: States, fs: States) -> Past:
-        """The points that the scheme reads."""
+        """Return the points that the scheme reads."""
         us = (self.method.enter(us[0]), *us[1:]) if self.enters else us
         older = (Point(us[j], partial(_known, fs[j - 1]) if self.keeps_f else None) for j in range(1, self.states))
         return (Point(us[0], from_parts([self._side(part) for part in parts_of(f)])), *older)
 
     def _side(self, f: Slope) -> RightHandSide:
         def rhs(u: State, c: Coefficient, i: int) -> State:
-            return f(_subtracted(u), i)  # a scheme may evaluate f at f: the Neumann series
+            return f(_subtracted(u), i)  # the Neumann series evaluates f at f
 
         return rhs
 
     def on_symbols(self, f: Symbol, us: States, fs: States, k: Symbol) -> Any:
-        """The step as torch.fx records it."""
+        """Run the step on proxies of torch.fx."""
         call = _call_whole if self.whole else _call
         functions: Slopes = (partial(call, f[0]), partial(call, f[1])) if self.pair else partial(call, f)
         return self.interpret(functions, us, fs, self._named(k) if self.k is OWNED else self.k)
@@ -119,7 +123,7 @@ class RecordedStep:
         return recorded(step, "f", "us", "fs", "k")
 
     def _named(self, k: Any) -> Coefficient:
-        """The coefficients of the step as its scheme takes them."""
+        """Return the coefficients of the step as the scheme expects them."""
         if not self.method.learned:
             return k
         named = {one.name: k[one.name] for one in self.method.learned}
@@ -133,23 +137,23 @@ def _nested(values: Any, shape: tuple[int, ...]) -> Coefficient:
 
 
 def recorded(function: Callable[..., Any], *names: str) -> Callable[..., Any]:
-    """The straight-line code of what a function does with these arguments."""
+    """Record a function of these arguments as straight-line code."""
     graph = fx.Graph()
     tracer = fx.proxy.GraphAppendingTracer(graph)
     graph.output(tracer.create_arg(function(*(fx.Proxy(graph.placeholder(name), tracer) for name in names))))
     graph.eliminate_dead_code()
     graph.on_generate_code(lambda _: lambda lines: [line.replace(".__call__(", "(") for line in lines])
-    made: Callable[..., Any] = fx.GraphModule(nn.Module(), graph).forward
-    return made
+    code: Callable[..., Any] = fx.GraphModule(nn.Module(), graph).forward
+    return code
 
 
 def symbols(values: Symbol, count: int, parts: int = 0) -> States:
-    """The first values of a tuple, which torch.fx cannot count; tuples of so many parts, if any."""
+    """Return the first `count` entries of a tuple, as tuples of `parts` if set: torch.fx does not know lengths."""
     return tuple(symbols(values[j], parts) if parts else values[j] for j in range(count))
 
 
 class _Owned:
-    """In place of a coefficient: the step owns one, which it is given."""
+    """A placeholder for a coefficient that is passed to the step."""
 
     def __reduce__(self) -> str:
         return "OWNED"
@@ -167,7 +171,7 @@ def _call_whole(f: Symbol, u: Symbol, i: int) -> Difference:
 
 
 def evaluate_whole(f: Slope, u: State, i: int) -> State:
-    """`B(u)` of a block that gives `Difference(B(u), u)`."""
+    """Return `B(u)` of a block that returns `Difference(B(u), u)`."""
     return f(u, i).end
 
 
@@ -192,8 +196,8 @@ def _subtracted(f: State) -> State:
 class March:
     """The steps of a stage, made once from its plan. Each walk yields `u_1, u_2, …`.
 
-    A walk takes the slopes `fs` of the steps, the `window` of states before them (`u_0`, and the state before it where
-    there is one), and a coefficient for each step, None where it owns none.
+    A walk takes the slopes `fs` of the steps, the `window` of states before them (`u_0`, and the state before it if
+    there is one), and a coefficient for each step, None for a step without one.
     """
 
     def __init__(
@@ -202,13 +206,13 @@ class March:
         plan: Plan,
         dts: Sequence[float],
         after: After | None = None,
-        whole: Sequence[bool] | None = None,  # which of the blocks give `Difference(B(u), u)`
+        whole: Sequence[bool] | None = None,  # which blocks return `Difference(B(u), u)`
     ) -> None:
         self.scheme, self.after = scheme, partial(scheme.activate, after) if after and scheme.streams else after
-        self.window = None if scheme.whole_past else scheme.steps  # how many states are kept
+        self.window = None if scheme.whole_past else scheme.steps  # how many states are in use
         whole = [False] * len(plan.steps) if whole is None else whole
         pair, parts = len(scheme.functions) > 1, len(scheme.parts)
-        made: dict[tuple[object, ...], RecordedStep] = {}  # steps that are alike share their code
+        made: dict[tuple[object, ...], RecordedStep] = {}  # equal steps share their code
         self.steps: list[RecordedStep] = []
         for n, step in enumerate(plan.steps):
             before = n + (plan.entry == "with past")
@@ -227,16 +231,16 @@ class March:
 
     def _write_code(self) -> None:
         self.step_functions: StepFunctions = [step.run for step in self.steps]
-        # The last state alone: the stored walk.
+        # The stored walk, of which only the last state is returned.
         self.run = (
             self._last_state if self.window is None else recorded(self._on_symbols, "fs", "window", "ks", "after")
         )
 
     def __deepcopy__(self, memo: object) -> March:
-        return self  # nothing changes it
+        return self  # immutable
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "step_functions": None, "run": None}  # code, which is made again
+        return {**vars(self), "step_functions": None, "run": None}  # code, which is recorded again
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -251,7 +255,7 @@ class March:
         return last
 
     def stored(self, fs: Fs, window: States, ks: Ks, first: int = 0) -> Iterator[State]:
-        """Keep what autograd saves; `first` is the number of the first step."""
+        """Save what autograd saves; `first` is the number of the first step."""
         return self._walk(self.step_functions[first:], fs, window, ks, self.after)
 
     def _walk(self, step_functions: StepFunctions, fs: Fs, us: States, ks: Ks, after: After | None) -> Iterator[State]:
@@ -267,7 +271,7 @@ class March:
             yield new
 
     def by_scheme(self, gates: Ks | None = None) -> March:
-        """The same march, whose steps the scheme itself takes: under gates, and where coefficients are numbers."""
+        """Return the march with steps interpreted by the scheme, for gates and for coefficients that are numbers."""
         march = copy.copy(self)
         gates = [1] * len(self.steps) if gates is None else gates
         march.step_functions = [
@@ -282,13 +286,13 @@ class March:
         return deque(states, maxlen=1).pop()
 
     def with_step_sizes(self, dts: Sequence[Coefficient]) -> March:
-        """The same march with other step sizes, which may be tensors with a gradient; the scheme takes the steps."""
+        """Return the march with other step sizes, which may be tensors with a gradient; steps are interpreted."""
         march = copy.copy(self)
         march.steps = [step.with_dt(dt) for step, dt in zip(self.steps, dts, strict=True)]
         return march.by_scheme()
 
     def segmented(self, fs: Fs, window: States, ks: Ks, blocks: Sequence[nn.Module], length: int) -> Iterator[State]:
-        """Keep the states between segments; each segment is repeated as one evaluation of the states before it."""
+        """Save the states between segments; each segment is one evaluation, repeated in the backward pass."""
         for n in range(0, len(fs), length):
             part = slice(n, n + length)
             segment = partial(self._segment, n, fs[part], ks[part])
@@ -300,7 +304,7 @@ class March:
         return list(self.stored(fs, window, ks, first))
 
     def reversible(self, fs: Fs, window: States, ks: Ks, blocks: Sequence[nn.Module]) -> Iterator[State]:
-        """Keep the last states. A transition, the entry of streams, and a step without its whole past are kept."""
+        """Save the last states; a transition, the entry of streams and steps without a full past are recomputed."""
         short = sum(step.states < self.scheme.steps for step in self.steps)
         opening = sum(
             step.enters or not isinstance(parts_of(f)[0], nn.Module) for step, f in zip(self.steps, fs, strict=True)
@@ -313,21 +317,21 @@ class March:
             start = self.scheme.enter(us[0]) if step.enters else us[0]
             past = (Point(start, rhs), *map(Point, us[1 : step.states]))
             new = march.advance(step.method, past, step.dt, step.k if k is None else k, gate)
-            if step.enters:  # a velocity may still be the number 0
+            if step.enters:  # a velocity may be the number 0
                 new = from_parts([part if isinstance(part, Tensor) else torch.zeros_like(us[0]) for part in new])
             us = (new, *us)[: self.scheme.steps]
             yield march.rounded(march.close(new) if n == len(fs) - 1 else new)
 
 
 def recomputing(fs: Fs, blocks: Sequence[nn.Module]) -> list[Slopes]:
-    """The same slopes; what their gradients need is made again in the backward pass."""
+    """Return the slopes, evaluated again in the backward pass instead of saving tensors."""
     pairs = zip(fs, blocks, strict=False)
     return [from_parts([partial(recomputed, part, block) for part in parts_of(f)]) for f, block in pairs]
 
 
 @dataclass(frozen=True)
 class BlockSide:
-    """A block as `rhs(u, c, i)`: a network has no clock, so `c` is not used."""
+    """A block as `rhs(u, c, i)`: blocks do not depend on time, so `c` is not used."""
 
     module: nn.Module
 
@@ -336,5 +340,30 @@ class BlockSide:
 
 
 def right_hand_side(f: Slope) -> RightHandSide:
-    """A slope as a right-hand side; a block is known by its `module`, whose evaluations can be repeated."""
+    """Return a slope as a right-hand side; that of a block has a `module`, whose evaluations can be repeated."""
     return BlockSide(f) if isinstance(f, nn.Module) else lambda u, c, i: f(u, i)
+
+
+def choose_memory(memory: Memory, scheme: Scheme, ks: Iterable[Coefficient], activation: str) -> Memory:
+    """Return the mode, resolving "auto"; raise if the scheme or an `activation` after the steps is not invertible."""
+    if memory == "reversible" and not scheme.invertible:
+        why = f": {scheme.why_not_invertible}" if scheme.why_not_invertible else ""
+        raise UserError(f"memory='reversible': scheme {scheme.name!r} has no inverse{why}; take memory='recompute'")
+    if memory == "reversible" and activation:
+        raise UserError(f"memory='reversible': {activation} cannot be undone; take pre-activation, or 'recompute'")
+    if memory != "auto":
+        return memory
+    if not scheme.invertible or activation:
+        return "recompute"
+    lost = [scheme.lost_bits(k) for k in ks]
+    # Reversible saves two states in double precision each time the spare bits are lost; recompute, one per step.
+    return "reversible" if 4 * sum(lost) / SPARE_BITS <= len(lost) / 4 else "recompute"
+
+
+def segment_length(scheme: Scheme, depth: int) -> int:
+    """Return the number of steps in a segment, the m that saves least: `s N / m` states between segments, `4 m` in one.
+
+    A step reads s states; with m = 1 each is saved once. An evaluation saves about 4 states' worth for its gradient.
+    """
+    lengths = range(1, max(depth, 1) + 1)
+    return min(lengths, key=lambda m: min(m, scheme.steps) * depth / m + 4 * scheme.stages * m)

@@ -1,7 +1,6 @@
 """Networks by name: `register_model`, `create_model`, `list_models`.
 
-Below: how a network was built, which a file needs to build it again; its features alone; the weights that come with the
-package.
+Also: how a network was built, which files record; timm's `features_only`; the weights that come with the package.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from torch import Tensor, nn
 
 from stepnet.arguments import Count, checked
 from stepnet.errors import UserError, unknown
-from stepnet.nets.memory_modes import Memory
 from stepnet.nets.options import ModelOptions
 from stepnet.nets.residual import FeatureInfo, Network
 from stepnet.nets.weights import load_weights, shape_of
@@ -31,7 +29,7 @@ Builder = TypeVar("Builder", bound=Callable[..., Network])
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """A registered network: how it is built and what the tables say of it."""
+    """A registered network: its builder and its defaults."""
 
     name: str
     family: str
@@ -43,14 +41,13 @@ class ModelEntry:
 
 
 MODELS: Registry[ModelEntry] = Registry("model")
-FAMILIES: dict[str, tuple[re.Pattern[str], ModelEntry]] = {}  # networks of any size, by the name of one of them
 
 
 @checked
 def register_model(
     name: str, *, family: str, scheme: str = "euler", image_size: Count = 32, num_classes: Count = 10
 ) -> Callable[[Builder], Builder]:
-    """Decorator: make a function that builds a network known under `name`."""
+    """Decorator: register a function that builds a network under `name`."""
 
     def register(builder: Builder) -> Builder:
         MODELS.add(name, ModelEntry(name, family, scheme, image_size, num_classes, builder))
@@ -63,14 +60,19 @@ def register_model(
 def register_family(
     pattern: str, *, example: str, family: str, num_classes: Count = 10, takes: Literal["images", "tokens"] = "images"
 ) -> Callable[[Builder], Builder]:
-    """Decorator: make every name that matches `pattern` a network, built from the numbers in the pattern's groups.
+    """Decorator: register every name that matches `pattern`, built from the numbers in the pattern's groups.
 
-    `list_models` lists names, and there are endlessly many of these: `example` is one of them.
+    `list_models` does not list these names, of which there is no end: `example` is one of them.
     """
 
     def register(builder: Builder) -> Builder:
         size = 32 if takes == "images" else 64  # pixels, or tokens
-        FAMILIES[example] = re.compile(pattern), ModelEntry(example, family, "euler", size, num_classes, builder, takes)
+        entry = ModelEntry(example, family, "euler", size, num_classes, builder, takes)
+
+        def member(match: re.Match[str]) -> ModelEntry:
+            return dataclasses.replace(entry, name=match[0], build=partial(builder, *map(int, match.groups())))
+
+        MODELS.add_family(example, pattern, member)
         return builder
 
     return register
@@ -78,46 +80,27 @@ def register_family(
 
 @overload
 def create_model(
-    name: str,
-    pretrained: bool = False,
-    *,
-    memory: Memory | None = None,
-    in_chans: int | None = None,
-    features_only: Literal[False] = False,
-    **options: Unpack[ModelOptions],
+    name: str, pretrained: bool = False, *, features_only: Literal[False] = False, **options: Unpack[ModelOptions]
 ) -> Network: ...
 @overload
 def create_model(
-    name: str,
-    pretrained: bool = False,
-    *,
-    memory: Memory | None = None,
-    in_chans: int | None = None,
-    features_only: Literal[True],
-    **options: Unpack[ModelOptions],
+    name: str, pretrained: bool = False, *, features_only: Literal[True], **options: Unpack[ModelOptions]
 ) -> FeatureList: ...
 @checked
 def create_model(
-    name: str,
-    pretrained: bool = False,
-    *,
-    memory: Memory | None = None,
-    in_chans: int | None = None,
-    features_only: bool = False,
-    **options: Unpack[ModelOptions],
+    name: str, pretrained: bool = False, *, features_only: bool = False, **options: Unpack[ModelOptions]
 ) -> Network | FeatureList:
     """Build a network: `create_model("resnet20", scheme="lm", num_classes=10, in_channels=3)`.
 
-    Some options, such as `stochastic_depth`, only some families have. `pretrained` fills it with weights that come with
-    the package, those of a tag where the name has one (`lm_resnet20.cifar10`): classes and channels are then theirs
-    unless given, and for another number of classes the classifier is a new one. `memory` says what a training step
-    keeps for its backward pass, by default as the family has it. `in_chans` is timm's word for `in_channels`; with its
-    `features_only` the network gives the list of its stages' last states.
+    Some options, such as `stochastic_depth`, exist in some families only. `pretrained` loads weights that come with the
+    package, those of a tag if the name has one (`lm_resnet20.cifar10`). They determine the default number of classes
+    and channels; for another number of classes, the classifier is new. `memory` is what a training step saves for its
+    backward pass (default: that of the family). `in_chans` and `features_only` are timm's: the number of input
+    channels, and a network that returns the list of its stages' last states.
     """
+    memory, in_chans = options.pop("memory", None), options.pop("in_chans", None)
     if in_chans is not None and options.setdefault("in_channels", in_chans) != in_chans:
-        raise UserError(
-            f"in_chans = {in_chans} and in_channels = {options['in_channels']}: give one, they are the same"
-        )
+        raise UserError(f"in_chans = {in_chans} and in_channels = {options['in_channels']}: give one of them")
     model, _ = split_tag(name)
     entry = model_entry(model)
     defaults = {"num_classes": entry.num_classes}
@@ -136,19 +119,13 @@ def create_model(
 
 @checked
 def list_models(pattern: str = "*") -> list[str]:
-    """The names that match a shell pattern."""
+    """Return the names that match a shell pattern."""
     return MODELS.names(pattern)
 
 
 @checked
 def model_entry(name: str) -> ModelEntry:
-    """What is registered under `name`, or the member of a family; the nearest names when there is none."""
-    for pattern, family in FAMILIES.values():
-        if name not in MODELS and (member := pattern.fullmatch(name)):
-            sizes = map(int, member.groups())
-            return dataclasses.replace(family, name=name, build=partial(family.build, *sizes))
-    if name not in MODELS:
-        raise unknown("model", name, {*MODELS, *MODELS.aliases, *FAMILIES})
+    """Return the entry of `name`, registered or a member of a family; raise with the nearest names if there is none."""
     return MODELS[name]
 
 
@@ -158,13 +135,13 @@ Model = TypeVar("Model", bound=nn.Module)
 
 @dataclass(frozen=True)
 class Origin:
-    """A name and the options that were given with it."""
+    """The name and the options with which a network was built."""
 
     name: str
     options: Mapping[str, Any]
 
     def options_now(self, network: nn.Module) -> dict[str, Any]:
-        """The options with what was changed since: `reset_classifier` gives a network other classes."""
+        """Return the options with later changes, such as the classes of `reset_classifier`."""
         now = {name: getattr(network, name, None) for name in ("num_classes", "in_channels")}
         return {**self.options, **{name: value for name, value in now.items() if isinstance(value, int)}}
 
@@ -176,15 +153,15 @@ def remember_origin(network: Model, name: str, options: Mapping[str, Any]) -> Mo
 
 
 def origin_of(network: nn.Module) -> Origin | None:
-    """Return how the network was built, or None if it does not say."""
+    """Return how the network was built, or None if unknown."""
     origin = getattr(network, ATTRIBUTE, None)
     return origin if isinstance(origin, Origin) else None
 
 
 class FeatureList(nn.Module):
-    """timm's `features_only`: called with images, it gives the list of the stages' last states `u_N`.
+    """timm's `features_only`: return the list of the stages' last states `u_N`.
 
-    What comes after the last stage has no part in them, so the classifier goes and the last norm gets no gradient.
+    The layers after the last stage are not used: the classifier is removed, and the last norm requires no gradient.
     """
 
     def __init__(self, network: Network) -> None:
@@ -200,7 +177,7 @@ class FeatureList(nn.Module):
 
 
 WEIGHTS = Path(__file__).parent.parent / "weights"
-TAGS = ("imagenet", "cifar100", "cifar10", "digits")  # whose weights are taken where a name has several and no tag
+TAGS = ("imagenet", "cifar100", "cifar10", "digits")  # in order of preference for a name without a tag
 
 
 def split_tag(name: str) -> tuple[str, str | None]:
@@ -210,12 +187,12 @@ def split_tag(name: str) -> tuple[str, str | None]:
 
 
 def list_pretrained() -> list[str]:
-    """The names, with their tags, for which weights are here."""
+    """Return the names, with their tags, whose weights come with the package."""
     return sorted(path.stem for path in WEIGHTS.glob("*.safetensors"))
 
 
 def pretrained_file(name: str) -> Path:
-    """The weights of `NAME.TAG`, or of `NAME` with its first tag."""
+    """Return the file with the weights of `NAME.TAG`, or of `NAME` with its preferred tag."""
     model, tag = split_tag(name)
     tags = [known.partition(".")[2] for known in list_pretrained() if known.partition(".")[0] == model]
     if tag is None and tags:
@@ -223,6 +200,6 @@ def pretrained_file(name: str) -> Path:
     if tag not in tags:
         if tags:
             raise unknown(f"weights of {model}", tag, tags)
-        held = ", ".join(list_pretrained()) or "none"
-        raise UserError(f"{name}: no trained weights come with stepnet under this name; there are: {held}")
+        available = ", ".join(list_pretrained()) or "none"
+        raise UserError(f"{name}: stepnet has no trained weights of this name; available: {available}")
     return WEIGHTS / f"{model}.{tag}.safetensors"

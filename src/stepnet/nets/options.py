@@ -10,15 +10,16 @@ from annotated_types import Ge, Le, MinLen
 from stepnet.arguments import Count, CountFromZero, Positive, Probability, Seed
 from stepnet.nets.blocks import Shortcut
 from stepnet.nets.bounds import BoundOption
+from stepnet.nets.march import Memory
 from stepnet.schemes import Scheme
 
-StepSizes = Positive | Sequence[Sequence[Positive]]  # of all steps, or for each stage those of its steps
-Depths = Annotated[Sequence[Count], MinLen(1)]  # blocks of each stage, one that changes the shape counted
+StepSizes = Positive | Sequence[Sequence[Positive]]  # one for all steps, or a list for each stage
+Depths = Annotated[Sequence[Count], MinLen(1)]  # blocks of each stage, including the one that changes the shape
 Units = Annotated[int, Ge(1), Le(1000)]
 
 
-class SteppedOptions(TypedDict, total=False):
-    """Those of every network, and of one that is marched by a scheme, which may learn coefficients."""
+class BackboneOptions(TypedDict, total=False):
+    """The options of every `BackboneNetwork`."""
 
     num_classes: CountFromZero
     in_channels: Count
@@ -29,26 +30,26 @@ class SteppedOptions(TypedDict, total=False):
     k_bound: BoundOption
 
 
-class ResidualOptions(SteppedOptions, total=False):
-    """Those of `ResidualNetwork`."""
+class ResidualOptions(BackboneOptions, total=False):
+    """The options of `ResidualNetwork`, without its scheme."""
 
     stochastic_depth: float | Mapping[str, Any] | None
     noise: str | Mapping[str, Any] | None
 
 
-class RevNetOptions(SteppedOptions, total=False):
-    """Those of `RevNet`."""
+class RevNetOptions(BackboneOptions, total=False):
+    """The options of `RevNet`."""
 
     scheme: str | Scheme
 
 
-class ModelOptions(SteppedOptions, total=False):
-    """Every option of some family. docs/networks.md lists which family has which; any other option is refused."""
+class ModelOptions(ResidualOptions, total=False):
+    """The options of `create_model`, and those of the families: docs/networks.md lists which family has which."""
 
+    memory: Memory | None
+    in_chans: int | None
     scheme: str | Scheme
     # residual networks
-    stochastic_depth: float | Mapping[str, Any] | None
-    noise: str | Mapping[str, Any] | None
     pre_activation: bool
     shortcut: Shortcut
     width: Count  # of the first stage of a CIFAR ResNet

@@ -2,7 +2,7 @@
 
     poly-2   I + F + F²          neumann2
     poly-3   I + F + F² + F³     neumann3
-    mpoly-2  I + F + G F         neumann2, whose second evaluation has weights of its own
+    mpoly-2  I + F + G F         neumann2, whose second evaluation has separate weights
     2-way    I + F + G           euler, whose right-hand side is the sum of two branches
 
 A unit is a truncated backward Euler step where F is shared; 2-way is forward Euler with a wider block. Stage changes
@@ -50,7 +50,7 @@ def cifar_polynet(
     """A pre-activation CIFAR ResNet of `6n + 2` layers with PolyNet's units in place of residual blocks."""
     n = blocks_per_stage(depth, 6)
     backbone = PolyBackbone(basic, (16, 32, 64), (n, n, n), stem_width=16, pre_activation=True, unit=unit)
-    if unit == "two_way":  # its unit is in the block: any scheme will do
+    if unit == "two_way":  # the unit is in the block: any scheme is possible
         return ResidualNetwork(backbone, scheme or SCHEMES[unit], **options)
     return ResidualNetwork(backbone, scheme_of_family(scheme, SCHEMES[unit], f"PolyNet's {unit}"), **options)
 

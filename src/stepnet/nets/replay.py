@@ -1,11 +1,10 @@
-"""Evaluations of `f` that keep nothing: what their backward pass needs is made again by evaluating once more.
+"""Evaluations of `f` that save no tensors: the backward pass evaluates `f` again to get them.
 
-Autograd saves tensors while `f` is evaluated. Here it is given numbered slots instead, and the first slot that the
-backward pass asks for lets the evaluation run again, from the same argument under the same conditions: autocast, random
-generators, running statistics (which are not moved a second time). The graph itself is autograd's own, so hooks,
-DistributedDataParallel and tied parameters meet nothing unusual. The mechanism is that of `torch.utils.checkpoint`;
-what is ours is that batch norm moves once, that noise which a network drew for its blocks is theirs again, and that the
-argument may come from elsewhere: see `stepnet.nets.reversible`.
+While `f` is evaluated, autograd saves numbered slots instead of tensors. The first slot that the backward pass needs
+triggers a second evaluation, with the same argument under the same conditions: autocast, random generators, running
+statistics (which are not updated again). The graph is autograd's, so hooks, DistributedDataParallel and tied parameters
+work as usual. The mechanism is that of `torch.utils.checkpoint`. In addition, batch norm is updated once, noise that a
+network drew for its blocks is used again, and the argument may be computed: see `stepnet.nets.reversible`.
 """
 
 from __future__ import annotations
@@ -31,37 +30,37 @@ RandomState = tuple[Tensor, ...]  # of the CPU's generator, and of the device's 
 def only_reverse_mode() -> bool:
     """Whether neither a `torch.func` transform nor a level of forward-mode differentiation is active.
 
-    These differentiate the evaluation itself, tangents included. A repetition in the backward pass would be outside of
-    them, so a network stores whatever autograd saves while one is active.
+    These differentiate the evaluation itself, including tangents, and would not see a second evaluation in the backward
+    pass. While one is active, a network stores what autograd saves.
     """
     return not torch._C._are_functorch_transforms_active() and forward_ad._current_level < 0
 
 
 @_disable_dynamo  # torch.compiler.disable, which imports the compiler when first called, not with this file
 def recomputed(f: Callable[..., Result], module: nn.Module, *args: Any) -> Result:
-    """`f(*args)`, a function of the module's parameters, of which only the arguments are kept."""
+    """Return `f(*args)`, a function of the module's parameters, saving the arguments only."""
     if not (torch.is_grad_enabled() and only_reverse_mode()):
         return f(*args)
-    kept = tree_map(_leaf, args)
-    return RepeatedEvaluation(f, module, lambda: kept)(*args)  # type: ignore[no-any-return]
+    saved = tree_map(_leaf, args)
+    return RepeatedEvaluation(f, module, lambda: saved)(*args)  # type: ignore[no-any-return]
 
 
 class RepeatedEvaluation:
-    """`f(*args)` whose saved tensors are slots; `argument` gives the arguments again when one is asked for.
+    """An evaluation `f(*args)` whose saved tensors are slots; `argument` returns the arguments for filling them.
 
-    They are leaves that want a gradient where the first ones did: then autograd saves the same tensors.
+    Those are leaves that require a gradient if the first ones did, so that autograd saves the same tensors.
     """
 
     def __init__(
         self, f: Callable[..., Any], module: nn.Module, argument: Callable[[], tuple[Any, ...]], whole: bool = False
     ) -> None:
         self.f, self.module, self.argument = f, module, argument
-        self.whole = whole  # the value is wanted too; otherwise the repetition ends when the last slot is filled
+        self.whole = whole  # compute the value too; otherwise stop when the last slot is filled
         self.count = 0
         self.slots: dict[int, Tensor] = {}
         self.value: Any = None
         self.versions: list[tuple[Tensor, int]] = []
-        self.parameter_storages: set[int] = set()  # the storages of the parameters, which are kept as they are
+        self.parameter_storages: set[int] = set()  # parameters need no slot
 
     def __call__(self, *args: Any) -> Any:
         parts = list(self.module.modules())
@@ -76,7 +75,7 @@ class RepeatedEvaluation:
             return self.f(*args)
 
     def again(self, *args: Any) -> Any:
-        """Fill the slots by an evaluation at these arguments; its value, if the whole of it is wanted."""
+        """Fill the slots by an evaluation at these arguments; return its value, if `whole`."""
         if any(p._version != version for p, version in self.versions):
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: "
@@ -92,14 +91,14 @@ class RepeatedEvaluation:
                 if filled == self.count and not self.whole:
                     raise _AllFilled
 
-        with torch.enable_grad(), self.conditions.replayed(), tensors_again(self.tensors), _given(self.noise):
+        with torch.enable_grad(), self.conditions.replayed(), tensors_again(self.tensors), _noise_again(self.noise):
             try:
                 with saved_tensors_hooks(fill, lambda _: None):  # type: ignore[arg-type, return-value]
                     value = self.f(*args)
             except _AllFilled:
                 return None
         if filled != self.count:
-            raise RuntimeError(f"a block kept {self.count} tensors and then {filled}: it cannot be evaluated again")
+            raise RuntimeError(f"a block saved {self.count} tensors and then {filled}: its evaluations must be alike")
         self.value = tree_map(_detached, value)
         return self.value
 
@@ -114,17 +113,17 @@ class RepeatedEvaluation:
             return slot
         if slot not in self.slots:
             args = self.argument()
-            if slot not in self.slots:  # finding the argument may have taken this evaluation
+            if slot not in self.slots:  # computing the argument may have repeated this evaluation
                 self.again(*args)
         return self.slots.pop(slot)
 
 
 class _AllFilled(Exception):
-    """Nothing more is wanted of this repetition."""
+    """All slots are filled: stop the evaluation."""
 
 
 class Conditions:
-    """What a call depends on besides its arguments: the autocast mode, and the random generators if it draws."""
+    """What a call depends on besides its arguments: the autocast mode, and the random generators if it uses them."""
 
     def __init__(self, device: torch.device) -> None:
         kind = device.type if torch.amp.is_autocast_available(device.type) else "cpu"
@@ -134,7 +133,7 @@ class Conditions:
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """Note the state of the generators, if the call draws from them."""
+        """Save the state of the generators, if the call draws from them."""
         before = self._state()
         with self._autocast():
             yield
@@ -143,20 +142,20 @@ class Conditions:
 
     @contextmanager
     def replayed(self) -> Iterator[None]:
-        """The conditions as they were; afterwards the generators go on as if nothing had been."""
+        """Restore the conditions of the first call; on exit, the generators continue as before."""
         with ExitStack() as stack:
             stack.enter_context(self._autocast())
             if self.before is not None:
                 devices, kind = ([], "cuda") if self.device is None else ([self.device], self.device.type)
                 stack.enter_context(torch.random.fork_rng(devices, device_type=kind))
-                cpu, *own = self.before
+                cpu, *of_device = self.before
                 torch.set_rng_state(cpu)
-                for state in own:
+                for state in of_device:
                     torch.get_device_module(self.device).set_rng_state(state, self.device)
             yield
 
     def _autocast(self) -> AbstractContextManager[None]:
-        """Its cache is off: a weight that was cast in the one pass must not serve in the other."""
+        """Return the autocast mode without its cache: a weight cast in one pass must not be used in the other."""
         kind, dtype, enabled = self.mode
         return torch.autocast(kind, dtype, enabled, cache_enabled=False)
 
@@ -169,9 +168,9 @@ class Conditions:
 
 @contextmanager
 def tensors_again(owned: Iterable[OwnedTensors]) -> Iterator[None]:
-    """The modules have the parameters that they had, and copies of their buffers, on which a call may work.
+    """Give the modules the parameters of the first call, and copies of their buffers, which a call may change.
 
-    `torch.func.functional_call` lends a network parameters for its forward pass alone.
+    The parameters may differ now: `torch.func.functional_call` replaces them during a forward pass.
     """
     now = [(part, part._parameters, part._buffers) for part, _, _ in owned]
     for part, parameters, buffers in owned:
@@ -185,8 +184,8 @@ def tensors_again(owned: Iterable[OwnedTensors]) -> Iterator[None]:
 
 
 @contextmanager
-def _given(noise: list[tuple[nn.Module, Any]]) -> Iterator[None]:
-    """What a network gave to its blocks for one pass (Shake-Shake's coefficients) is given again."""
+def _noise_again(noise: list[tuple[nn.Module, Any]]) -> Iterator[None]:
+    """Set the noise that a network drew for its blocks in the first call, such as Shake-Shake's coefficients."""
     before = [(part, part.drawn_noise) for part, _ in noise]
     for part, drawn in noise:
         part.drawn_noise = drawn
@@ -206,6 +205,6 @@ def _leaf(value: Any) -> Any:
 
 
 def storage(tensor: Tensor) -> int:
-    """What tensors that share memory have in common, also on the meta device, where there is none."""
+    """Return an identifier shared by tensors that share memory, also on the meta device."""
     address: int = tensor.untyped_storage()._cdata
     return address

@@ -1,4 +1,4 @@
-"""The residual network: stem, stages, head. Families differ in their blocks, widths and depths, not in this."""
+"""The residual network: stem, stages, head. Families differ in their blocks, widths and depths only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict, cast
+from typing import Any, ClassVar, TypedDict, Unpack, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,8 +18,8 @@ from stepnet.errors import UserError
 from stepnet.nets.blocks import PostActivation, PreActivation, Shortcut, Subsample, conv, initialise
 from stepnet.nets.bounds import BoundOption
 from stepnet.nets.draws import Draw, SeededNoise, untraced, zero_gradient
-from stepnet.nets.memory_modes import Memory
-from stepnet.nets.options import Depths, StepSizes
+from stepnet.nets.march import Memory
+from stepnet.nets.options import BackboneOptions, Depths, StepSizes
 from stepnet.nets.stage import (
     CoupledTransition,
     Gates,
@@ -29,9 +29,9 @@ from stepnet.nets.stage import (
     check_makes_network,
     entry_of,
 )
-from stepnet.nets.stochastic import AddedNoise, BlockNoise, StochasticDepth, add_noise
+from stepnet.nets.stochastic import AddedNoise, BlockNoise, add_noise, noise_of
 from stepnet.nets.trajectories import KineticCost, trajectory
-from stepnet.nets.weights import is_coefficient
+from stepnet.nets.weights import vectors
 from stepnet.schemes import Scheme, get_scheme, is_number, is_traced, plan, warn_if_rarely_used
 
 Convolutions = Callable[[int, int, int], list[nn.Conv2d]]  # (inputs, outputs, stride) -> the chain of one block
@@ -137,8 +137,8 @@ class Network(nn.Module, ABC):
     """The base of all networks: input checks, features, and a head that can be replaced."""
 
     reduction: int = 1  # the product of all strides
-    steps_per_block: int = 0  # of the blocks that `depths` counts; 0 where a network has no such option
-    initial_exponent: float = 0.0  # p where the initial f of a network of L blocks shrinks as L^-p
+    steps_per_block: int = 0  # for the blocks counted by `depths`; 0 if a network has no such option
+    initial_exponent: float = 0.0  # p, if the initial f of a network of L blocks scales as L^-p
     in_channels: int
     num_classes: int
     num_features: int = 0
@@ -148,7 +148,7 @@ class Network(nn.Module, ABC):
     @checked
     def __init__(self, num_classes: CountFromZero, in_channels: Count | None) -> None:
         super().__init__()
-        if in_channels is not None:  # else it takes no images
+        if in_channels is not None:  # None: it takes no images
             self.in_channels = in_channels
 
     @abstractmethod
@@ -156,7 +156,7 @@ class Network(nn.Module, ABC):
         """The last feature map, before pooling."""
 
     def forward_head(self, features: Tensor, pre_logits: bool = False) -> Tensor:
-        """Global average pooling and the classifier, which `pre_logits` leaves out."""
+        """Apply global average pooling and, unless `pre_logits`, the classifier."""
         pooled = F.adaptive_avg_pool2d(features, 1).flatten(1)
         return pooled if pre_logits else cast(Tensor, self.head(pooled))
 
@@ -177,21 +177,21 @@ class Network(nn.Module, ABC):
             for stage in stages:
                 hooks.enter_context(stage.register_forward_hook(keep))
             features = self.forward_features(x)
-        kept = [states[stage] for stage in stages]
-        return kept if intermediates_only else (features, kept)
+        intermediates = [states[stage] for stage in stages]
+        return intermediates if intermediates_only else (features, intermediates)
 
     def chosen_features(self, indices: int | Sequence[int] | None = None) -> list[FeatureInfo]:
         """Return `feature_info` of the stages at `indices`, of the last `indices` stages, or of all."""
         features = list(self.feature_info)
         if not features:
-            raise UserError(f"{type(self).__name__} has no stages to take features of: hook the modules that you want")
+            raise UserError(f"{type(self).__name__} has no stages: register forward hooks on the modules you need")
         if indices is None:
             return features
         count = len(features)
-        wanted = [-n for n in range(indices, 0, -1)] if isinstance(indices, int) else list(indices)
-        if not wanted or not all(isinstance(n, int) and -count <= n < count for n in wanted):
+        chosen = [-n for n in range(indices, 0, -1)] if isinstance(indices, int) else list(indices)
+        if not chosen or not all(isinstance(n, int) and -count <= n < count for n in chosen):
             raise UserError(f"indices = {indices!r}: the network has stages 0 to {count - 1}")
-        return [features[n] for n in wanted]
+        return [features[n] for n in chosen]
 
     def forward(self, x: Tensor) -> Tensor:
         return self.forward_head(self.forward_features(x))
@@ -201,7 +201,7 @@ class Network(nn.Module, ABC):
         stages = [module for module in self.modules() if isinstance(module, Stage)]
         if not stages and memory != "stored":
             raise UserError(
-                f"memory={memory!r}: {type(self).__name__} has no stages that a scheme steps through; it stores"
+                f"memory={memory!r}: {type(self).__name__} has no stages that a scheme steps through; take 'stored'"
             )
         for stage in stages:
             stage.set_memory(memory)
@@ -220,7 +220,7 @@ class Network(nn.Module, ABC):
         return self.in_channels
 
     def get_classifier(self) -> nn.Module:
-        """The last layer; the identity where there are 0 classes."""
+        """Return the last layer; the identity for 0 classes."""
         return self.head
 
     @checked
@@ -234,7 +234,7 @@ class Network(nn.Module, ABC):
             initialise(self.head)
 
     def no_weight_decay(self) -> set[str]:
-        """The names that a recipe may exempt from weight decay: norms, biases and the coefficients k."""
+        """Return the parameters that a recipe may exempt from weight decay: norms, biases and coefficients k."""
         return vectors(self)
 
     def check_input(self, x: Tensor) -> None:
@@ -249,22 +249,20 @@ class Network(nn.Module, ABC):
             )
 
 
-class ResidualNetwork(SeededNoise, Network):
-    """A scheme marching the blocks of a backbone, stage by stage.
+class BackboneNetwork(Network):
+    """A scheme marching the blocks of a backbone, stage by stage: stem, stages, norm, head.
 
-    `stochastic_depth` is the survival probability `p_L` of the last block, or the options of `StochasticDepth`:
-    `{"survival": 0.8, "scaling": "inverse", "mode": "drop_path"}`. `noise` puts a registered noise into every block
-    instead: `{"name": "additive", "sigma": 0.001}`. `k_bound` keeps trainable coefficients in an interval: "stable" for
-    the scheme's own. `depths` are the blocks of each stage where they are not the backbone's. `dt` is the step size, or
-    for each stage a list of those of its steps; gates are then drawn as for `dt = 1`.
+    `depths` are the blocks of each stage where they are not the backbone's. `dt` is the step size, or for each stage a
+    list of those of its steps. `k_bound` keeps trainable coefficients in an interval: "stable" for the scheme's.
     """
 
+    parts: ClassVar[int] = 1  # of a state: 2 for a pair (X, Y)
     steps_per_block = 1
 
     def __init__(
         self,
         backbone: Backbone,
-        scheme: str | Scheme = "euler",
+        scheme: str | Scheme,
         num_classes: int = 10,
         in_channels: int = 3,
         dt: StepSizes = 1,
@@ -272,35 +270,60 @@ class ResidualNetwork(SeededNoise, Network):
         k_per_channel: bool = False,
         k_bound: BoundOption = None,
         depths: Depths | None = None,
-        stochastic_depth: float | Mapping[str, Any] | None = None,
-        noise: str | Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(num_classes, in_channels)
         self.scheme = get_scheme(scheme)
-        check_makes_network(self.scheme)
+        check_makes_network(self.scheme, pair=self.parts == 2)
         backbone = backbone.with_depths(depths)
         dts = sizes_by_stage(dt, len(backbone.widths))
         self.stem = backbone.make_stem(in_channels)
-        self.stages = nn.ModuleList()
-        for index, width in enumerate(backbone.widths):
-            transition, blocks = backbone.blocks(index, self.scheme)
-            after = None if backbone.pre_activation else torch.relu
-            channels = width if k_per_channel else None
-            self.stages.append(Stage(self.scheme, blocks, transition, dts[index], after, k, channels, k_bound))
-        warn_if_rarely_used(self.scheme, (cast(Stage, stage).plan for stage in self.stages))
-        self.projects_past = any(stage.plan.entry == "with past" for stage in self.stages if isinstance(stage, Stage))
-        self.num_features = backbone.widths[-1]
         self.pre_activation = backbone.pre_activation
+        after = None if backbone.pre_activation else torch.relu
+        stages = []
+        for index, width in enumerate(backbone.widths):
+            transition, blocks = self.make_blocks(backbone, index)
+            channels = width if k_per_channel else None
+            stages.append(Stage(self.scheme, blocks, transition, dts[index], after, k, channels, k_bound))
+        warn_if_rarely_used(self.scheme, (stage.plan for stage in stages))
+        self.stages = nn.ModuleList(stages)
+        self.num_features = self.parts * backbone.widths[-1]
         self.norm: nn.Module = nn.BatchNorm2d(self.num_features) if backbone.pre_activation else nn.Identity()
         self.reduction = backbone.reduction
-        self.feature_info = backbone.feature_info()
+        self.feature_info = backbone.feature_info(self.parts)
         self.reset_classifier(num_classes)
         initialise(self)
-        self.stochastic = _noise_of(stochastic_depth, noise, self.depth, dt if isinstance(dt, int | float) else 1)
+
+    def make_blocks(
+        self, backbone: Backbone, index: int
+    ) -> tuple[Transition | CoupledTransition | None, Sequence[nn.Module]]:
+        """Build the transition and the blocks of a stage."""
+        return backbone.blocks(index, self.scheme)
+
+
+class ResidualNetwork(BackboneNetwork, SeededNoise):
+    """A network whose states are feature maps, with noise in its blocks as an option.
+
+    `stochastic_depth` is the survival probability `p_L` of the last block, or the options of `StochasticDepth`:
+    `{"survival": 0.8, "scaling": "inverse", "mode": "drop_path"}`. `noise` puts a registered noise into every block
+    instead: `{"name": "additive", "sigma": 0.001}`. If steps have different sizes, gates are drawn as for `dt = 1`.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        scheme: str | Scheme = "euler",
+        stochastic_depth: float | Mapping[str, Any] | None = None,
+        noise: str | Mapping[str, Any] | None = None,
+        **options: Unpack[BackboneOptions],
+    ) -> None:
+        super().__init__(backbone, scheme, **options)
+        self.projects_past = any(cast(Stage, stage).plan.entry == "with past" for stage in self.stages)
+        dt = options.get("dt", 1)
+        self.stochastic = noise_of(stochastic_depth, noise, self.depth, dt if isinstance(dt, int | float) else 1)
         self.seed = 0 if self.stochastic is None else self.stochastic.seed
         self.adds_noise = isinstance(self.stochastic, BlockNoise) and self.stochastic.noise.additive
         if self.adds_noise:
-            self._give([None] * self.depth)
+            self._set_noise([None] * self.depth)
             for block in self.blocks:
                 block.register_forward_hook(add_noise)
 
@@ -314,25 +337,25 @@ class ResidualNetwork(SeededNoise, Network):
         """The number of steps, which is that of gates."""
         return len(self.blocks)
 
-    def _give(self, added: Sequence[AddedNoise | None]) -> None:
-        """Set what each block adds to its f in the next pass."""
+    def _set_noise(self, added: Sequence[AddedNoise | None]) -> None:
+        """Set the noise that each block adds to its f in the next pass."""
         for block, noise in zip(self.blocks, added, strict=True):
             vars(block)["drawn_noise"] = noise  # `replay` sets it again when it evaluates a block once more
 
     @property
     def compile_by_block(self) -> bool:
-        """Whether its draws are Python numbers, which would be constants of one graph for the whole network."""
+        """Whether its draws are Python numbers, which would be constants of a compiled graph."""
         return self.stochastic is not None
 
     def draw(self, seed: int, step: int, places: range) -> Draw:
-        """The gates of stochastic depth, one for each block."""
+        """Draw the gates of stochastic depth or the noise, one entry for each block."""
         return None if self.stochastic is None else self.stochastic.draw(seed, step, places)
 
     def forward_features(self, x: Tensor, noise: Draw = None, *, cost: KineticCost | None = None) -> Tensor:
-        """The last feature map.
+        """Return the last feature map.
 
-        `noise` is what `draw` gives: gates that multiply the steps' increments, or what the blocks add to their f.
-        Without it a noisy network takes the gates' means in evaluation, and the next draw of its own in training.
+        `noise` is the result of `draw`: gates that multiply the steps' increments, or what the blocks add to their f.
+        Without it, a noisy network uses the gates' means in evaluation, and its next draw in training.
         """
         self.check_input(x)
         gates: Gates | None = untraced(noise)
@@ -342,14 +365,14 @@ class ResidualNetwork(SeededNoise, Network):
         if gates is not None and len(gates) != self.depth:
             raise UserError(f"{len(gates)} gates: the network has {self.depth} blocks, and takes one gate for each")
         if self.adds_noise and gates is not None:
-            self._give(gates)
+            self._set_noise(gates)
             features = self._march(x, None, cost)
-            self._give([None] * self.depth)
+            self._set_noise([None] * self.depth)
             return features
         return self._march(x, gates, cost)
 
     def _march(self, x: Tensor, gates: Gates | None, cost: KineticCost | None) -> Tensor:
-        """Stem, stages and last norm."""
+        """Apply stem, stages and last norm."""
         unused: list[nn.Parameter] = []
         u, past = self.stem(x), None
         first = 0
@@ -382,19 +405,3 @@ def sizes_by_stage(dt: StepSizes, stages: int) -> Sequence[float | Sequence[floa
     if len(dt) != stages:
         raise UserError(f"dt = {dt!r}: expected a number, or for each of {stages} stages the step sizes of its steps")
     return dt
-
-
-def _noise_of(
-    stochastic_depth: float | Mapping[str, Any] | None, noise: str | Mapping[str, Any] | None, depth: int, dt: float
-) -> StochasticDepth | BlockNoise | None:
-    """Return the noise of the steps; raise if both options are set."""
-    if stochastic_depth is not None and noise is not None:
-        raise UserError(f"noise = {noise!r} with stochastic_depth = {stochastic_depth!r}: give one of them")
-    if stochastic_depth is not None:
-        return StochasticDepth.of(stochastic_depth, depth, dt)
-    return None if noise is None else BlockNoise.of(noise, depth, dt)
-
-
-def vectors(model: nn.Module) -> set[str]:
-    """Return the names of norms, biases and coefficients, which take no weight decay."""
-    return {name for name, p in model.named_parameters() if p.ndim <= 1 or is_coefficient(name)}

@@ -67,14 +67,14 @@ def imagenet_resnet(
 
 
 def imagenet_depths(depth: int) -> tuple[int, ...]:
-    """The blocks of each stage, or a clear error."""
+    """Return the blocks of each stage; raise for another depth."""
     if depth not in IMAGENET_DEPTHS:
         raise UserError(f"ImageNet ResNet of depth {depth!r}: expected one of {', '.join(map(str, IMAGENET_DEPTHS))}")
     return IMAGENET_DEPTHS[depth]
 
 
 def blocks_per_stage(depth: int, layers: int, outside: int = 2) -> int:
-    """The `n` in `depth = layers n + outside`, or a clear error."""
+    """Return the `n` in `depth = layers n + outside`; raise for another depth."""
     n, rest = divmod(depth - outside, layers) if isinstance(depth, int) else (0, 1)
     if n < 1 or rest:
         examples = ", ".join(str(layers * i + outside) for i in (1, 2, 3))
@@ -83,7 +83,7 @@ def blocks_per_stage(depth: int, layers: int, outside: int = 2) -> int:
 
 
 def register_with_lm(name: str, family: str, build: partial[ResidualNetwork], **about: int) -> None:
-    """A network by its name, the same in pre-activation order as `preact_…`, and that marched by LM as `lm_…`."""
+    """Register a network, its pre-activation version as `preact_…`, and that with the scheme LM as `lm_…`."""
     pre, lm = partial(build, pre_activation=True), partial(build, pre_activation=True, scheme="lm")
     register_model(name, family=family, scheme="euler", **about)(build)
     register_model(f"preact_{name}", family=family, scheme="euler", **about)(pre)

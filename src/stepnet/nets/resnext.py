@@ -2,7 +2,7 @@
 
 29 layers for CIFAR: three stages of three bottlenecks with 256, 512 and 1024 channels. "8x64d" is a 3x3 convolution in
 8 groups of 64 channels in the first stage; the groups widen with the stages. Shortcuts are projections. LM-ResNeXt's
-past state crosses a stage change by a 1x1 convolution of its own: that is the 0.66M by which it exceeds ResNeXt.
+past state crosses a stage change by a separate 1x1 convolution: the 0.66M by which it exceeds ResNeXt.
 50 and 101 layers for ImageNet: the stages of ResNet, 32 groups of 4 channels in the first.
 """
 
@@ -27,7 +27,7 @@ WIDTHS = (256, 512, 1024, 2048)
 def _backbone(
     depths: tuple[int, ...], cardinality: Count, group_width: Count, pre_activation: bool, shortcut: Shortcut
 ) -> Backbone:
-    """Blocks of `cardinality` groups, of `group_width` channels at the first stage's width; four stages: ImageNet's."""
+    """Blocks of `cardinality` groups, of `group_width` channels in the first stage; four stages for ImageNet."""
 
     def convolutions(inputs: int, outputs: int, stride: int) -> list[nn.Conv2d]:
         width = cardinality * group_width * outputs // WIDTHS[0]

@@ -3,7 +3,7 @@
     X_{n+1} = X_n + (dt/2 + sqrt(dt)(eta - 1/2)) f_1(X_n) + (dt/2 + sqrt(dt)(1/2 - eta)) f_2(X_n),    eta ~ U(0, 1)
 
 (paper, section 3.1). As an Euler step `X_n + dt f` this is `f = a f_1 + (1 - a) f_2` with the gate
-`a = 1/2 + (eta - 1/2) / sqrt(dt)`. The backward pass may take a gate of its own. At evaluation `a = 1/2`.
+`a = 1/2 + (eta - 1/2) / sqrt(dt)`. The backward pass may use another gate. At evaluation `a = 1/2`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Forward = Literal["shake", "even"]
 Backward = Literal["shake", "even", "keep"]
 Level = Literal["batch", "image"]
 NO_DERIVATIVE = (
-    "Shake-Shake in training: its gradient mixes the branches by a weight of its own, so it is no derivative; "
+    "Shake-Shake in training: its gradient mixes the branches by another weight, so it is not a derivative; "
     "take backward='keep', or eval()"
 )
 
@@ -43,7 +43,7 @@ NO_DERIVATIVE = (
 @checked
 @dataclass(frozen=True)
 class Shake:
-    """How the branches are mixed: Gastaldi's names, `shake` random, `even` 1/2, `keep` as in the forward pass."""
+    """How the branches are mixed, in Gastaldi's words: `shake` random, `even` 1/2, `keep` as in the forward pass."""
 
     forward: Forward = "shake"
     backward: Backward = "shake"
@@ -59,16 +59,16 @@ class BranchWeights(NamedTuple):
 
 
 class ShakeNoise(NamedTuple):
-    """What a Shake-Shake network draws: coefficients for each block, and the gates of stochastic depth if it has it."""
+    """The noise of a Shake-Shake network: coefficients for each block, and the gates of stochastic depth, if any."""
 
     coefficients: Sequence[BranchWeights]
     gates: Gates | None = None
 
 
 def draw_coefficients(shake: Shake, blocks: int, places: range, *key: int) -> list[BranchWeights]:
-    """The coefficients of all blocks for the images at `places`, a function of `key`."""
-    own = places if shake.level == "image" else range(1)
-    etas = torch.from_numpy(uniforms_by_place(2 * blocks, own, *key)).T.reshape(blocks, 2, -1, 1, 1, 1)
+    """Draw the coefficients of all blocks for the images at `places`, a function of `key`."""
+    rows = places if shake.level == "image" else range(1)
+    etas = torch.from_numpy(uniforms_by_place(2 * blocks, rows, *key)).T.reshape(blocks, 2, -1, 1, 1, 1)
 
     def weight(kind: str, eta: Tensor) -> Tensor:
         return torch.full_like(eta, 0.5) if kind == "even" else cast(Tensor, stochastic_gate(eta, 0.5, shake.dt))
@@ -81,7 +81,7 @@ def draw_coefficients(shake: Shake, blocks: int, places: range, *key: int) -> li
 
 
 class _Mix(torch.autograd.Function):
-    """`a f_1 + (1 - a) f_2` forward, the gradient split by another coefficient: it is the derivative of nothing."""
+    """`a f_1 + (1 - a) f_2` forward, the gradient split by another coefficient, which is not a derivative."""
 
     @staticmethod
     def forward(ctx: Any, f1: Tensor, f2: Tensor, a: Tensor, b: Tensor) -> Tensor:
@@ -107,19 +107,19 @@ class Branch(PostActivation):
 class ShakeBlock(nn.Module):
     """`f = a f_1 + (1 - a) f_2`."""
 
-    branch_weights = ("a", "1 - a")  # what a drawing writes on them
+    branch_weights = ("a", "1 - a")  # labels of the branches in drawings
 
     def __init__(self, inputs: int, outputs: int, stride: int, evaluations: int, shake: Shake) -> None:
         super().__init__()
         self.shake = shake
         self.branches = nn.ModuleList(Branch(basic(inputs, outputs, stride), evaluations) for _ in range(2))
-        self.drawn_noise: BranchWeights | None = None  # by its network, for one forward pass
+        self.drawn_noise: BranchWeights | None = None  # set by the network, for one forward pass
 
     def forward(self, u: Tensor, i: int = 0) -> Tensor:
         f1, f2 = (branch(u, i) for branch in self.branches)
         if not self.training:
             return torch.lerp(f2, f1, 0.5)
-        assert self.drawn_noise is not None, "in training a block shakes inside its network, which draws"
+        assert self.drawn_noise is not None, "in training, the network draws the noise of its blocks"
         if self.shake.backward == "keep":
             return torch.lerp(f2, f1, self.drawn_noise.forward.to(f1))
         if not only_reverse_mode():
@@ -150,7 +150,7 @@ class ShiftedShortcut(nn.Module):
 
 @dataclass(frozen=True)
 class ShakeBackbone(Backbone):
-    """A backbone whose blocks shake. The ReLU opens each branch, so that none stands after the sum."""
+    """A backbone whose blocks shake. Each branch begins with a ReLU, so that none follows the sum."""
 
     shake: Shake = Shake()
 
@@ -168,24 +168,24 @@ class ShakeBackbone(Backbone):
 
 
 class ShakeShake(ResidualNetwork):
-    """A residual network whose blocks shake. The noise is that of one step size: it has no grid of others."""
+    """A residual network whose blocks shake. The noise is defined for one step size, so that it cannot be refined."""
 
     steps_per_block = 0
 
     def __init__(self, backbone: ShakeBackbone, scheme: str = "euler", **options: Any) -> None:
         if options.get("noise") is not None:
-            raise UserError(f"noise = {options['noise']!r}: a Shake-Shake network has its own; leave it out")
+            raise UserError(f"noise = {options['noise']!r}: a Shake-Shake network has its noise already; leave it out")
         super().__init__(backbone, scheme, dt=backbone.shake.dt, **options)
         self.shake = backbone.shake
         self.norm = nn.ReLU()  # every branch ends in a norm
 
     @property
     def shaken(self) -> list[ShakeBlock]:
-        """Its blocks in order of depth."""
+        """The blocks in order of depth."""
         return [module for module in self.modules() if isinstance(module, ShakeBlock)]
 
     def draw(self, seed: int, step: int, places: range) -> ShakeNoise:
-        """One pair for each block and step: a Runge–Kutta step mixes its branches in one way throughout."""
+        """Draw one pair for each block and step: all stages of a Runge–Kutta step mix the branches alike."""
         coefficients = draw_coefficients(self.shake, self.depth, places, seed, step, Stream.NOISE)
         return ShakeNoise(coefficients, super().draw(seed, step, places))
 

@@ -15,8 +15,16 @@ from stepnet.errors import UserError
 from stepnet.nets.blocks import PreActivation
 from stepnet.nets.bounds import Bound, BoundOption, Coefficients
 from stepnet.nets.bounds import initial_k as first_k
-from stepnet.nets.march import March, Slope, Slopes, States, recomputing
-from stepnet.nets.memory_modes import Memory, choose_memory, segment_length
+from stepnet.nets.march import (
+    March,
+    Memory,
+    Slope,
+    Slopes,
+    States,
+    choose_memory,
+    recomputing,
+    segment_length,
+)
 from stepnet.nets.network_steps import NetworkStep
 from stepnet.nets.replay import only_reverse_mode
 from stepnet.nets.trajectories import KineticCost, Visit, watch_calls
@@ -148,7 +156,7 @@ class Stage(nn.Module):
 
     @property
     def memory_in_use(self) -> Memory:
-        """The mode of a training step; "auto" chooses from the coefficients as they are now."""
+        """The mode of a training step; "auto" depends on the current coefficients."""
         return self._choose(self.memory)
 
     def _choose(self, memory: Memory) -> Memory:
@@ -192,27 +200,14 @@ class Stage(nn.Module):
         gates: Gates | None = None,
         ks: Sequence[Coefficient] | None = None,
         cost: KineticCost | None = None,
+        read_out: bool = True,
     ) -> Iterator[StateT]:
-        """Yield `u_0, u_1, …, u_N`, read out if a state has several streams.
+        """Yield `u_0, u_1, …, u_N`; without `read_out`, streams are yielded as they are.
 
         `past` is the state before `x`, from the previous stage. `gates` has one entry for each step, and so has `ks`:
         coefficients that the scheme does not learn (FractalNet's join weights). A running `cost` observes the
         right-hand sides.
         """
-        return self._read_out(self._walk(x, past, gates, ks, cost))
-
-    def _read_out(self, walk: Iterator[StateT]) -> Iterator[StateT]:
-        yield next(walk)  # the streams start with the first step
-        yield from map(self.scheme.read_out, walk)
-
-    def _walk(
-        self,
-        x: StateT,
-        past: StateT | None = None,
-        gates: Gates | None = None,
-        ks: Sequence[Coefficient] | None = None,
-        cost: KineticCost | None = None,
-    ) -> Iterator[StateT]:
         traced = is_traced(parts_of(x)[0])
         memory = "stored" if self.memory == "stored" or traced else self._memory_of_pass(cost)
         window, fs = self.enter(x, past)
@@ -221,15 +216,17 @@ class Stage(nn.Module):
         march = self.march
         if traced or gates is not None or not learned:
             march = march.by_scheme(gates)
-        yield window[0]
+        yield window[0]  # streams start with the first step
+        states: Iterator[StateT]
         if memory == "reversible":
-            yield from march.reversible(fs, window, ks, self.steps)
+            states = march.reversible(fs, window, ks, self.steps)
         elif memory == "recompute" and self.segment > 1 and cost is None and learned:
-            yield from march.segmented(fs, window, ks, self.steps, self.segment)
+            states = march.segmented(fs, window, ks, self.steps, self.segment)
         else:
             fs = fs if memory == "stored" else recomputing(fs, self.steps)
             fs = fs if cost is None else [cost.watch(cast(Slope, f), dt) for f, dt in zip(fs, self.dts, strict=True)]
-            yield from march.stored(fs, window, ks)
+            states = march.stored(fs, window, ks)
+        yield from map(self.scheme.read_out, states) if read_out else states
 
     def enter(self, x: StateT, past: StateT | None) -> tuple[States, list[Slopes]]:
         """Return `u_0`, with the projected past if there is one, and the slope of each step."""
@@ -256,7 +253,7 @@ class Stage(nn.Module):
         return [None if n is None else parts[n] for n in self.numbers]
 
     def _memory_of_pass(self, cost: KineticCost | None) -> Memory:
-        """Return the memory mode of this pass; a running cost needs every f, so it cannot be reversible."""
+        """Return the memory mode of this pass; it cannot be reversible with a running cost, which reads every f."""
         if not (self.training and torch.is_grad_enabled() and only_reverse_mode()):
             return "stored"
         memory = self.memory_in_use
@@ -274,15 +271,15 @@ class Stage(nn.Module):
         """Return the last state; call `visit` with every state. Modes that recompute run without torch.compile."""
         stored = self.memory == "stored" or not self.training
         last = _last if stored else _last_eagerly
-        state: StateT
         if visit is not None:
             return last(self.states(x, past, gates, ks, cost), visit)
+        state: StateT
         plain = gates is None and ks is None and cost is None
         if stored and plain and not is_traced(x[0] if isinstance(x, tuple) else x):
             window, fs = self.enter(x, past)
             state = self.march.run(fs, window, self.ks(), self.march.after)
         else:
-            state = last(self._walk(x, past, gates, ks, cost), None)
+            state = last(self.states(x, past, gates, ks, cost, read_out=False), None)
         return self.scheme.read_out(state) if self.scheme.streams and self.depth else state
 
     def network_steps(self) -> Iterator[NetworkStep]:

@@ -4,12 +4,11 @@ Stochastic depth (Huang et al. 2016):
 
     X_{n+1} = carry + gate_n increment,    P(eta_n = 1) = p_n,    p_l = 1 - l/L (1 - p_L)
 
-The gate multiplies the step's whole increment, so a Runge–Kutta step is gated once, and a multistep method remembers
-0 for an f that was dropped. Evaluation takes the gates' means. Gates are a function of (seed, step, block), drawn
-before the forward pass: resumed runs and all ranks of a distributed one draw the same.
+The gate multiplies the step's whole increment, so a Runge–Kutta step is gated once, and a multistep method reads 0 for
+an f that was dropped. Evaluation uses the gates' means. Gates are a function of (seed, step, block), drawn
+before the forward pass: so that resumed runs and all ranks of a distributed one draw the same.
 
-`BlockNoise` puts any registered noise with one f into every block, by its law: gates for each image, or numbers that
-are added to f.
+`BlockNoise` puts any registered noise with one f into every block: gates for each image, or numbers added to f.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from stepnet.schemes import stochastic_gate
 if TYPE_CHECKING:
     from stepnet.schemes.noises import Noise
 
+Gate = float | Tensor  # of a block: for the batch, or one for each image
 Mode = Literal["batch", "drop_path"]
 Scaling = Literal["mean", "inverse"]
 
@@ -37,7 +37,7 @@ Scaling = Literal["mean", "inverse"]
 @checked
 @dataclass
 class StochasticDepth:
-    """The law of the gates of a network with `depth` blocks.
+    """The distribution of the gates of a network with `depth` blocks.
 
     `mode`: "batch" draws one gate for each block and batch, a Python number, and a block whose gate is 0 is not
     computed; "drop_path" draws one for each block and sample, which regularises more finely and saves nothing.
@@ -51,13 +51,13 @@ class StochasticDepth:
     mode: Mode = "batch"
     scaling: Scaling = "mean"
     dt: Positive = 1
-    seed: Seed = 0  # of the gates that the network draws itself, where its caller passes none
+    seed: Seed = 0  # of the gates that the network draws if its caller passes none
 
     @classmethod
-    def of(cls, given: float | Mapping[str, Any], depth: int, dt: float) -> StochasticDepth:
-        """From what a network is given: `p_L`, or options by name; without one of its own, dt is the network's."""
-        options = given if isinstance(given, Mapping) else {"survival": given}
-        known = [option.name for option in fields(cls) if option.name != "depth"]
+    def of(cls, option: float | Mapping[str, Any], depth: int, dt: float) -> StochasticDepth:
+        """Build from the option of a network: `p_L`, or options by name; dt is by default that of the network."""
+        options = option if isinstance(option, Mapping) else {"survival": option}
+        known = [field.name for field in fields(cls) if field.name != "depth"]
         for name in options:
             check_known("option of stochastic depth", name, known)
         return cls(**{"survival": None, "dt": dt, **options, "depth": depth})
@@ -76,8 +76,8 @@ class StochasticDepth:
         """The gates of evaluation: `E gate`, one for each block."""
         return self.probabilities if self.scaling == "mean" else [1.0] * self.depth
 
-    def draw(self, seed: int, step: int, places: range | None = None) -> list[Any]:
-        """The gates of training step `step`, one for each block; drop_path needs the images' `places` in the batch."""
+    def draw(self, seed: int, step: int, places: range | None = None) -> list[Gate]:
+        """Draw the gates of training step `step`, one for each block; drop_path needs the images' `places`."""
         if self.mode == "batch":
             return self._gates(uniform(random_words(self.depth, seed, step, Stream.GATES)).tolist())
         if places is None:
@@ -85,8 +85,8 @@ class StochasticDepth:
         uniforms = torch.from_numpy(uniforms_by_place(self.depth, places, seed, step, Stream.GATES))
         return self._gates(uniforms.T.reshape(self.depth, -1, 1, 1, 1))
 
-    def _gates(self, uniforms: Iterable[Any]) -> list[Any]:
-        gates = []
+    def _gates(self, uniforms: Iterable[Gate]) -> list[Gate]:
+        gates: list[Gate] = []
         for u, p in zip(uniforms, self.probabilities, strict=True):
             eta = (u < p).float() if isinstance(u, Tensor) else float(u < p)
             gate = stochastic_gate(eta, p, self.dt)
@@ -96,7 +96,7 @@ class StochasticDepth:
 
 @dataclass
 class AddedNoise:
-    """What is added to the f of one block: for each image other numbers, drawn when the shape of f is known."""
+    """What is added to the f of one block: separate numbers for each image, drawn when the shape of f is known."""
 
     noise: Noise
     time: float
@@ -106,7 +106,7 @@ class AddedNoise:
 
     @_disable_dynamo
     def like(self, f: Tensor) -> Tensor:
-        """The numbers for an f of this shape, its first dimension the images."""
+        """Draw the numbers for an f of this shape, whose first dimension is the batch."""
         shape = f.shape[1:]
         if self.noise.normal:  # ten times as fast as quantiles
             xi = torch.stack([self._normal(shape, place) for place in self.places])
@@ -121,7 +121,7 @@ class AddedNoise:
 
 
 def add_noise(block: nn.Module, args: object, f: Tensor) -> Tensor:
-    """The forward hook of a block whose network gives it noise to add."""
+    """Forward hook: add to f the noise that the network drew for the block."""
     added: AddedNoise | None = vars(block)["drawn_noise"]
     return f if added is None else f + added.like(f)
 
@@ -133,9 +133,9 @@ def _checked_seed(seed: Seed) -> int:
 
 @dataclass
 class BlockNoise:
-    """A registered noise in each of `depth` blocks; the time of its law is that of the block, from 0 to 1.
+    """A registered noise in each of `depth` blocks; the time of its distribution is that of the block, from 0 to 1.
 
-    A noise in front of f draws one eta for each block and image. A noise that is added draws one for each number of f.
+    A noise that multiplies f draws one eta for each block and image; one that is added, for each entry of f.
     """
 
     noise: Noise
@@ -144,25 +144,25 @@ class BlockNoise:
     seed: int = 0
 
     @classmethod
-    def of(cls, given: str | Mapping[str, Any], depth: int, dt: float) -> BlockNoise:
-        """From what a network is given: the name of a noise, or a mapping with `name`, its parameters and `seed`."""
+    def of(cls, option: str | Mapping[str, Any], depth: int, dt: float) -> BlockNoise:
+        """Build from the option of a network: the name of a noise, or a mapping with `name`, parameters and `seed`."""
         from stepnet.schemes.noises import get_noise, number
 
-        options: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {"name": given}
+        options: dict[str, Any] = dict(option) if isinstance(option, Mapping) else {"name": option}
         name, seed = options.pop("name", None), options.pop("seed", 0)
         if not isinstance(name, str):
-            raise UserError(f"noise = {given!r}: expected the name of a noise, or {{'name': …}} with its parameters")
+            raise UserError(f"noise = {option!r}: expected the name of a noise, or {{'name': …}} with its parameters")
         noise = get_noise(name, **options)
         if noise.branches != 1:
             raise UserError(
-                f"noise {name!r} weighs {noise.branches} branches, and a block has one f: take a shakeshake"
+                f"noise {name!r} has weights for {noise.branches} branches, and a block has one f: take a shakeshake"
             )
-        number(noise.mean), number(noise.deviation)  # or a line that says which parameter is missing
+        number(noise.mean), number(noise.deviation)  # raise for a missing parameter
         return cls(noise, depth, dt, _checked_seed(seed))
 
     @property
     def means(self) -> list[float] | None:
-        """The gates of evaluation; None where the noise is added."""
+        """The gates of evaluation; None if the noise is added."""
         from stepnet.schemes.noises import number
 
         if self.noise.additive:
@@ -173,12 +173,12 @@ class BlockNoise:
     def _times(self) -> list[float]:
         return [block / self.depth for block in range(1, self.depth + 1)]
 
-    def draw(self, seed: int, step: int, places: range) -> list[Any]:
-        """The gates of a training step, or what is added to the f of each block."""
+    def draw(self, seed: int, step: int, places: range) -> list[Tensor | AddedNoise]:
+        """Draw the gates of a training step, or what is added to the f of each block."""
         from stepnet.schemes.noises import number
 
         uniforms = None if self.noise.additive else uniforms_by_place(self.depth, places, seed, step, Stream.GATES)
-        drawn: list[Any] = []
+        drawn: list[Tensor | AddedNoise] = []
         for n, time in enumerate(self._times):
             mean, deviation = (float(number(part, time)) for part in (self.noise.mean, self.noise.deviation))
             if uniforms is None:
@@ -188,3 +188,14 @@ class BlockNoise:
                 eta = mean + deviation * torch.from_numpy(self.noise.quantile(uniforms[:, n], time)).float()
                 drawn.append(stochastic_gate(eta, mean, self.dt).reshape(-1, 1, 1, 1))
         return drawn
+
+
+def noise_of(
+    stochastic_depth: float | Mapping[str, Any] | None, noise: str | Mapping[str, Any] | None, depth: int, dt: float
+) -> StochasticDepth | BlockNoise | None:
+    """Return the noise of the steps; raise if both options are set."""
+    if stochastic_depth is not None and noise is not None:
+        raise UserError(f"noise = {noise!r} with stochastic_depth = {stochastic_depth!r}: give one of them")
+    if stochastic_depth is not None:
+        return StochasticDepth.of(stochastic_depth, depth, dt)
+    return None if noise is None else BlockNoise.of(noise, depth, dt)

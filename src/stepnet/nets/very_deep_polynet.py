@@ -2,9 +2,9 @@
 
 Stage A: 10 units of 2-way. Stage B: 10 pairs of poly-3 and 2-way. Stage C: 5 such pairs. The right-hand sides are the
 Inception-A, -B and -C blocks of Inception-ResNet-v2; a unit's residual scaling, which falls linearly from 1 to 0.7 over
-the 40 units, is its step size dt. In poly-3 the three evaluations of F share the convolutions of its paths, while each
-has norms and a closing convolution of its own, as in the weights that its authors released (95,366,600 parameters).
-Convolutions are padded where the original's stem and reductions are not, so that images from 32 pixels up pass.
+the 40 units, is its step size dt. In poly-3 the three evaluations of F share the convolutions of its paths, while the
+norms and the last convolution are separate, as in the weights that its authors released (95,366,600 parameters).
+Stem and reductions are padded, unlike the original's, so that images of 32 pixels or more are accepted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LAST_STEP = 0.7
 
 
 class ConvNorm(nn.Module):
-    """conv, bn and, unless it closes a block, relu. Each evaluation within a step has a norm of its own."""
+    """conv, bn and, except at the end of a block, relu. Each evaluation within a step has a separate norm."""
 
     def __init__(
         self, inputs: int, outputs: int, size: Size = 1, stride: int = 1, evaluations: int = 1, relu: bool = True
@@ -51,9 +51,9 @@ INCEPTION_C: list[Path] = [[(192, 1), (224, (1, 3)), (256, (3, 1))], [(192, 1)]]
 
 
 class Inception(nn.Module):
-    """`f`: relu, parallel chains of convolutions, concatenated and brought back by a 1x1 convolution.
+    """`f`: relu, parallel chains of convolutions, concatenated and projected back by a 1x1 convolution.
 
-    The state is non-negative already, so that the first ReLU acts only where poly-3 evaluates `f` at `F(u)`.
+    States are non-negative, so that the first ReLU has an effect only if poly-3 evaluates `f` at `F(u)`.
     """
 
     def __init__(self, channels: int, paths: Sequence[Path], evaluations: int = 1) -> None:
@@ -95,8 +95,8 @@ class Concatenate(nn.Module):
 class VeryDeepPolyNet(Network):
     """Stem, three stages of PolyInception units with reductions between them, head.
 
-    It takes no other scheme, not LM's carry either: every unit has a method and a step size of its own, and so is a
-    stage of one step, without a past. Any `scheme` is refused with that reason.
+    Every unit has its method and step size, and is a stage of one step without a past, so that no `scheme` can be
+    chosen, not even LM's carry.
     """
 
     reduction = 32
@@ -113,8 +113,8 @@ class VeryDeepPolyNet(Network):
         super().__init__(num_classes, in_channels)
         if scheme is not None:
             raise UserError(
-                f"scheme {get_scheme(scheme).name!r} on Very Deep PolyNet: every unit has a method and a step size of "
-                "its own, and so is a stage of one step, without a past; take 'lm_poly2_resnet20'"
+                f"scheme {get_scheme(scheme).name!r} on Very Deep PolyNet: every unit has its method and step size, "
+                "and is a stage of one step without a past; take 'lm_poly2_resnet20'"
             )
         self.num_features = 2048
         total = a + 2 * b + 2 * c

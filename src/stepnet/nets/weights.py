@@ -1,6 +1,6 @@
-"""Weights of one network for another: a plain network's for its LM version and back, a trained body with a new head.
+"""Load the weights of one network into another: a plain network and its LM version, a trained body with a new head.
 
-Below, `stepnet.coefficients`: the learned `k_n` of a network, by layer.
+Also `stepnet.coefficients`: the learned `k_n` of a network, by layer.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def load_weights(
     fresh = ours - theirs
     dropped = theirs - ours
     heads = _other_heads(network, state, weights) if new_head else set()
-    kept = {name: tensor for name, tensor in state.items() if name not in fresh | heads}
+    expected = {name: tensor for name, tensor in state.items() if name not in fresh | heads}
     loaded = {name: tensor for name, tensor in weights.items() if name not in dropped | heads}
-    difference = first_difference(kept, loaded)
+    difference = first_difference(expected, loaded)
     if difference is not None:
         raise UserError(f"{where} are of another network than {type(network).__name__}: {difference}")
     initial = {name: _free(network, name, weights, state[name]) for name in fresh}
@@ -62,10 +62,15 @@ def is_coefficient(name: str) -> bool:
     return named or last.removesuffix(FREE) in ("k", "step_k")
 
 
+def vectors(model: nn.Module) -> set[str]:
+    """Return the names of norms, biases and coefficients, which take no weight decay."""
+    return {name for name, p in model.named_parameters() if p.ndim <= 1 or is_coefficient(name)}
+
+
 def _free(network: nn.Module, name: str, weights: Mapping[str, Tensor], like: Tensor) -> Tensor:
     """Return the parameter for `k = 0`; under a bound, for the unbounded `k` of the weights if they have one."""
     if name + FREE in weights:
-        raise UserError(f"{name} is kept in an interval there, and is free here: build the network with that k_bound")
+        raise UserError(f"{name} is bounded in the weights, not in the network: build it with their k_bound")
     module = network.get_submodule(name.rpartition(".")[0])
     if isinstance(module, Coefficients):
         return module.layout.at_euler()[name.rpartition(".")[2]].to(like)
