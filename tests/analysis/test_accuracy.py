@@ -92,7 +92,7 @@ def test_an_order_against_a_system_of_another_kind_is_refused():
 
 
 def test_a_slope_needs_errors_above_rounding_and_a_number_for_k():
-    with pytest.raises(UserError, match="stand clear of rounding"):
+    with pytest.raises(UserError, match="are above rounding"):
         convergence("rk4", steps=(4000,))
     with pytest.raises(UserError, match="a run needs a number for k"):
         convergence(get_scheme("lm", k=sympy.Symbol("k")))

@@ -207,8 +207,8 @@ def test_names_of_differentials():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("rk4", 2, "derivatives"), "rk4 is no linear multistep method"),
-        (("leapfrog", 2, "differentials"), "leapfrog solves u'' = f: form='derivatives' is its form"),
+        (("rk4", 2, "derivatives"), "rk4 is not a linear multistep method"),
+        (("leapfrog", 2, "differentials"), "leapfrog solves u'' = f: take form='derivatives'"),
         ((get_scheme("lm", k=-1), 2, "differentials"), "follows no flow"),
         (("euler", 2, "words"), "form = 'words'"),
         (("euler", 0), "terms = 0"),

@@ -29,7 +29,7 @@ def test_each_fact_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["lm", "rk4", "coupled"])
 def test_the_functions_ask_the_object(name: str) -> None:
     found = stepnet.analyse(name)
-    for question in ("order", "zero_stable", "stability_interval", "imaginary_limit"):
+    for question in ("order", "zero_stable", "stability_interval"):
         assert getattr(analysis, question)(name) == getattr(found, question)
     assert analysis.modified_equation(name, terms=3) == found.modified_equation(3)
 

@@ -3,7 +3,7 @@
 import sympy
 from sympy import sqrt
 
-from stepnet.analysis.sde import X, Y, damped_step, stochastic_equation, xi
+from stepnet.analysis.sde import X, Y, stochastic_equation, stochastic_step, xi
 from stepnet.analysis.symbols import dt
 from stepnet.schemes.noises import falling, get_noise, p, t
 
@@ -28,7 +28,7 @@ def test_the_equation_of_section_3_2_comes_out_of_lm_s_step():
     assert sympy.simplify(pair.drift - (p * f - g * Y)) == 0
     assert sympy.simplify(pair.diffusion - sqrt(p * (1 - p)) * f) == 0
     assert str(pair) == "dX = Y dt, dY = (p f - g Y) dt + sqrt(p (1 - p)) f dB"
-    moved = damped_step(get_noise("stochastic_depth"), (lambda x: f,), (X, Y), xi, dt, g)[0] - X
+    moved = stochastic_step(get_noise("stochastic_depth"), (lambda x: f,), (X, Y), xi, dt, g)[0] - X
     assert sympy.simplify(sympy.limit(moved.coeff(xi, 0) / dt, dt, 0) - Y) == 0
 
 

@@ -169,7 +169,7 @@ def test_a_region_is_a_grid_of_growth_factors():
 
 
 def test_a_region_needs_a_number_for_k_and_a_grid():
-    with pytest.raises(UserError, match="'lm' has a k: give a number"):
+    with pytest.raises(UserError, match="'lm' has a symbol k: give a number"):
         stability_region("lm")
     with pytest.raises(UserError, match="n = 1"):
         stability_region("euler", n=1)

@@ -8,7 +8,7 @@ import pytest
 import sympy
 
 from stepnet import UserError
-from stepnet.analysis.sde import damped_step, xi
+from stepnet.analysis.sde import stochastic_step, xi
 from stepnet.analysis.weak import (
     Problem,
     exact_moment,
@@ -120,7 +120,7 @@ def test_the_process_of_section_3_2_with_its_damping_sign():
     x, before, g, p = sympy.symbols("x before g p")
     f = sympy.Function("f")
     noise = get_noise("stochastic_depth", p=p)
-    new, velocity = damped_step(noise, (f,), (x, x - before), xi, sympy.Integer(1), g)
+    new, velocity = stochastic_step(noise, (f,), (x, x - before), xi, sympy.Integer(1), g)
     eta = noise.mean + noise.deviation * xi
     assert sympy.expand(new - ((2 - g) * x - (1 - g) * before + eta * f(x))) == 0
     assert sympy.expand(velocity - (new - x)) == 0
@@ -231,7 +231,7 @@ def test_a_p_of_t_must_be_a_probability_and_f_linear():
         weak_error("stochastic_depth", 8, p=lambda t: 1 + t)
     with pytest.raises(UserError, match="expected less than 1"):
         falling(1.5)
-    with pytest.raises(UserError, match="with a function f of your own"):
+    with pytest.raises(UserError, match="needs a constant p"):
         weak_error(FALLING, 8, problem=Problem(f=(np.sin,)), samples=2000)
 
 

@@ -1,4 +1,4 @@
-"""What theory says of a scheme, found by running the scheme itself on symbols, trees and test equations."""
+"""What theory says of a scheme, from running the scheme itself on symbols, trees and test equations."""
 
 from stepnet.analysis.acceleration import Descent as Descent
 from stepnet.analysis.acceleration import best_euler as best_euler

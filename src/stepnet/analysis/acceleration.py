@@ -21,7 +21,7 @@ from stepnet.schemes import Scheme, solve
 
 
 class Descent(NamedTuple):
-    """A step size, a coefficient k and the factor by which one step shrinks the error in the end."""
+    """A step size, a coefficient k, and the asymptotic factor by which one step reduces the error."""
 
     dt: float
     k: float
@@ -30,7 +30,7 @@ class Descent(NamedTuple):
 
 @checked
 def convergence_rate(scheme: str | Scheme, eigenvalues: Sequence[float] | Array, dt: float) -> float:
-    """The asymptotic factor per step on a quadratic with these eigenvalues, from the amplification polynomial."""
+    """Return the asymptotic factor of a step on a quadratic with these eigenvalues: the largest growth factor."""
     if not len(eigenvalues):
         raise UserError("no eigenvalues: expected at least one")
     return float(analyse(scheme).growth(-np.asarray(eigenvalues, dtype=float) * dt).max())
@@ -38,14 +38,14 @@ def convergence_rate(scheme: str | Scheme, eigenvalues: Sequence[float] | Array,
 
 @checked
 def best_euler(mu: float, L: float) -> Descent:
-    """Gradient descent at its best: `dt = 2/(L + mu)`."""
+    """Gradient descent with the best step: `dt = 2/(L + mu)`."""
     _check(mu, L)
     return Descent(2 / (L + mu), 0.0, (L - mu) / (L + mu))
 
 
 @checked
 def best_lm(mu: float, L: float) -> Descent:
-    """The heavy ball at its best: `dt = 4/(sqrt(L) + sqrt(mu))^2`, `k = -rate^2`."""
+    """The heavy ball with the best step and k: `dt = 4/(sqrt(L) + sqrt(mu))^2`, `k = -rate^2`."""
     _check(mu, L)
     high, low = math.sqrt(L), math.sqrt(mu)
     rate = (high - low) / (high + low)
@@ -54,7 +54,7 @@ def best_lm(mu: float, L: float) -> Descent:
 
 @checked
 def descend(scheme: str | Scheme, eigenvalues: Sequence[float], dt: float, steps: Count) -> Array:
-    """The error norms `|u_0|, …, |u_steps|` of a run on the quadratic, each eigenvector started at 1."""
+    """Return the error norms `|u_0|, …, |u_steps|` of a run on the quadratic, each eigenvector started at 1."""
     values = np.asarray(eigenvalues, dtype=float)
     run = solve(lambda u: -values * u, np.ones_like(values), (0.0, steps * dt), steps, scheme)
     return np.asarray(np.linalg.norm(run.u, axis=1))

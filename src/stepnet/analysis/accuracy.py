@@ -1,4 +1,4 @@
-"""The order of a scheme: found by rooted trees, and measured as the slope of the error."""
+"""The order of a scheme: derived with rooted trees, and measured as the slope of the error."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from stepnet.schemes import Coefficient, Equation, Scheme, from_parts, get_schem
 
 Array = NDArray[np.float64]
 Field = Callable[[float, Array], Array]
-STEPS = (64, 128, 256, 512)  # over the unit of time
+STEPS = (64, 128, 256, 512)  # for the time span [0, 1]
 
 
 def order_of_consistency(method: Scheme, equation: Equation) -> int:
-    """The largest p with a local error of `O(dt^(p+m))` on `mass u^(m) = f(t, u)`, for every smooth system."""
+    """Return the largest p with a local error of `O(dt^(p+m))` on `mass u^(m) = f(t, u)`, for every smooth system."""
     if (equation.partitioned, equation.split) != (method.equation.partitioned, method.equation.split):
         raise UserError(f"{method.name} solves {method.equation}: its order against {equation} is not defined")
     if vanishes(exact(equation.mass)):  # lm at k = -1: consistent with no equation of first order
@@ -42,32 +42,32 @@ class Convergence:
 
 @checked
 def convergence(scheme: str | Scheme, steps: Sequence[int] = STEPS, **parameters: Coefficient) -> Convergence:
-    """Solve the equation that the scheme states with several step sizes, and compare with DOP853.
+    """Solve the scheme's equation with several step sizes and compare with DOP853.
 
-    The system is nonlinear and non-autonomous (linear, or a partitioned pair, where the scheme asks for that). The
-    slope is a least-squares fit over the errors that stand clear of rounding.
+    The system is nonlinear and non-autonomous (linear, or a partitioned pair, if that is what the scheme
+    solves). The slope is a least-squares fit to the errors well above rounding.
     """
     method = get_scheme(scheme, **parameters)
     if getattr(method.k, "shape", ()):
         raise UserError(f"k of shape {tuple(method.k.shape)}: expected one number, since one slope is fitted")
     fs, start = _problem(method.equation)
     f, u0 = from_parts(fs), from_parts(start)
-    runs = [solve(f, u0, (0.0, 1.0), n, method).u for n in steps]  # first: it raises for what cannot be solved
-    wanted = _reference(method, fs, start)
+    runs = [solve(f, u0, (0.0, 1.0), n, method).u for n in steps]  # first: it may raise
+    reference = _reference(method, fs, start)
     sizes, errors = [1 / n for n in steps], []
     for u in runs:
         last = np.concatenate([part[-1] for part in parts_of(u)])
-        errors.append(float(np.abs(last - wanted).max()))
+        errors.append(float(np.abs(last - reference).max()))
     clear = [(h, e) for h, e in zip(sizes, errors, strict=True) if e > 1e-11]
     if len(clear) < 2:
-        raise UserError(f"steps = {tuple(steps)}: fewer than two errors of {method.name} stand clear of rounding")
+        raise UserError(f"steps = {tuple(steps)}: fewer than two errors of {method.name} are above rounding")
     log_dt, log_error = np.log(np.array(clear)).T
     slope = float(np.polyfit(log_dt, log_error, 1)[0])
     return Convergence(np.array(sizes), np.array(errors), slope)
 
 
 def _problem(equation: Equation) -> tuple[tuple[Field, ...], tuple[Array, ...]]:
-    """Smooth and of bounded slope, so that no scheme blows up, whatever its mass makes of the time span."""
+    """Return a smooth problem with bounded derivatives, so that no scheme blows up, whatever its mass."""
     u0 = np.array([0.7, -0.4, 0.3])
     matrix = np.array([[-0.6, 1.1, 0.2], [-0.9, -0.3, 0.5], [0.4, -0.7, -0.8]])
 
@@ -101,5 +101,5 @@ def _reference(method: Scheme, fs: tuple[Field, ...], start: tuple[Array, ...]) 
         def system(t: float, y: Array) -> Array:
             return np.concatenate([y[size:], sum(f(t, y[:size]) for f in fs) / mass])
 
-    found: Array = solve_ivp(system, (0.0, 1.0), y0, method="DOP853", rtol=1e-13, atol=1e-14).y[:, -1]
-    return found if equation.partitioned else found[:size]
+    end: Array = solve_ivp(system, (0.0, 1.0), y0, method="DOP853", rtol=1e-13, atol=1e-14).y[:, -1]
+    return end if equation.partitioned else end[:size]

@@ -1,10 +1,10 @@
-"""Whether a noise is that of its stochastic equation, decided by symbols (appendix B).
+"""The condition for weak convergence of a noisy step to its stochastic equation, in symbols (appendix B).
 
 The step `X_{n+1} = X_n + E(eta) f dt + s f dW_n` converges weakly to `dX = E(eta) f dt + s f dB` where
 
     |E dW| + |E dW^3| + |E dW^2 - dt| <= K dt^2.
 
-Beside the condition stands what it is for: the error that one step leaves in the moments of X.
+Also its purpose: the error of one step in the moments of X.
 """
 
 from __future__ import annotations
@@ -14,21 +14,12 @@ from dataclasses import dataclass
 import sympy
 
 from stepnet.analysis.notation import plain
-from stepnet.analysis.sde import (
-    X,
-    Y,
-    damped_step,
-    right_hand_sides,
-    stochastic_equation,
-    stochastic_step,
-    with_constant,
-    xi,
-)
+from stepnet.analysis.sde import X, Y, right_hand_sides, stochastic_equation, stochastic_step, with_constant, xi
 from stepnet.analysis.symbols import dt, exact
 from stepnet.arguments import Count, checked
 from stepnet.schemes.noises import Noise, Parameter, get_noise, t
 
-REQUIRED = 2  # the power of dt that the condition asks of each term
+REQUIRED = 2  # the power of dt that the condition requires of each term
 
 
 @dataclass(frozen=True)
@@ -54,14 +45,14 @@ class Smallness:
 
 @dataclass(frozen=True)
 class WeakCondition:
-    """Whether `|E dW| + |E dW^3| + |E dW^2 - dt| <= K dt^2`; where it fails, what would make it hold."""
+    """Whether `|E dW| + |E dW^3| + |E dW^2 - dt| <= K dt^2`; if not, the assumptions under which it holds."""
 
     terms: tuple[Term, ...]
     assumptions: tuple[Smallness, ...]
 
     @property
     def holds(self) -> bool:
-        """For the noise as it is, without an assumption."""
+        """Whether it holds without an assumption."""
         return all(term.order >= REQUIRED for term in self.terms)
 
     def __str__(self) -> str:
@@ -80,7 +71,7 @@ def increment_moment(noise: Noise, m: int) -> sympy.Expr:
 
 @checked
 def weak_condition(noise: str | Noise, **parameters: Parameter) -> WeakCondition:
-    """Decide the condition of appendix B by symbols. An assumption is stated only if it makes the term small enough."""
+    """Check the condition of appendix B symbolically. An assumption is listed if it makes its term small enough."""
     noise = get_noise(noise, **parameters)
     moments = {m: increment_moment(noise, m) for m in (1, 2, 3)}
     terms = (
@@ -99,18 +90,15 @@ def one_step_error(
     """The leading term of `E X_1^m - E X(dt)^m` from X = 1, with `f = a X`, or `f1 = a X` and `f2 = b X`.
 
     An error of order dt^q in each of T/dt steps adds up to one of order dt^(q - 1): that is the weak order of the m-th
-    moment, whatever the rates are. With a damping (section 3.2) the moments of degree m in X and Y feed each other:
-    the largest error among them counts.
+    moment, for all rates. With a damping (section 3.2) the moments of degree m in X and Y are coupled, and the
+    largest error among them counts.
     """
     noise = get_noise(noise, **parameters)
     a, b = sympy.symbols("a b")
     fs = with_constant(noise, (lambda x: a * x, lambda x: b * x))
     rates = dict(zip(right_hand_sides(noise), (a, b), strict=False))
     state, drift, diffusion = stochastic_equation(noise, damping).linear(rates)
-    if damping is None:
-        new = [stochastic_step(noise, fs, X, xi, dt)]
-    else:
-        new = [*damped_step(noise, fs, (X, Y), xi, dt, sympy.nsimplify(exact(damping)))]
+    new = stochastic_step(noise, fs, state, xi, dt, None if damping is None else sympy.nsimplify(exact(damping)))
 
     def generator(phi: sympy.Expr) -> sympy.Expr:
         """`d/dt E phi(Z) = E (generator phi)(Z)`, by Itô's formula."""
@@ -123,11 +111,11 @@ def one_step_error(
 
     def error(phi: sympy.Expr) -> Term | None:
         power = sympy.expand(phi.subs(dict(zip(state, new, strict=True)), simultaneous=True))
-        found = sum(power.coeff(xi, j) * noise.moment(j) for j in range(moment + 1))
+        of_step = sum(power.coeff(xi, j) * noise.moment(j) for j in range(moment + 1))
         slope = generator(phi)
-        wanted = phi + dt * slope + dt**2 / 2 * (generator(slope) + sympy.diff(slope, t))  # Euler's error is dt^2
+        of_equation = phi + dt * slope + dt**2 / 2 * (generator(slope) + sympy.diff(slope, t))  # Euler's error is dt^2
         root = sympy.Symbol("root", positive=True)  # of dt
-        left = sympy.Poly(sympy.expand((found - wanted).subs(dt, root**2).subs(X, 1)), root)
+        left = sympy.Poly(sympy.expand((of_step - of_equation).subs(dt, root**2).subs(X, 1)), root)
         for (n,), c in reversed(left.terms()):
             coefficient = _factored(sympy.simplify(c))
             if coefficient != 0:
@@ -148,14 +136,14 @@ def _term(name: str, value: sympy.Expr) -> Term:
 
 
 def _factored(coefficient: sympy.Expr) -> sympy.Expr:
-    """In factors such as `1 - 2 p`, whose number is positive."""
+    """Factor into terms such as `1 - 2 p`, whose constant is positive."""
     factors = sympy.Mul.make_args(sympy.factor(coefficient))
     turned = [factor for factor in factors if factor.is_Add and factor.as_coeff_Add()[0].is_negative]
     return (-1) ** len(turned) * sympy.Mul(*(-factor if factor in turned else factor for factor in factors))
 
 
 def _assumption(term: Term) -> Smallness | None:
-    """The coefficient's numerator, small enough; verified with the parameter that solves it as an equation."""
+    """Assume that the coefficient's numerator is small, if that suffices; checked by solving for the parameter."""
     numerator, _ = sympy.fraction(sympy.together(term.coefficient))
     power = REQUIRED - term.order
     (symbol,) = numerator.free_symbols

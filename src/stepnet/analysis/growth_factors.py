@@ -1,7 +1,7 @@
 """The amplification polynomial: the scheme run on `mass u^(m) = lambda u`, with symbols for the past states.
 
-What comes out is linear in them, so one step is a matrix `M(z) = V + z B (I - z A)^-1 U`; its minimal polynomial in
-`zeta`, with `z = dt^m lambda`, holds all of linear stability. For a partitioned system, `f = lambda Y` and
+The result is linear in them, so one step is a matrix `M(z) = V + z B (I - z A)^-1 U`. Linear stability follows from its
+minimal polynomial in `zeta`, with `z = dt^m lambda`. For a partitioned system, `f = lambda Y` and
 `g = lambda X`; for a sum `f + g`, both are `lambda/2 u`.
 """
 
@@ -19,7 +19,7 @@ NEW = sympy.Symbol("u_{n+1}")  # the unknown of an implicit step
 
 
 def companion_matrix(method: Scheme) -> sympy.Matrix:
-    """The matrix that takes `(u_n, u_{n-1}, …)` to `(u_{n+1}, u_n, …)` on the linear equation."""
+    """Return the matrix that takes `(u_n, u_{n-1}, …)` to `(u_{n+1}, u_n, …)` on the linear equation."""
     parts = len(method.parts)
     symbols = [sympy.Symbol(f"x{i}") for i in range(method.steps * parts)]
     past = [symbols[j : j + parts] for j in range(0, len(symbols), parts)]
@@ -40,7 +40,7 @@ def companion_matrix(method: Scheme) -> sympy.Matrix:
 
 
 def minimal_polynomial(matrix: sympy.Matrix) -> sympy.Poly:
-    """The polynomial of least degree in zeta that a matrix satisfies, without denominators; in zeta and z.
+    """Return the polynomial of least degree in zeta that a matrix satisfies, without denominators; in zeta and z.
 
     Its roots are the growth factors, each as multiple as its largest Jordan block: the powers of the matrix are bounded
     where they lie in the unit disc, and those on the circle are simple. Of a companion matrix it is the characteristic
@@ -60,7 +60,7 @@ def minimal_polynomial(matrix: sympy.Matrix) -> sympy.Poly:
 
 @fixed_point.register
 def _(guess: sympy.Expr, phi: Callable[[sympy.Expr], sympy.Expr], tolerance: float) -> sympy.Expr:
-    """A symbolic implicit step, where `phi` is linear in its unknown."""
+    """Solve a symbolic implicit step, if `phi` is linear in its unknown."""
     image = sympy.expand(phi(NEW))
     slope = sympy.diff(image, NEW)
     if slope.has(NEW):

@@ -1,8 +1,8 @@
-"""The modified equation of a scheme, solved on a linear flow `mass u' = -lambda u`, beside the march itself.
+"""The modified equation of a scheme, solved on a linear flow `mass u' = -lambda u`, compared with the march itself.
 
 With its first correction, `c_1 a' + c_2 dt a'' = -lambda a` for every eigenvalue: a damped oscillator. `lm` has
-`c_1 = 1 + k` and `c_2 = (1 - k)/2`, so that a negative k takes friction away and adds mass: slow modes are accelerated
-first, and swing where `(1 + k)^2 < 2 (1 - k) dt lambda`.
+`c_1 = 1 + k` and `c_2 = (1 - k)/2`, so that a negative k reduces friction and adds mass: slow modes are accelerated
+first, and oscillate where `(1 + k)^2 < 2 (1 - k) dt lambda`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Where the roots of a polynomial sit as a parameter moves: inside the unit circle, on it, or outside.
+"""Whether the roots of a polynomial lie inside, on or outside the unit circle, as a function of a parameter.
 
 For `q(zeta; x)` the number of roots inside the circle, and the multiplicities on it, change only at finitely many x:
-where a root meets its own mirror image in the circle (`resultant(q, q*) = 0`, `q*` the conjugate reciprocal of q) or
-where two roots meet. These values are algebraic, found exactly; between them one sample decides.
+where a root meets its mirror image in the circle (`resultant(q, q*) = 0`, `q*` the conjugate reciprocal of q) or
+where two roots meet. These values are algebraic numbers, computed exactly; between two of them one sample decides.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from stepnet.analysis.symbols import zeta
 
 _REAL = sympy.Symbol("x", real=True)
 DIGITS = 50
-ON_CIRCLE = mpmath.mpf(10) ** -20  # far above the rounding of DIGITS digits, far below any root that is meant apart
+ON_CIRCLE = mpmath.mpf(10) ** -20  # far above the rounding of DIGITS digits, far below the distance of distinct roots
 
 
 def critical_values(q: sympy.Expr, x: sympy.Symbol) -> list[sympy.Expr]:
-    """The real x, ascending, at which the position of the roots of `q(zeta; x)` can change."""
+    """Return the real x, ascending, at which the position of the roots of `q(zeta; x)` can change."""
     conditions = _meetings([q], x)
-    if 0 in conditions or sympy.Poly(q, zeta).content().has(x):  # roots that stay on the circle, or stay together
+    if 0 in conditions or sympy.Poly(q, zeta).content().has(x):  # roots that stay on the circle, or coincide for all x
         _, factors = sympy.factor_list(q, zeta, x, extension=True)
         conditions = _meetings([factor for factor, _ in factors if factor.has(zeta)], x)
-    found = {value for condition in conditions for value in _real_roots(condition, x)}
-    return sorted(found, key=lambda value: sympy.N(value, DIGITS))
+    values = {value for condition in conditions for value in _real_roots(condition, x)}
+    return sorted(values, key=lambda value: sympy.N(value, DIGITS))
 
 
 def mirror(q: sympy.Expr, x: sympy.Symbol) -> sympy.Expr:
@@ -38,7 +38,7 @@ def mirror(q: sympy.Expr, x: sympy.Symbol) -> sympy.Expr:
 
 
 def _meetings(curves: list[sympy.Expr], x: sympy.Symbol) -> list[sympy.Expr]:
-    """What vanishes where two roots meet, or a root meets its mirror image."""
+    """Return expressions that vanish where two roots meet, or a root meets its mirror image."""
     conditions = [sympy.resultant(a, b, zeta) for a, b in combinations(curves, 2)]
     conditions += [sympy.discriminant(curve, zeta) for curve in curves if sympy.degree(curve, zeta) > 1]
     conditions += [sympy.resultant(curve, mirror(curve, x), zeta) for curve in curves]
@@ -46,22 +46,22 @@ def _meetings(curves: list[sympy.Expr], x: sympy.Symbol) -> list[sympy.Expr]:
 
 
 def bounded(q: sympy.Expr, multiplicity: int = 1) -> bool:
-    """The root condition: all roots in the closed unit disc, those on the circle at most so many times."""
+    """Check the root condition: all roots in the closed unit disc, those on the circle at most `multiplicity`-fold."""
     polynomial = sympy.Poly(q, zeta)
     rational = polynomial.get_domain() in (sympy.ZZ, sympy.QQ, sympy.ZZ_I, sympy.QQ_I)
     factors = polynomial.sqf_list()[1] if rational else [(polynomial, 1)]
-    found = [(root, times) for factor, times in factors for root in roots(factor)]
-    for root, _ in found:
+    with_multiplicity = [(root, times) for factor, times in factors for root in roots(factor)]
+    for root, _ in with_multiplicity:
         beyond = abs(root) - 1
-        # with irrational coefficients a multiple root is one that its digits do not tell apart
-        meeting = sum(times for other, times in found if abs(other - root) <= ON_CIRCLE)
+        # with irrational coefficients, roots count as equal if their digits agree
+        meeting = sum(times for other, times in with_multiplicity if abs(other - root) <= ON_CIRCLE)
         if beyond > ON_CIRCLE or (beyond >= -ON_CIRCLE and meeting > multiplicity):
             return False
     return True
 
 
 def roots(polynomial: sympy.Poly) -> list[mpmath.mpc]:
-    """The roots to `DIGITS` digits."""
+    """Return the roots to `DIGITS` digits."""
     with mpmath.workdps(DIGITS):
         coefficients = [mpmath.mpmathify(sympy.N(c, DIGITS)) for c in polynomial.all_coeffs()]
         sizes = [mpmath.mag(c) for c in coefficients if c]  # in bits
@@ -70,7 +70,7 @@ def roots(polynomial: sympy.Poly) -> list[mpmath.mpc]:
 
 
 def between(values: list[sympy.Expr]) -> list[sympy.Expr]:
-    """One rational in each open interval that the ascending values cut the real line into."""
+    """Return one rational in each open interval between the ascending values, and one on either side of them."""
     if not values:
         return [sympy.Integer(0)]
     near = [sympy.Rational(str(sympy.N(value, DIGITS))) for value in values]
@@ -79,7 +79,7 @@ def between(values: list[sympy.Expr]) -> list[sympy.Expr]:
 
 
 def _simple(value: sympy.Rational, tolerance: sympy.Rational) -> sympy.Rational:
-    """A rational with few digits near `value`: the exact arithmetic that follows is quick with it."""
+    """Return a rational with few digits near `value`, which keeps exact arithmetic fast."""
     denominator = 1
     while abs(sympy.Rational(round(value * denominator), denominator) - value) > tolerance:
         denominator *= 2

@@ -1,4 +1,4 @@
-"""The modified equation: the differential equation that a scheme solves more accurately than its own.
+"""The modified equation: the equation that a scheme solves more accurately than the one it is consistent with.
 
 In *derivatives* (the paper's form, for every linear multistep method): the step says `rho(E) u = dt^m sigma(E) f` with
 the shift `E = exp(dt D)`, so
@@ -6,7 +6,7 @@ the shift `E = exp(dt D)`, so
     dt^-m rho(e^(dt D)) / sigma(e^(dt D)) u = f.
 
 In *elementary differentials* (backward error): the field `f + dt f_1 + dt^2 f_2 + …` whose exact flow the step follows,
-found grade by grade from the rooted trees.
+computed grade by grade from the rooted trees.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ t = sympy.Symbol("t")
 u = sympy.Function("u")
 f = sympy.Symbol("f")
 
-_DEEPEST = 9  # a scheme of higher order than this shows no correction
+_DEEPEST = 9  # the highest order of a scheme whose correction is computed
 
 
 def modified(
@@ -39,10 +39,10 @@ def modified(
     form = form or ("derivatives" if multistep else "differentials")
     if form == "derivatives":
         if not multistep:
-            raise UserError(f"{method.name} is no linear multistep method: form='differentials' is its form")
+            raise UserError(f"{method.name} is not a linear multistep method: take form='differentials'")
         return _in_derivatives(polynomial, method.equation.derivative, terms)
     if method.equation.derivative > 1:
-        raise UserError(f"{method.name} solves {method.equation}: form='derivatives' is its form")
+        raise UserError(f"{method.name} solves {method.equation}: take form='derivatives'")
     if vanishes(exact(method.equation.mass)):
         raise UserError(f"{method} is consistent with {method.equation}, and follows no flow")
     return _in_differentials(method, terms)
@@ -57,7 +57,7 @@ def evaluates_between_states(method: Scheme) -> bool:
 
 
 def differential_name(vector: Vector) -> str:
-    """How an elementary differential is written: f, f'f, f''(f, f), f'f'f, f''(f, f'f)."""
+    """Format an elementary differential: f, f'f, f''(f, f), f'f'f, f''(f, f'f)."""
     label, *children = vector
     names = [differential_name(child) for child in children]
     primes, inside = "'" * len(names), ", ".join(names)
@@ -68,17 +68,17 @@ def derivative_series(polynomial: sympy.Poly, terms: int) -> list[tuple[int, sym
     """The first non-zero `(n, c_n)` of `rho / sigma = sum_n c_n (dt D)^n`, for a polynomial `rho - z sigma`."""
     in_z = sympy.Poly(polynomial.as_expr(), z)
     minus_sigma, rho = in_z.all_coeffs()
-    rho, sigma = sympy.fraction(sympy.cancel(-rho / minus_sigma))  # streams that nothing reads are a common factor
+    rho, sigma = sympy.fraction(sympy.cancel(-rho / minus_sigma))  # streams that do not affect u are a common factor
     length = 2 * terms + _DEEPEST  # a symmetric method lacks every second term
     above, below = (
         of_shifts({power: c for (power,), c in sympy.Poly(part, zeta).as_dict().items()}, length)
         for part in (rho, sigma)
     )
     if below[0] == 0:
-        raise UserError("a step is forgotten over long times: it is consistent with no differential equation")
+        raise UserError("sigma(1) = 0: the scheme is consistent with no differential equation")
     found = [(n, sympy.factor(c)) for n, c in enumerate(divide(above, below)) if c != 0][:terms]
     if found[0][0] == 0:
-        raise UserError("a state at rest does not stay: it is consistent with no differential equation")
+        raise UserError("rho(1) is not 0: the scheme is consistent with no differential equation")
     return found
 
 
@@ -109,13 +109,13 @@ def _short(c: Coefficient) -> sympy.Expr:
 
 
 def _backward_error(method: Scheme, limit: int) -> list[Combination]:
-    """The field V, one part of it for each part of the state, whose flow the step follows, up to a grade:
+    """Return the field V, one part for each part of the state, whose flow the step follows up to a grade:
 
         exp(D_V) u = step(u, exp(-D_V) u, …).
 
-    The grade q of V stands on the left once, and in the carry with the weights of the past, `-j c_j`: together
-    `1 + sum_j j c_j` times, which is 1 for a one-step method and `1 + k` for `lm`. Of a multistep method this is its
-    principal flow, which smooth starts follow.
+    The grade q of V occurs once on the left, and in the carry with the weights of the past, `-j c_j`: together
+    `1 + sum_j j c_j` times, which is 1 for a one-step method and `1 + k` for `lm`. For a multistep method V is its
+    principal flow, which it follows from smooth starting values.
     """
     equation = replace(method.equation, mass=1)
     system = Autonomous(equation, limit)
@@ -128,17 +128,17 @@ def _backward_error(method: Scheme, limit: int) -> list[Combination]:
             states = [Series(_flow(field, part, q, equation, -j), 1) for part in range(count)]
             past.append(Point(from_parts(states), system.rhs(0)))
         parts = parts_of(advance(method, tuple(past), 1, method.k))
-        flow = [_flow(field, part, q, equation, 1) for part in range(count)]  # of the grades found so far
-        for mine, wanted, reached in zip(field, parts, flow, strict=True):
-            for vector in {**wanted.terms, **reached}:
-                rest = wanted.terms.get(vector, 0) - reached.get(vector, 0)
+        flow = [_flow(field, part, q, equation, 1) for part in range(count)]  # up to the grades known so far
+        for part, stepped, reached in zip(field, parts, flow, strict=True):
+            for vector in {**stepped.terms, **reached}:
+                rest = stepped.terms.get(vector, 0) - reached.get(vector, 0)
                 if grade(vector, 1) == q and not vanishes(rest):
-                    mine[vector] = rest / exact(weight)
+                    part[vector] = rest / exact(weight)
     return field
 
 
 def _carried(method: Scheme, count: int) -> Coefficient:
-    """`-sum_j j c_j`: the carry of the numbers `-j`."""
+    """Return `-sum_j j c_j`: the carry of the numbers `-j`."""
     past = tuple(Point(from_parts([-Fraction(j)] * count)) for j in range(method.steps))
     return parts_of(method.carry(past, 1, method.k))[0]
 
@@ -166,7 +166,7 @@ def _flow(field: list[Combination], part: int, limit: int, equation: Equation, t
 
 
 def _lie_derivative(terms: Combination, field: list[Combination], limit: int, equation: Equation) -> Combination:
-    """`D_V` of a combination of elementary differentials: V is grafted on every vertex in turn."""
+    """Apply `D_V` to a combination of elementary differentials: graft V on every vertex in turn."""
     result: Combination = {}
     for vector, c in terms.items():
         for branch, weight in ((v, w) for part in field for v, w in part.items()):
@@ -179,7 +179,7 @@ def _lie_derivative(terms: Combination, field: list[Combination], limit: int, eq
 def _grafts(vector: Vector, branch: Vector, equation: Equation) -> list[Vector]:
     label, *children = vector
     found: list[Vector] = []
-    # f sees only Y, whose directions are headed by g, and the other way round; a linear f has no second derivative
+    # f depends only on Y, whose directions have the root g, and vice versa; a linear f has no second derivative
     if not (equation.partitioned and branch[0] == label) and not (equation.linear and children):
         found.append(_vector(label, [*children, branch]))
     for i, child in enumerate(children):

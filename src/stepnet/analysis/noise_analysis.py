@@ -1,4 +1,4 @@
-"""One noise, asked once: its equation, its moments, the condition of appendix B, its weak orders."""
+"""The analysis of one noise: its equation, its moments, the condition of appendix B, its weak orders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sympy
 
 from stepnet.analysis.condition import REQUIRED, Term, WeakCondition, increment_moment, one_step_error, weak_condition
 from stepnet.analysis.notation import plain
-from stepnet.analysis.sde import StochasticEquation, damped_step, stochastic_equation
+from stepnet.analysis.sde import StochasticEquation, stochastic_equation, stochastic_step
 from stepnet.analysis.symbols import dt
 from stepnet.analysis.weak import LARGE_STEPS, SMALL_STEPS, Problem, weak_error, weak_order
 from stepnet.arguments import checked
@@ -18,18 +18,18 @@ from stepnet.schemes.noises import Noise, Parameter, get_noise, t
 
 SAMPLES = 100_000
 MOMENTS = (1, 2, 3)
-NEAR = 0.05  # how far a slope may be from its order and pass for it
-LARGEST, LARGEST_TIMED = 41, 15  # powers of 2 that are tried as 1/dt; where p depends on time each step is taken
+NEAR = 0.05  # largest deviation of a slope that counts as its order
+LARGEST, LARGEST_TIMED = 41, 15  # largest powers of 2 tried as 1/dt; if p depends on time, every step is computed
 TIMED_STEPS = tuple(2**n for n in range(9, 14))
 ROUNDING = 1e-14  # of one step
 g = sympy.Symbol("g", positive=True)  # the damping
 
 
 class NoiseAnalysis:
-    """What theory says of a noise in front of f, and what exact moments and sampling find.
+    """What theory says of a noise that multiplies f, and what exact moments and sampling give.
 
-    With a `damping` g the noise stands in front of the f of `lm`: the pair of section 3.2. Weak orders are measured for
-    numbers: those of `noise.examples` where its parameter is left a symbol.
+    With a `damping` g the noise multiplies the f of `lm`: the pair of section 3.2. If its parameter is a symbol, weak
+    orders are measured at the values in `noise.examples`.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class NoiseAnalysis:
 
     @cached_property
     def damped_equation(self) -> StochasticEquation:
-        """The equation of section 3.2: the same noise in front of the f of `lm`."""
+        """The equation of section 3.2: the same noise in an `lm` step."""
         return stochastic_equation(self.noise, g if self.damping is None else self.damping)
 
     @cached_property
@@ -62,35 +62,35 @@ class NoiseAnalysis:
 
     @cached_property
     def one_step_errors(self) -> list[Term]:
-        """What one step leaves in the moments of X, for `f = a X`."""
+        """The errors of one step in the moments of X, for `f = a X`."""
         return [one_step_error(self.noise, m, self.damping) for m in MOMENTS]
 
     @cached_property
     def weak_orders(self) -> list[sympy.Rational]:
-        """The orders of the first three moments, by symbols."""
+        """The orders of the first three moments, derived symbolically."""
         return [error.order - 1 for error in self.one_step_errors]
 
     @cached_property
     def numbers(self) -> list[Noise]:
-        """The noise itself where its parameter is known, otherwise with the numbers of its examples."""
+        """The noise if its parameter is a number, otherwise the noise with each of its examples."""
         if not (self.noise.mean.free_symbols | self.noise.deviation.free_symbols) - {t}:
             return [self.noise]
         return [type(self.noise)(**example) for example in self.noise.examples]
 
     def asymptotic_from(self, noise: Noise, moment: int, order: sympy.Rational) -> int | None:
-        """The least 1/dt, a power of 2, from which the exact slope stays within NEAR of the order; None if not seen."""
+        """Return the least 1/dt, a power of 2, from which the exact slope stays within NEAR of the order, or None."""
         sizes = [2**n for n in range(3, LARGEST_TIMED if noise.depends_on_time else LARGEST)]
-        found, coarse = None, abs(weak_error(noise, sizes[0], moment, self.problem).error)
+        since, coarse = None, abs(weak_error(noise, sizes[0], moment, self.problem).error)
         for n in sizes[1:]:
             fine = abs(weak_error(noise, n, moment, self.problem).error)
             if fine < ROUNDING * n ** (1 if self.damping is None else 2):  # Y divides by dt
                 break
             near = abs(math.log2(coarse / fine) - order) < NEAR
-            found, coarse = (found or n // 2) if near else None, fine
-        return found
+            since, coarse = (since or n // 2) if near else None, fine
+        return since
 
     def as_dict(self) -> dict[str, object]:
-        """What symbols say as plain values, for JSON."""
+        """The symbolic results as plain values, for JSON."""
         return {
             "noise": self.noise.name,
             "equation": str(self.equation),
@@ -129,24 +129,24 @@ class NoiseAnalysis:
         return "\n".join(lines + notes)
 
     def _measured(self, noise: Noise) -> tuple[list[str], list[str]]:
-        """Slopes on a linear f: exact at small steps, then at large ones, where sampling is to find the same.
+        """Return slopes for a linear f: exact at small steps, exact at large ones, and sampled at large ones.
 
-        A slope that is not the order yet is marked; a note says from which dt on it is.
+        A slope that differs from the order is marked, with a note on the dt from which it agrees.
         """
         orders = {m: one_step_error(noise, m, self.damping).order - 1 for m in MOMENTS}
         early: dict[int, None] = {}
 
         def exact(moment: int, steps: tuple[int, ...]) -> str:
-            found = weak_order(noise, moment, self.problem, steps)
-            if abs(found.slope - orders[moment]) <= NEAR:
-                return str(found)
+            measured = weak_order(noise, moment, self.problem, steps)
+            if abs(measured.slope - orders[moment]) <= NEAR:
+                return str(measured)
             early[moment] = None
-            return f"{found} *"
+            return f"{measured} *"
 
         def sampled(moment: int) -> str:
             try:
                 return str(weak_order(noise, moment, self.problem, samples=self.samples))
-            except UserError:  # the error is smaller than what sampling can see
+            except UserError:  # the error is smaller than that of sampling
                 return "not seen"
 
         small = TIMED_STEPS if noise.depends_on_time or self.damping is not None else SMALL_STEPS
@@ -173,10 +173,10 @@ def analyse_noise(
 
 
 def damped_scheme() -> str:
-    """`lm` with noise as it is written, its weights found by one step on symbols."""
+    """Format the `lm` step with noise, its weights from one step on symbols."""
     now, before, f, gate = sympy.symbols("X_n X_{n-1} f gate")
     mean = get_noise("stochastic_depth", p=gate)  # at xi = 0 the gate is its mean
-    new, _ = damped_step(mean, (lambda x: f,), (now, (now - before) / dt), sympy.S.Zero, dt, g)
+    new, _ = stochastic_step(mean, (lambda x: f,), (now, (now - before) / dt), sympy.S.Zero, dt, g)
     weights = [sympy.expand(new).coeff(symbol) for symbol in (now, before, f)]
     first, second = plain(weights[0]), plain(sympy.expand(-weights[1]))
     return f"X_{{n+1}} = ({first}) X_n - ({second}) X_{{n-1}} + {plain(weights[2])} f(X_n)"

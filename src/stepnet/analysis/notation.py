@@ -1,6 +1,6 @@
-"""A scheme's step as a person writes it, read from its plan.
+"""A scheme's step in mathematical notation, read from its plan.
 
-Where f is evaluated at states only, it is written out, `dt f(u_n)`; otherwise the evaluations are named `f_1, f_2, …`
+If f is evaluated at states only, it is written out, `dt f(u_n)`; otherwise the evaluations are named `f_1, f_2, …`
 and listed before the step.
 """
 
@@ -31,30 +31,30 @@ class Line:
 
     @property
     def latex(self) -> str:
-        """The same line for a paper."""
+        """The line in LaTeX."""
         left, right = _sum(self.left, _latex), _sum(self.right, _latex)
         return rf"{left} = {self.function}\left({right}\right)" if self.function else f"{left} = {right}"
 
 
 def plain(expression: sympy.Expr) -> str:
-    """An expression in plain characters: `dt/2`, `1 - k`, `3 dt^2/4`."""
+    """Format an expression in plain characters: `dt/2`, `1 - k`, `3 dt^2/4`."""
     text = str(sympy.sstr(expression, order="rev-lex")).replace("**", "^").replace("*", " ")
     return text.replace("^{(", "^(").replace(")}", ")")  # a fourth derivative is u^{(4)} in LaTeX only
 
 
 def plain_equation(equation: Equation) -> str:
-    """The equation that a scheme solves, `(1 + k) u' = f`."""
+    """Format the equation that a scheme solves: `(1 + k) u' = f`."""
     mass = sympy.sympify(equation.mass)
     return str(equation if mass == 1 else replace(equation, mass=plain(mass)))
 
 
 def step_lines(method: Scheme) -> list[Line]:
-    """The lines of one step; the last (for a pair, the last two) give the new state."""
+    """Return the lines of one step; the last (for a pair, the last two) give the new state."""
     step, n = full_step(method), method.steps - 1
     new = [Quantity(part, n + 1) for part in method.parts]
     symbols = {q: _state(q.name, q.n - n) for q in (*new, *step.reads) if q.name not in "fg"}
     states = {_one(symbol): symbol for symbol in symbols.values()}
-    calls: dict[tuple[str, LineTerms], sympy.Symbol] = {}  # f at one place is one f, however often it is asked for
+    calls: dict[tuple[str, LineTerms], sympy.Symbol] = {}  # evaluations with the same argument are written once
     for evaluation in step.evaluations:
         name = evaluation.result.name
         call = name, _in_symbols(evaluation.argument, symbols)
@@ -68,13 +68,13 @@ def step_lines(method: Scheme) -> list[Line]:
 
 
 def amplification_line(polynomial: sympy.Poly) -> Line:
-    """The equation for the growth factors, `zeta^2 - (1 - k + z) zeta - k = 0`."""
+    """Return the equation for the growth factors, `zeta^2 - (1 - k + z) zeta - k = 0`."""
     in_zeta = sympy.Poly(polynomial.as_expr(), zeta)
     return Line(tuple((c, zeta**power) for (power,), c in in_zeta.terms()), ((sympy.Integer(0), sympy.Integer(1)),))
 
 
 def modified_line(equation: sympy.Eq, parameters: set[sympy.Symbol]) -> Line:
-    """A modified equation in the same notation, `(1 + k) u' + (1 - k) dt/2 u'' = f`; `k` is the scheme's parameter."""
+    """Return a modified equation as a line, `(1 + k) u' + (1 - k) dt/2 u'' = f`; `k` is one of the parameters."""
     derivatives = sorted(equation.lhs.atoms(sympy.Derivative), key=lambda d: d.derivative_count)
     left = [(equation.lhs.expand().coeff(d), _prime(d)) for d in derivatives]
     differentials = sorted(equation.rhs.free_symbols - {dt} - parameters, key=str)
@@ -106,7 +106,7 @@ def _one(symbol: sympy.Symbol) -> LineTerms:
 
 
 def _sum(terms: LineTerms, show: Callable[[sympy.Expr], str]) -> str:
-    """`c s + c s - c s`: a factor 1 is left out, a sign becomes the operator, a sum is put in parentheses."""
+    """Format `c s + c s - c s`: a factor 1 is omitted, a sign becomes the operator, a sum is put in parentheses."""
     text = ""
     for c, symbol in terms:
         scalar, bracket = _split(sympy.sympify(c))
@@ -121,7 +121,7 @@ def _sum(terms: LineTerms, show: Callable[[sympy.Expr], str]) -> str:
 
 
 def _split(c: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
-    """`c = scalar * bracket`, the bracket in k or z; of a sum the constant is positive. Without one it is 1."""
+    """Split `c = scalar * bracket`, the bracket a sum in k or z with a positive constant term, or 1."""
     numerator, denominator = sympy.fraction(sympy.together(c))
     parameters = c.free_symbols - {dt, z, zeta}
     if denominator.free_symbols & parameters:

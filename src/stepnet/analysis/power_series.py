@@ -1,6 +1,6 @@
-"""Truncated power series with symbolic coefficients, as lists: what shift operators `e^(m D)` expand into.
+"""Truncated power series with symbolic coefficients, as lists: the expansions of shift operators `e^(m D)`.
 
-sympy's own `series` expands step by step from derivatives; these three recurrences give the same coefficients at once.
+sympy's `series` expands term by term from derivatives; these three recurrences give the same coefficients faster.
 """
 
 from __future__ import annotations

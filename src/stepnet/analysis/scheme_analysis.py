@@ -39,7 +39,7 @@ from stepnet.schemes import Coefficient, Equation, GeneralLinear, Scheme, parts_
 
 Extent = tuple[float, float, float, float]
 GridSize = Annotated[int, Ge(2), Le(10_000)]
-EXTENT: Extent = (-4.5, 2.0, -3.25, 3.25)  # of a region, by default: left, right, bottom, top
+EXTENT: Extent = (-4.5, 2.0, -3.25, 3.25)  # default of a region: left, right, bottom, top
 
 
 class SchemeAnalysis:
@@ -78,9 +78,9 @@ class SchemeAnalysis:
         return order_of_consistency(self.scheme, equation)
 
     def _order_on_linear(self, equation: Equation) -> int:
-        """The order of several streams, for linear f: `c_1 = mass`, and the power of dt of the first correction.
+        """Return the order with several streams: the power of dt of the first correction, if `c_1 = mass`.
 
-        Order 1 is consistency, which holds for every f.
+        It is that for linear f; order 1 is consistency, which holds for every f.
         """
         if not self.equation.mass:
             return 0
@@ -132,7 +132,7 @@ class SchemeAnalysis:
         symbols = self.amplification.free_symbols_in_domain
         if symbols:
             symbol = min(map(str, symbols))
-            raise UserError(f"scheme {self.scheme.name!r} has a {symbol}: give a number, such as {symbol}=-0.5")
+            raise UserError(f"scheme {self.scheme.name!r} has a symbol {symbol}: give a number, as {symbol}=-0.5")
         return largest_root(self.amplification, values)
 
     @checked
@@ -155,11 +155,11 @@ class SchemeAnalysis:
 
     @cached_property
     def between_states(self) -> bool:
-        """Whether the step evaluates f elsewhere than at a state, as `f((u_n + u_{n-1})/2)` or a stage does."""
+        """Whether the step evaluates f elsewhere than at a state, such as `f((u_n + u_{n-1})/2)`."""
         return evaluates_between_states(self.scheme)
 
     def convergence(self, steps: Sequence[int] = STEPS) -> Convergence:
-        """The errors of runs with several step sizes, and their slope: the order, measured."""
+        """Measure the order: the errors with several step sizes, and their slope."""
         return convergence(self.scheme, steps)
 
     @cached_property
@@ -198,7 +198,7 @@ class SchemeAnalysis:
 
 @checked
 def analyse(scheme: str | Scheme, **parameters: Coefficient) -> SchemeAnalysis:
-    """Every fact of a scheme: `analyse("lm")` for every k, `analyse("lm", k=-0.5)` for one."""
+    """Analyse a scheme: `analyse("lm")` for every k, `analyse("lm", k=-0.5)` for one."""
     return SchemeAnalysis(scheme, **parameters)
 
 

@@ -1,6 +1,6 @@
 """Stability: the root condition at z = 0, the intervals of stability on the axes, and the region as a grid.
 
-All of it is read off the amplification polynomial `p(zeta, z)` alone.
+Everything follows from the amplification polynomial `p(zeta, z)`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stepnet.analysis.symbols import is_rational, vanishes, z, zeta
 from stepnet.errors import UserError
 
 Array: TypeAlias = NDArray[np.float64]
-Verdict: TypeAlias = bool | sympy.Set  # whether it holds, or the set of k for which it does
+Verdict: TypeAlias = bool | sympy.Set  # whether a condition holds, or the set of k for which it does
 _x = sympy.Symbol("x", real=True)
 
 
@@ -43,18 +43,18 @@ def root_condition(v: sympy.Matrix, allowed: int) -> Verdict:
     ends = zip([-sympy.oo, *values], [*values, sympy.oo], strict=True)
     cells = [sympy.Interval.open(low, high) for low, high in ends]
     held = [cell for cell, sample in zip(cells, between(values), strict=True) if bounded(q.subs(k, sample), allowed)]
-    for value in values:  # where roots meet, V may have fewer Jordan blocks, or smaller ones
+    for value in values:  # where roots meet, V may have fewer or smaller Jordan blocks
         there = minimal_polynomial(v.subs(k, value)).as_expr() if value.is_Rational else q.subs(k, value)
         held += [sympy.FiniteSet(value)] if bounded(there, allowed) else []
     return sympy.Union(*held)
 
 
 def axis_limit(polynomial: sympy.Poly, direction: sympy.Expr, zero_stable: Verdict) -> sympy.Expr:
-    """The largest x with `z = direction s` stable for all `0 < s < x`: an exact number, `oo`, or a formula in k.
+    """Return the largest x with `z = direction s` stable for all `0 < s < x`: an exact number, `oo`, or a formula in k.
 
-    The formula is the one, among the roots of the same conditions, that gives the exact limit at every sampled k of
-    the zero-stable ones; it is `Piecewise` where a closed end of that set differs from its inside. Single points,
-    where roots on the circle happen to meet, are not counted: `stable_at` says whether an end belongs to it.
+    The formula is the root of the same conditions that gives the exact limit at every sampled zero-stable k. It is
+    `Piecewise` if a closed end of the zero-stable set differs from its interior. Isolated points, where roots on the
+    circle meet, are not counted: `stable_at` says whether an end belongs to the interval.
     """
     q = sympy.expand(polynomial.as_expr().subs(z, direction * _x))
     k = _parameter(q)
@@ -76,9 +76,9 @@ def axis_limit(polynomial: sympy.Poly, direction: sympy.Expr, zero_stable: Verdi
 
 
 def stable_at(polynomial: sympy.Poly, at: sympy.Expr | complex, zero_stable: Verdict) -> bool:
-    """The root condition at one `z`, exactly; with a symbol k (which `at` may contain), for almost every k.
+    """Check the root condition at one `z`, exactly; with a symbol k (which `at` may contain), for almost every k.
 
-    Leapfrog is stable to 4 but not at 4, where the root -1 is double and a run grows linearly.
+    Leapfrog is stable up to 4 but not at 4, where the root -1 is double and a run grows linearly.
     """
     if at == 0:
         return bool(_samples(zero_stable))
@@ -90,7 +90,7 @@ def stable_at(polynomial: sympy.Poly, at: sympy.Expr | complex, zero_stable: Ver
 
 
 def largest_root(polynomial: sympy.Poly, values: ArrayLike) -> Array:
-    """The largest |root| of the amplification polynomial at each z: the asymptotic growth factor of one step."""
+    """Return the largest |root| of the amplification polynomial at each z: the asymptotic growth factor of one step."""
     in_zeta = sympy.Poly(polynomial.as_expr(), zeta)
     try:
         at = np.asarray(values, dtype=complex)
@@ -110,13 +110,13 @@ def largest_root(polynomial: sympy.Poly, values: ArrayLike) -> Array:
 
 
 def region_on_grid(growth: Callable[[ArrayLike], Array], extent: tuple[float, float, float, float], n: int) -> Region:
-    """The largest growth factor on an n by n grid over `extent = (left, right, bottom, top)`."""
+    """Return the largest growth factor on an n by n grid over `extent = (left, right, bottom, top)`."""
     re, im = np.meshgrid(np.linspace(*extent[:2], n), np.linspace(*extent[2:], n))
     return Region(re, im, growth(re + 1j * im))
 
 
 def _parameter(q: sympy.Expr) -> sympy.Symbol | None:
-    """The symbol, such as k, that was left in the coefficients, or None."""
+    """Return the symbol in the coefficients, such as k, or None."""
     symbols = sorted(q.free_symbols - {zeta, z, _x}, key=str)
     if len(symbols) > 1:
         raise UserError(f"the symbols {', '.join(map(str, symbols))} in one scheme: give numbers for all but one")
@@ -132,7 +132,7 @@ def _first_exit(q: sympy.Expr) -> sympy.Expr:
 
 
 def _formulas(q: sympy.Expr) -> Iterator[sympy.Expr]:
-    """Where the limit can be, as formulas: nowhere or never, a root at 1 or -1, a pair on the circle."""
+    """Yield candidate formulas for the limit: 0, oo, a root at 1 or -1, a pair on the circle."""
     yield from (sympy.Integer(0), sympy.oo)
     for root in (1, -1):
         yield from _roots(q.subs(zeta, root))
@@ -142,7 +142,7 @@ def _formulas(q: sympy.Expr) -> Iterator[sympy.Expr]:
 
 
 def _roots(condition: sympy.Expr) -> list[sympy.Expr]:
-    """The formulas of factors up to degree 2: no reader takes in more, and no machine compares them soon."""
+    """Return the roots of factors up to degree 2; formulas of higher degree are unreadable and slow to compare."""
     _, factors = sympy.factor_list(condition, _x)
     simple = [sympy.Poly(factor, _x) for factor, _ in factors if factor.has(_x)]
     return [root for polynomial in simple if polynomial.degree() <= 2 for root in sympy.roots(polynomial)]
@@ -157,7 +157,7 @@ def _equal(a: sympy.Expr, b: sympy.Expr) -> bool:
 
 
 def _samples(domain: Verdict) -> list[sympy.Rational]:
-    """Five rationals inside each interval of a set of k."""
+    """Return five rationals inside each interval of a set of k."""
     domain = _as_set(domain)
     samples = []
     for piece in domain.args if isinstance(domain, sympy.Union) else (domain,):
@@ -169,5 +169,5 @@ def _samples(domain: Verdict) -> list[sympy.Rational]:
 
 
 def _as_set(domain: Verdict) -> sympy.Set:
-    """The same as a set of k also where it does not depend on k."""
+    """Return the set of k; all reals or none if the condition does not depend on k."""
     return {True: sympy.S.Reals, False: sympy.S.EmptySet}[domain] if isinstance(domain, bool) else domain

@@ -1,4 +1,4 @@
-"""The symbols of the analysis, and how a scheme is brought to exact coefficients before it meets them."""
+"""The symbols of the analysis, and schemes with exact coefficients."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ z = sympy.Symbol("z")  # dt^m lambda, for mass u^(m) = lambda u
 
 
 def subject(scheme: str | Scheme, **parameters: Coefficient) -> Scheme:
-    """The scheme to analyse, with exact coefficients.
+    """Return the scheme to analyse, with exact coefficients.
 
-    A name stands for the whole family: a trainable `k` is the symbol `k`. A scheme that was built with a number, or
-    is given one, is analysed at that number, as a rational.
+    A name stands for the whole family: a trainable `k` is the symbol `k`. A number, in a scheme or in `parameters`,
+    becomes a rational.
     """
     method = get_scheme(scheme, **parameters)
     if isinstance(scheme, str) and method.trainable:
@@ -32,12 +32,12 @@ def subject(scheme: str | Scheme, **parameters: Coefficient) -> Scheme:
 
 
 def vanishes(c: Coefficient) -> bool:
-    """Whether a coefficient is 0: exactly for symbols and rationals, to rounding where a float's digits came in."""
+    """Whether a coefficient is 0: exactly for symbols and rationals, up to rounding for floats."""
     if not hasattr(c, "free_symbols"):
         return bool(abs(c) < 1e-12)
     if c.is_Rational:
         return bool(c == 0)
-    reduced = sympy.cancel(c)  # decides a rational function of k at once; only a root needs more
+    reduced = sympy.cancel(c)  # enough for a rational function of k; roots need `equals`
     return bool(reduced == 0 or (not is_rational(reduced) and c.equals(0)))
 
 

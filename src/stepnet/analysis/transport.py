@@ -1,8 +1,8 @@
 """The paper's two PDE examples, Lax–Friedrichs and Lax–Wendroff for `u_t = c u_x` (section 2.2).
 
 A stencil is the weights of `u^{n+1}_j = sum_m w_m(r) u^n_{j+m}`, with `r = c dt/dx`. It multiplies by the symbol
-`G = sum_m w_m e^(m dx d/dx)`, so the equation that it solves is `u_t = (1/dt) log G u`, expanded in dx: the modified
-equation, derived from the weights and nothing else.
+`G = sum_m w_m e^(m dx d/dx)`, so the equation that it solves is `u_t = (1/dt) log G u`. Expanded in dx, this is the
+modified equation, derived from the weights only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Stencil:
 
     def __post_init__(self) -> None:
         for weight in self.weights.values():
-            exact(weight)  # text would be evaluated as code
+            exact(weight)  # raises for a string, which sympy would evaluate as code
 
     def step(self, values: Array, ratio: float) -> Array:
         """One step on a periodic grid."""
@@ -52,7 +52,7 @@ def modified_transport(stencil: Stencil, terms: Count = 1) -> sympy.Eq:
 
 
 def run(stencil: Stencil, values: Array, ratio: float, steps: int) -> Array:
-    """The grid values after the steps, periodic, at `r = ratio`."""
+    """Return the values on a periodic grid after the steps, at `r = ratio`."""
     if not np.isfinite(ratio) or steps < 0:
         raise UserError(f"r = {ratio}, steps = {steps}: expected a finite r and steps from 0 up")
     for _ in range(steps):
@@ -61,9 +61,9 @@ def run(stencil: Stencil, values: Array, ratio: float, steps: int) -> Array:
 
 
 def modified_solution(stencil: Stencil, start: Array, ratio: float, steps: int, terms: int = 1) -> Array:
-    """The modified equation's own solution on the grid after so many steps: every wave with its own rate.
+    """Solve the modified equation on the grid, wave by wave, up to the time of `steps` steps.
 
-    With no terms it is the exact one, `u_0(x + c t)`.
+    With `terms = 0` this is the exact solution, `u_0(x + c t)`.
     """
     shift = 2j * np.pi * np.fft.rfftfreq(len(start))  # dx d/dx of each wave
     rate = ratio * shift
@@ -80,7 +80,7 @@ def corrections(stencil: Stencil, terms: int) -> list[tuple[int, sympy.Expr]]:
 
 
 def _in_steps(a: sympy.Expr, n: int) -> sympy.Expr:
-    """`a dx^n/dt`, with one factor r taken as `c dt/dx` where a has it: that is how the equations are written."""
+    """Return `a dx^n/dt`, with one factor r written as `c dt/dx` if a has one, as in the literature."""
     divided = sympy.cancel(a / r)
     if sympy.denom(divided).has(r):
         return a * dx**n / dt

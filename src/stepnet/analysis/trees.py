@@ -1,12 +1,12 @@
-"""An algebra of elementary differentials: the Taylor series of a general system, driven through a scheme.
+"""An algebra of elementary differentials: a scheme runs on the Taylor series of a general system.
 
 A *vector* is an elementary differential: a function label with the multiset of vectors to which its derivative is
 applied, so that `("f", ("f",), ("f",))` is `f''(f, f)`. Its *grade* is the power of dt that goes with it. Besides
 `f` (and `g`, in a partitioned system) there are two kinds of leaves: `tau`, the direction of time, which makes the
 system non-autonomous, and `v1`, `v2`, …, the initial derivatives of an equation of higher order.
 
-A `Series` is `base * u_0` plus a combination of vectors up to a grade. It adds and scales, so that every scheme
-runs on it as it stands; `System.rhs` is the one nonlinear operation,
+A `Series` is `base * u_0` plus a combination of vectors up to a grade. Series can be added and scaled, so that every
+scheme runs on them unchanged; `System.rhs` is the one nonlinear operation,
 
     f(t_0 + s tau, u_0 + d) = sum_r f^(r)(s tau + d, …, s tau + d) / r!
 """
@@ -43,10 +43,10 @@ TIME: Vector = ("tau",)
 
 @cache
 def grade(vector: Vector, derivative: int) -> int:
-    """The power of dt: a function counts the order of its equation, `tau` one, `v_j` j."""
+    """Return the power of dt: the order of the equation for each function, 1 for `tau`, j for `v_j`."""
     label = vector[0]
-    own = 1 if label == "tau" else int(label[1:]) if label[0] == "v" else derivative
-    return own + sum(grade(child, derivative) for child in vector[1:])
+    root = 1 if label == "tau" else int(label[1:]) if label[0] == "v" else derivative
+    return root + sum(grade(child, derivative) for child in vector[1:])
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class Series:
     terms: Combination
     base: Coefficient = 0
 
-    __array_ufunc__ = None  # a numpy number on the left leaves the product to us
+    __array_ufunc__ = None  # so that `numpy scalar * series` calls __rmul__
 
     def __add__(self, other: Series) -> Series:
         terms = dict(self.terms)
@@ -76,8 +76,8 @@ class Series:
     def differs(self, other: Series) -> list[Vector | None]:
         """The vectors whose coefficients differ; `None` stands for `u_0`."""
         rest = self - other
-        found: list[Vector | None] = [vector for vector, c in rest.terms.items() if not vanishes(c)]
-        return found if vanishes(rest.base) else [None, *found]
+        vectors: list[Vector | None] = [vector for vector, c in rest.terms.items() if not vanishes(c)]
+        return vectors if vanishes(rest.base) else [None, *vectors]
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class System:
         return ("f", "g") if self.equation.partitioned or self.equation.split else ("f",)
 
     def past(self, steps: int) -> tuple[Point, ...]:
-        """The exact solution at `t_0, t_0 - dt, …`, newest first: what a multistep method is given."""
+        """Return the exact solution at `t_0, t_0 - dt, …`, newest first: the past of a multistep method."""
         return tuple(Point(self.flow(-j), self.rhs(-j)) for j in range(steps))
 
     def rhs(self, time: int) -> RightHandSides:
@@ -107,7 +107,7 @@ class System:
         )
 
     def evaluate(self, label: str, u: Series, time: Coefficient) -> Series:
-        """`f(t_0 + time tau, u)`. Off the point u_0 it is another function, which knows nothing of f near u_0."""
+        """Return `f(t_0 + time tau, u)`; away from u_0, f has other derivatives, and counts as another function."""
         if self.equation.linear:
             moved = {(label, vector): c for vector, c in u.terms.items()}
             return Series(self._truncate({(label,): u.base, **moved}))
@@ -132,7 +132,7 @@ def step(scheme: Scheme, system: System) -> State:
 
 
 def defect(scheme: Scheme, equation: Equation, limit: int) -> int | None:
-    """The lowest grade at which one step from the exact past leaves the exact solution, or None up to `limit`."""
+    """Return the lowest grade up to `limit` at which one step from the exact past is wrong, or None."""
     system = System(equation, limit)
     pairs = zip(parts_of(step(scheme, system)), parts_of(system.flow(1)), strict=True)
     wrong = [vector for a, b in pairs for vector in a.differs(b)]
@@ -166,20 +166,20 @@ def _multisets(
     directions: list[tuple[Vector, Coefficient]], budget: int, m: int
 ) -> list[tuple[tuple[Vector, ...], Coefficient]]:
     """The terms of `sum_r (sum_i c_i v_i)^r / r!`: multisets of directions with `prod c_i^{n_i} / n_i!`."""
-    found: list[tuple[tuple[Vector, ...], Coefficient, int]] = [((), 1, budget)]  # with the grade that is left
+    multisets: list[tuple[tuple[Vector, ...], Coefficient, int]] = [((), 1, budget)]  # and the remaining grade
     for vector, c in directions:
         cost = grade(vector, m)
-        found += [
+        multisets += [
             (children + (vector,) * n, weight * c**n * Fraction(1, math.factorial(n)), left - n * cost)
-            for children, weight, left in found
+            for children, weight, left in multisets
             for n in range(1, left // cost + 1)
         ]
-    return [(children, weight) for children, weight, _ in found]
+    return [(children, weight) for children, weight, _ in multisets]
 
 
 @fixed_point.register
 def _(guess: Series, phi: Callable[[Series], Series], tolerance: float) -> Series:
-    """Each application of `phi` settles one more grade, so the iteration ends after finitely many."""
+    """Iterate: each application of `phi` fixes one more grade, so it ends after finitely many."""
     u = guess
     for _ in range(64):
         new = phi(u)

@@ -5,8 +5,8 @@
 For a linear f everything is exact. The state Z (X itself, or the pair X, Y) follows `dZ = A Z dt + B Z dB`, so the
 tensor power of its m-th moments follows a linear equation, whose generator is `sum_i A_i + sum_{i<j} B_i B_j`; and the
 scheme multiplies Z by a random matrix M, so its moments are multiplied by `E M⊗…⊗M`, a finite sum over the points of
-the noise's quadrature. An additive noise makes both affine: the constant 1 is then a part of Z. Monte Carlo stands
-beside that with a confidence interval; for a nonlinear f it is compared with torchsde.
+the noise's quadrature. An additive noise makes both affine: the constant 1 is then a part of Z. Monte Carlo
+gives the same with a confidence interval; for a nonlinear f it is compared with torchsde.
 """
 
 from __future__ import annotations
@@ -22,35 +22,29 @@ import numpy as np
 import sympy
 from annotated_types import Ge, Le
 
-from stepnet.analysis.sde import (
-    Function,
-    damped_step,
-    right_hand_sides,
-    stochastic_equation,
-    stochastic_step,
-    with_constant,
-)
+from stepnet.analysis.sde import Function, right_hand_sides, stochastic_equation, stochastic_step, with_constant
 from stepnet.arguments import Count, Positive, Seed, checked
 from stepnet.errors import UserError
 from stepnet.extras import import_extra
 from stepnet.schemes import Scheme, State, get_scheme
 from stepnet.schemes.noises import Array, Noise, Parameter, Time, get_noise, number, t
 
-# Powers of the summed noise that serve as control variates. A fourth would leave to rare sums most of the variance that
-# remains, and an interval that knows only the sums that were drawn would be too narrow. So would one of fewer paths.
+# Powers of the summed noise that serve as control variates. With a fourth, most of the remaining variance would come
+# from rare sums, and the interval, estimated from the sums that were drawn, would be too narrow; so it would be with
+# fewer paths.
 CONTROLS = 3
 Samples = Annotated[int, Ge(2000), Le(10**8)]
 CONFIDENCE = 1.96  # standard errors on each side: 95 %
 SMALL_STEPS = tuple(2**n for n in range(12, 17))  # where moments are exact
-LARGE_STEPS = tuple(2**n for n in range(3, 7))  # where the error stands clear of the sampling
+LARGE_STEPS = tuple(2**n for n in range(3, 7))  # where the error is larger than that of sampling
 
 
 @checked
 @dataclass(frozen=True)
 class Problem:
-    """What is solved: `f(X) = rate X` from `X(0) = start` to `time`.
+    """The problem to solve: `f(X) = rate X` from `X(0) = start` to `time`.
 
-    Shake-shake has a rate for each branch. `f` replaces the linear right-hand sides by functions of your own. With a
+    Shake-shake has a rate for each branch. `f` replaces the linear right-hand sides by any functions. With a
     `damping` g it is the paper's process of section 3.2, `dX = Y dt, dY = p f dt + sqrt(p(1-p)) f dB - g Y dt`.
     """
 
@@ -87,7 +81,7 @@ class WeakOrder:
     def __str__(self) -> str:
         if not self.interval:
             return f"{self.slope:.3f}"
-        return f"{self.slope:.3f} ± {math.ceil(1000 * self.interval) / 1000:.3f}"  # never narrower than it is
+        return f"{self.slope:.3f} ± {math.ceil(1000 * self.interval) / 1000:.3f}"  # rounded up
 
 
 @checked
@@ -100,7 +94,7 @@ def weak_error(
     seed: Seed = 0,
     **parameters: Parameter,
 ) -> WeakError:
-    """The error of one moment after `steps` steps: exact for a linear f, or by Monte Carlo with `samples` paths."""
+    """Return the error of one moment after `steps` steps: exact for linear f, or sampled with `samples` paths."""
     noise, problem = get_noise(noise, **parameters), problem or Problem()
     _check(noise, problem)
     dt = problem.time / steps
@@ -108,12 +102,12 @@ def weak_error(
         if problem.f is not None:
             raise UserError("a nonlinear f has no exact moments: give the number of samples, such as samples=100_000")
         return WeakError(dt, scheme_moment(noise, steps, moment, problem) - exact_moment(noise, moment, problem), 0.0)
-    found, deviation = sampled_moment(noise, steps, moment, problem, samples, seed)
+    moment_of_scheme, deviation = sampled_moment(noise, steps, moment, problem, samples, seed)
     if problem.f is None:
-        wanted, uncertainty = exact_moment(noise, moment, problem), 0.0
+        reference, uncertainty = exact_moment(noise, moment, problem), 0.0
     else:
-        wanted, uncertainty = torchsde_moment(noise, moment, problem, samples, seed)
-    return WeakError(dt, found - wanted, CONFIDENCE * float(np.hypot(deviation, uncertainty)))
+        reference, uncertainty = torchsde_moment(noise, moment, problem, samples, seed)
+    return WeakError(dt, moment_of_scheme - reference, CONFIDENCE * float(np.hypot(deviation, uncertainty)))
 
 
 @checked
@@ -126,10 +120,10 @@ def weak_order(
     seed: Seed = 0,
     **parameters: Parameter,
 ) -> WeakOrder:
-    """The measured weak order: `weak_order("stochastic_depth", p=0.2, moment=3)`.
+    """Measure the weak order: `weak_order("stochastic_depth", p=0.2, moment=3)`.
 
     Exact moments are compared at SMALL_STEPS by default, Monte Carlo at LARGE_STEPS. The points are weighted by dt^2:
-    what is uncertain by sampling hardly depends on dt, and weighs the less in log |error| the larger the error is.
+    the sampling error hardly depends on dt, so its share in log |error| is smaller the larger the error is.
     """
     if steps is None:
         steps = SMALL_STEPS if samples is None else LARGE_STEPS
@@ -138,15 +132,15 @@ def weak_order(
     errors = tuple(
         weak_error(noise, n, moment, problem, samples, seed + index, **parameters) for index, n in enumerate(steps)
     )
-    unclear = [found for found in errors if abs(found.error) <= max(found.interval, 1e-13)]
+    unclear = [each for each in errors if abs(each.error) <= max(each.interval, 1e-13)]
     if unclear:
         raise UserError(
             f"the error at dt = {unclear[0].dt:g} is {unclear[0].error:.1e} ± {unclear[0].interval:.1e}: "
-            "not clear of what is uncertain in it; take more samples or larger steps"
+            "not larger than its uncertainty; take more samples or larger steps"
         )
-    dt = np.array([found.dt for found in errors])
-    y = np.log([abs(found.error) for found in errors])
-    spread = np.array([found.interval / abs(found.error) for found in errors])  # of log |error|
+    dt = np.array([each.dt for each in errors])
+    y = np.log([abs(each.error) for each in errors])
+    spread = np.array([each.interval / abs(each.error) for each in errors])  # of log |error|
     centred = np.log(dt) - np.average(np.log(dt), weights=dt**2)
     influence = dt**2 * centred / np.sum(dt**2 * centred**2)
     return WeakOrder(float(influence @ y), float(np.sqrt(np.sum((influence * spread) ** 2))), errors)
@@ -184,9 +178,9 @@ def exact_moment(noise: Noise, moment: int, problem: Problem) -> float:
 
 
 def scheme_moment(noise: Noise, steps: int, moment: int, problem: Problem) -> float:
-    """`E X_N^m` of the scheme itself, with no sampling: the product of all `E M⊗…⊗M`, or `(E M⊗…⊗M)^N` of one.
+    """`E X_N^m` of the scheme, without sampling: the product of all `E M⊗…⊗M`, or `(E M⊗…⊗M)^N` of one.
 
-    M comes from one step on the unit vectors, for all times at once where p depends on time.
+    M is one step applied to the unit vectors, for all times in one call if p depends on time.
     """
     step, unit, dt = stepper(noise, problem), np.eye(len(_start(noise, problem))), problem.time / steps
     times: Array = dt * np.arange(steps, dtype=np.float64) if noise.depends_on_time else np.zeros(1)
@@ -213,8 +207,8 @@ def sampled_moment(
     """`E X_N^m` by Monte Carlo, and its standard error.
 
     The powers of `S = (xi_1 + … + xi_N) / sqrt(N)` serve as control variates: their means are known from the noise's
-    moments, and X_N is nearly a function of S. Each half of the paths takes the coefficients that fit the other half:
-    fitted to themselves, the few rare sums that were drawn would look better known than they are.
+    moments, and X_N is nearly a function of S. The coefficients for each half of the paths are
+    fitted to the other half: fitted to the same paths, they would underestimate the variance due to rare sums.
     """
     generator, step = np.random.default_rng(seed), stepper(noise, problem)
     state = np.repeat(_start(noise, problem)[:, None], samples, axis=1)
@@ -228,10 +222,10 @@ def sampled_moment(
     controls = np.stack([total**m - means[m] for m in range(1, CONTROLS + 1)], axis=1)
     values = state[0] ** moment
     corrected, halves = np.empty(samples), np.array_split(np.arange(samples), 2)
-    for own, other in (halves, halves[::-1]):
+    for half, other in (halves, halves[::-1]):
         fitted = np.column_stack([np.ones(len(other)), controls[other]])
         _, *coefficients = np.linalg.lstsq(fitted, values[other], rcond=None)[0]
-        corrected[own] = values[own] - controls[own] @ coefficients
+        corrected[half] = values[half] - controls[half] @ coefficients
     return float(corrected.mean()), float(corrected.std() / np.sqrt(samples))
 
 
@@ -239,7 +233,7 @@ def torchsde_moment(
     noise: Noise, moment: int, problem: Problem, samples: int, seed: int = 0, steps: int = 64
 ) -> tuple[float, float]:
     """`E X(T)^m` of the stochastic equation by torchsde with small steps, and its standard error."""
-    torchsde = import_extra("torchsde")  # a nonlinear f is compared with it
+    torchsde = import_extra("torchsde")
     import torch
 
     equation, names = stochastic_equation(noise), right_hand_sides(noise)
@@ -272,7 +266,7 @@ def torchsde_moment(
 
 
 def linear_equation(noise: Noise, problem: Problem) -> Callable[[float], Sequence[Array]]:
-    """A and B in `dZ = A Z dt + B Z dB` at a time, for Z = X, or X and Y, and the constant 1 of an additive noise."""
+    """Return A and B in `dZ = A Z dt + B Z dB` as functions of time; for `Z` see `_start`."""
     rates = dict(zip(right_hand_sides(noise), problem.rates, strict=False))
     state, *rows = stochastic_equation(noise, problem.damping).linear(rates)
     if noise.additive:
@@ -288,16 +282,13 @@ def linear_equation(noise: Noise, problem: Problem) -> Callable[[float], Sequenc
 
 
 def stepper(noise: Noise, problem: Problem) -> Callable[[Array, Array, float, Time], Array]:
-    """`step(Z, xi, dt, time)` for the rows of Z. It goes through the scheme's own `advance`."""
+    """Return `step(Z, xi, dt, time)` for the rows of Z, computed by `advance`."""
     damping, scheme = problem.damping, get_scheme(problem.scheme)
 
     def step(state: Array, xi: Array, dt: float, time: Time) -> Array:
         constant = [state[-1]] if noise.additive else []
         fs = with_constant(noise, problem.functions, *constant)
-        if damping is None:
-            new: Sequence[Array] = [stochastic_step(noise, fs, state[0], xi, dt, scheme, time)]
-        else:
-            new = damped_step(noise, fs, (state[0], state[1]), xi, dt, damping, time)
+        new = stochastic_step(noise, fs, state[: 1 if damping is None else 2], xi, dt, damping, scheme, time)
         return np.stack(np.broadcast_arrays(*new, *constant))
 
     return step
@@ -315,7 +306,7 @@ def _sum_moments(noise: Noise, n: int, highest: int, duration: float) -> list[fl
 
 
 def _start(noise: Noise, problem: Problem) -> Array:
-    """Z(0): X(0), Y(0) = 0 where there is a Y, and 1 where the noise is additive."""
+    """Return Z(0): X(0), Y(0) = 0 if there is a Y, and 1 if the noise is additive."""
     return np.array([problem.start, *([] if problem.damping is None else [0.0]), *([1.0] if noise.additive else [])])
 
 
@@ -325,7 +316,7 @@ def _power(matrix: Array, m: int) -> Array:
 
 
 def _kronecker(factors: dict[int, Array], m: int, size: int) -> Array:
-    """The m-fold Kronecker product of the given factors, with the identity in the other places."""
+    """The m-fold Kronecker product of the `factors` by position, with the identity elsewhere."""
     product = np.ones(1)
     for i in range(m):
         product = np.asarray(np.kron(product, factors.get(i, np.eye(size))), dtype=np.float64)
@@ -333,13 +324,13 @@ def _kronecker(factors: dict[int, Array], m: int, size: int) -> Array:
 
 
 def _check(noise: Noise, problem: Problem) -> None:
-    given, kind = (problem.rates, "rates") if problem.f is None else (problem.f, "f")
-    if not isinstance(given, tuple) or len(given) < noise.branches:
-        raise UserError(f"{kind} = {given!r}: expected a tuple of {noise.branches}, one for each branch of {noise}")
+    values, kind = (problem.rates, "rates") if problem.f is None else (problem.f, "f")
+    if not isinstance(values, tuple) or len(values) < noise.branches:
+        raise UserError(f"{kind} = {values!r}: expected a tuple of {noise.branches}, one for each branch of {noise}")
     scheme = get_scheme(problem.scheme)
     if scheme.steps > 1 or scheme.equation.partitioned:
         raise UserError(f"scheme {scheme.name!r}: expected a one-step scheme of X; LM's process is Problem(damping=g)")
     if noise.depends_on_time and problem.f is not None:
-        raise UserError("a p(t) with a function f of your own: torchsde is compared for a number p")
+        raise UserError("p(t) with f: the comparison with torchsde needs a constant p")
     if problem.damping is not None and problem.f is not None:
-        raise UserError("damping with a function f of your own: the process of section 3.2 is solved for a linear f")
+        raise UserError("damping with f: the process of section 3.2 is solved for linear f only; give rates")
