@@ -1,8 +1,8 @@
-"""Arguments of public functions and classes are checked against their annotations: one mechanism, at the boundary.
+"""Check the arguments of public functions and classes against their annotations.
 
-Inside the library types are checked by mypy. A caller without a type checker gets one line for a wrong argument, with
-its name, its value and what was expected, before anything is built. pydantic decides what fits and says what does not;
-it is imported by the first call. Values are only looked at: a function receives what it was given.
+mypy checks types inside the library. A caller without a type checker gets one line for a wrong argument, with its name,
+its value and what was expected, before anything is built. pydantic validates the values; it is imported by the first
+call. Values are checked, not converted: a function receives its arguments unchanged.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=Callable[..., Any])
 
-MOST = 2**31 - 1  # of anything that is counted
-LARGEST = float(np.finfo(np.float32).max)  # that a step in float32 can take
+MOST = 2**31 - 1  # the largest count
+LARGEST = float(np.finfo(np.float32).max)  # the largest number in float32
 LONGEST_NAME = 255  # bytes of one part of a path
 
 Count = Annotated[int, Ge(1), Le(MOST)]
@@ -42,7 +42,7 @@ Probability = Annotated[float, Ge(0), Le(1)]
 Share = Annotated[float, Ge(0), Lt(1)]
 OpenShare = Annotated[float, Gt(0), Lt(1)]
 
-WORDS = {  # for what pydantic calls "a valid integer" and so on
+WORDS = {  # messages by pydantic's type of error
     "int_type": "a whole number",
     "float_type": "a number",
     "string_type": "a str",
@@ -72,7 +72,7 @@ def checked(target: T) -> T:
 
     @functools.wraps(target)
     def checking(*args: Any, **kwargs: Any) -> Any:
-        for what, value, adapter in _given(target, signature.bind(*args, **kwargs)):
+        for what, value, adapter in _annotated(target, signature.bind(*args, **kwargs)):
             error = _error(adapter, value)
             if error is not None:
                 name = type(args[0]).__name__ if target.__name__ == "__init__" else target.__name__
@@ -82,7 +82,7 @@ def checked(target: T) -> T:
     return typing.cast(T, checking)
 
 
-def _given(
+def _annotated(
     function: Callable[..., Any], bound: inspect.BoundArguments
 ) -> Iterator[tuple[str, object, TypeAdapter[Any]]]:
     """Yield the name, value and type of each annotated argument."""
@@ -97,7 +97,7 @@ def _given(
 
 
 def _error(adapter: TypeAdapter[Any], value: object) -> ValidationError | None:
-    """Raise unless a value fits its type, as it is or converted to plain numbers."""
+    """Return the error of a value that does not match its type, also when converted to plain numbers; else None."""
     from pydantic import ValidationError
 
     value = plain(value) if isinstance(value, Complex | np.bool_) else value
@@ -112,7 +112,7 @@ def _error(adapter: TypeAdapter[Any], value: object) -> ValidationError | None:
 
 
 def _explained(what: str, value: object, error: ValidationError, where: str) -> str:
-    """`u[1] = 'a': expected a number in f(…)`, from what pydantic says of a value."""
+    """Format an error of pydantic: `u[1] = 'a': expected a number in f(…)`."""
     problems = error.errors(include_url=False)
     first = problems[0]
     inside = len(problems) == 1 and first["loc"] and first["type"] != "missing"  # one entry of a collection
@@ -121,7 +121,7 @@ def _explained(what: str, value: object, error: ValidationError, where: str) -> 
 
 
 def expectation(problems: Sequence[Mapping[str, Any]], value: object, where: str = "") -> str:
-    """`'a': expected 'b' or 'bb'; did you mean 'b'?`: a value, and what could stand in its place."""
+    """Format a value and what was expected: `'a': expected 'b' or 'bb'; did you mean 'b'?`."""
     words = " or ".join(dict.fromkeys(map(_expected, problems)))
     allowed = [word for problem in problems for word in re.findall("'(.+?)'", str(problem.get("ctx")))]
     near = nearest(value, allowed) if isinstance(value, str) else ""
@@ -132,22 +132,22 @@ def _expected(problem: Mapping[str, Any]) -> str:
     if problem["type"] in WORDS:
         ends = {name: f"{end:.6g}" if isinstance(end, float) else end for name, end in problem.get("ctx", {}).items()}
         return WORDS[problem["type"]].format(**ends)
-    said = re.sub("^(Input should be|Value error,) ", "", problem["msg"])
-    return re.sub("^an instance of ", "a ", said).replace("PathLike", "path")
+    message = re.sub("^(Input should be|Value error,) ", "", problem["msg"])
+    return re.sub("^an instance of ", "a ", message).replace("PathLike", "path")
 
 
 def plain(value: Any) -> Any:
     """Return a value with Python numbers, and lists for one-dimensional arrays."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
-    with contextlib.suppress(TypeError, OverflowError):  # a symbol, or a fraction beyond all floats
+    with contextlib.suppress(TypeError, OverflowError):  # a symbol, or a fraction larger than any float
         for kind, python in ((Integral, int), (Real, float), (Complex, complex)):
             if isinstance(value, kind):
                 return python(typing.cast(Any, value))
     if getattr(value, "ndim", None) == 1 and getattr(value.dtype, "kind", "f") in "biufc":
-        return value.tolist() or [0]  # an empty one is of numbers, too
+        return value.tolist() or [0]  # an empty array counts as one of numbers
     if isinstance(value, range):
-        return list(value[:1])  # of whole numbers, like the rest of it
+        return list(value[:1])  # one element is enough to check
     return type(value)(map(plain, value)) if type(value) in (list, tuple) else value
 
 
@@ -155,7 +155,7 @@ def shown(value: object) -> str:
     """Return a short repr of a value; an error in its `repr` is caught."""
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # a stranger's object
+    except Exception:  # of an unknown class
         text = f"a {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:50]}… ({type(value).__name__})"
 

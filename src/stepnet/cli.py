@@ -1,4 +1,4 @@
-"""The command line: find the command, call it, tell a mistake in one line.
+"""The command line: find the command, call it, print an error in one line.
 
 Only the module of the chosen command is imported; `stepnet --help` needs none.
 """
@@ -21,10 +21,10 @@ SHELLS = ("bash", "zsh", "fish", "tcsh")
 
 
 class Command(NamedTuple):
-    """A dataclass of `stepnet.commands` that is called when its fields are known."""
+    """A dataclass of `stepnet.commands`, called after its fields are parsed."""
 
     home: str  # MODULE:CLASS below stepnet.commands
-    about: str  # as its docstring begins
+    about: str  # the first line of its docstring
     examples: tuple[str, ...]
 
     def load(self) -> Callable[..., Any]:
@@ -109,7 +109,7 @@ EXAMPLES = ("scheme lm --k -0.5", "train lm_resnet20", "compare preact_resnet20 
 def main(argv: list[str] | None = None) -> int:
     """Run one command. Exit codes: 0 done, 2 a user's mistake (one line says which), 130 Ctrl-C, 143 SIGTERM."""
     words = sys.argv[1:] if argv is None else argv
-    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # what is half done is undone
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # runs `finally` blocks
     try:
         with warnings.catch_warnings():
             warnings.showwarning = one_line_each()
@@ -124,10 +124,10 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # `stepnet models | head`: the reader has seen enough
+    except BrokenPipeError:  # the reader of a pipe has ended: `stepnet models | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:  # a name that is too long, a disk that is gone: whatever the machine refuses
+    except OSError as error:  # such as a name that is too long
         place = f": {printable(error.filename)}" if isinstance(error.filename, str) else ""
         print(f"stepnet: {reason(error)}{place}", file=sys.stderr)
         return 2
@@ -136,19 +136,19 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def one_line_each() -> Callable[..., None]:
-    """Return a `warnings.showwarning` that prints a warning as an error is printed, in one line and once."""
-    said: set[str] = set()
+    """Return a `warnings.showwarning` that prints each warning once, in one line like an error."""
+    printed: set[str] = set()
 
     def show(message: Warning | str, *where: object, **more: object) -> None:
-        if str(message) not in said:
-            said.add(str(message))
+        if str(message) not in printed:
+            printed.add(str(message))
             print(f"stepnet: {message}", file=sys.stderr)
 
     return show
 
 
 def run(words: list[str]) -> int:
-    """Do what the words say; what they say wrong is a `UserError`."""
+    """Run the command in `words`; raise `UserError` for a mistake in them."""
     first = words[0] if words else ""
     if first in ("", "-h", "--help"):
         print(overview(), file=sys.stdout if words else sys.stderr)
@@ -175,7 +175,7 @@ def run(words: list[str]) -> int:
 
 
 def overview() -> str:
-    """What `stepnet --help` prints."""
+    """Return the text of `stepnet --help`."""
     width = max(map(len, COMMANDS)) + 3
     listed = [f"  {name:<{width}}{command.about}" for name, command in COMMANDS.items()]
     shown = [f"  stepnet {example}" for example in EXAMPLES]

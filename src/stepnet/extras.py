@@ -44,7 +44,7 @@ def import_extra(module: str) -> ModuleType:
 
 
 def missing_extra(error: ModuleNotFoundError) -> UserError | None:
-    """Return the error that names the extra to install; None for a module of no extra."""
+    """Return the error that names the extra to install; None for a module that belongs to none."""
     library = (error.name or "").partition(".")[0]
     if library not in EXTRAS:
         return None
@@ -52,10 +52,10 @@ def missing_extra(error: ModuleNotFoundError) -> UserError | None:
 
 
 def _import_torchvision() -> None:
-    """Import torchvision if it is installed, also with a torch that its compiled operators were not built for.
+    """Import torchvision if it is installed, even if its compiled operators do not match torch.
 
-    A CPU-only torch beside torchvision's GPU build is common. The import fails for the want of two operators that no
-    network here calls: declared, without code, they let it pass.
+    A CPU-only torch with torchvision's GPU build is common. The import then fails because two operators are missing,
+    which no network here calls; it succeeds once they are declared.
     """
     if "torchvision" in sys.modules or importlib.util.find_spec("torchvision") is None:
         return

@@ -1,7 +1,7 @@
 """Files: safe reading of untrusted files, atomic writing, locks.
 
-What is written goes to a temporary name beside its destination, reaches the disk, and is then renamed: a reader,
-or a process that starts after a crash, sees the old content or the new one and nothing in between.
+A file is written under a temporary name in the same folder, synced to disk, and renamed: a reader, or a process that
+starts after a crash, sees the old content or the new one and nothing in between.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import IO, BinaryIO
 from stepnet.errors import UserError
 from stepnet.escaping import for_terminal
 
-PARTIAL = ".partial"  # how temporary names end
+PARTIAL = ".partial"  # suffix of temporary names
 LOCK = ".lock"
 MODEL, LAST = "model.safetensors", "last.safetensors"  # in a run's folder
 
@@ -29,15 +29,15 @@ MODEL, LAST = "model.safetensors", "last.safetensors"  # in a run's folder
 def open_file(path: Path, largest: int) -> BinaryIO:
     """Open an untrusted file for reading.
 
-    Only a regular file of at most `largest` bytes is opened: a pipe or a terminal would block for ever, a device might
-    never end or do something when it is opened.
+    Only a regular file of at most `largest` bytes is opened: a pipe or a terminal would block, a device might be
+    endless or react to being opened.
     """
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # looked at before it is opened …
+        if not stat.S_ISREG(path.stat().st_mode):  # before it is opened …
             raise UserError(f"{printable(path)} is not a regular file: expected one of at most {largest:,} bytes")
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         file = os.fdopen(descriptor, "rb")
-        status = os.fstat(descriptor)  # … and again, for it may have been replaced in between
+        status = os.fstat(descriptor)  # … and after, since it may have been replaced in between
         if not stat.S_ISREG(status.st_mode) or status.st_size > largest:
             file.close()
             raise UserError(f"{printable(path)} holds {status.st_size:,} bytes: expected at most {largest:,}")
@@ -52,8 +52,8 @@ def read_file(path: Path, largest: int) -> bytes:
     """Read a regular file of at most `largest` bytes."""
     with open_file(path, largest) as file:
         content = file.read(largest + 1)
-    if len(content) > largest:  # it grew meanwhile
-        raise UserError(f"{printable(path)} holds more than the {largest:,} bytes that are expected at most")
+    if len(content) > largest:  # it has grown since
+        raise UserError(f"{printable(path)} holds more than {largest:,} bytes: expected at most that")
     return content
 
 
@@ -77,8 +77,8 @@ def is_folder(path: Path) -> bool:
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to; rename it to `path` at the end, remove it on failure.
 
-    A device, a pipe, a socket or a folder is never replaced: other programs need it where it is. A disk that is full or
-    cannot be written is an error of one line.
+    A device, a pipe, a socket or a folder is never replaced, since other programs use it. If the disk is full or
+    read-only, `UserError` is raised.
     """
     partial = None
     try:
@@ -90,9 +90,9 @@ def atomic_file(path: Path) -> Iterator[Path]:
         os.close(handle)
         partial = Path(name)
         yield partial
-        partial.chmod(0o666 & ~_umask())  # mkstemp makes files for their owner alone
+        partial.chmod(0o666 & ~_umask())  # mkstemp makes files that only their owner can read
         _to_disk(partial)
-        _check_replaceable(path)  # again, for it may have changed in between
+        _check_replaceable(path)  # again, since it may have changed in between
         partial.replace(path)
         _to_disk(path.parent)
     except BaseException as error:
@@ -108,7 +108,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder to fill; rename it to `path` at the end, remove it on failure.
 
-    For the process that has the `exclusive_lock` of `path`. What killed processes left is swept first.
+    For the process that has the `exclusive_lock` of `path`. Remains of killed processes are removed first.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     sweep(path.parent, path.name)
@@ -137,8 +137,8 @@ def exclusive_lock(path: Path) -> Iterator[None]:
 def try_lock(folder: Path) -> IO[bytes] | None:
     """Lock the folder for this process; return the handle to keep, or None if another process has the lock.
 
-    The kernel releases it when the process ends, however it ends. Where the file system knows no locks, nobody is
-    kept out. The lock is POSIX's: it works over NFS, and children do not inherit it.
+    The kernel releases it when the process ends for any reason. On a file system without locks, no process is kept
+    out. This is a POSIX lock: it works over NFS, and child processes do not inherit it.
     """
     handle = _open_lock(folder / LOCK)
     if _lock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB):
@@ -148,9 +148,9 @@ def try_lock(folder: Path) -> IO[bytes] | None:
 
 
 def sweep(folder: Path, name: str = "") -> None:
-    """Remove temporary files that killed processes have left.
+    """Remove temporary files of killed processes: for all destinations in the folder, or for `name` only.
 
-    Of all destinations in the folder, or of the one called `name`; for the process that holds them.
+    For the process that has their lock.
     """
     for partial in folder.iterdir():
         ours = partial.name.startswith(f".{name}-" if name else ".") and partial.name.endswith(PARTIAL)
@@ -161,7 +161,7 @@ def sweep(folder: Path, name: str = "") -> None:
                 partial.unlink(missing_ok=True)
 
 
-# safetensors writes to a name of its own first, and renames.
+# Temporary names of safetensors, which also writes and renames.
 _OF_SAFETENSORS = re.compile(r"\.tmp\w{6}").fullmatch
 
 

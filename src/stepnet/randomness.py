@@ -1,4 +1,4 @@
-"""Random words as a function of a key: resumed and distributed runs draw the same ones."""
+"""Random words as a function of a key, so that resumed and distributed runs draw the same."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ Words: TypeAlias = NDArray[np.uint64]
 
 
 class Stream(IntEnum):
-    """What the words are for: the last entry of a key, so that no two uses draw the same words."""
+    """The purpose of the words: the last entry of a key, so that no two purposes draw the same words."""
 
-    ORDER = 0  # of the images in an epoch
-    VIEWS = 1  # their augmentation
-    GATES = 2  # of stochastic depth
-    TOKENS = 4  # of text that is generated
-    NOISE = 3  # torch's own generator, seeded again before each training step
+    ORDER = 0  # the order of the images in an epoch
+    VIEWS = 1  # augmentation
+    GATES = 2  # stochastic depth
+    TOKENS = 4  # generated text
+    NOISE = 3  # torch's generator, seeded before each training step
 
 
 def random_words(count: int, *key: int) -> Words:
     """Return `count` random 64-bit words, a function of `key`.
 
-    Raw words of a counter-based generator, not numpy's distributions: numpy promises that the former never change.
+    The words are those of a counter-based generator, which numpy guarantees not to change, unlike its distributions.
     """
     return np.random.Philox(np.random.SeedSequence(key)).random_raw(count)
 

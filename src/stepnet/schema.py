@@ -1,7 +1,7 @@
-"""Validate YAML and JSON files against a dataclass or TypedDict, by pydantic, as arguments are (`arguments`).
+"""Validate YAML and JSON files against a dataclass or TypedDict with pydantic, as `arguments` does with calls.
 
-A type says everything: `Literal` the words, `Annotated[int, Ge(1)]` the range. What does not fit is one line that names
-the place and what was expected there.
+The type defines what is valid: `Literal` the words, `Annotated[int, Ge(1)]` the range. An error is one line with the
+field and what was expected.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Extra = Literal["ignore", "forbid"]  # fields that the type does not have
-LARGEST = 2**26  # bytes of the text files of a run
+LARGEST = 2**26  # bytes of a text file of a run
 
 
 def read_yaml(path: Path, what: str) -> object:
-    """Read a YAML file; `what` begins the message if it cannot be read.
+    """Read a YAML file; `what` begins the message if it is not valid YAML.
 
-    Aliases are refused: ten lines in which each list holds the one before ten times stand for ten thousand million
-    values, and reading them all never ends.
+    Aliases are refused: with ten lines, each a list of ten references to the one before, a small file expands to ten
+    thousand million values.
     """
-    text = read_file(path, LARGEST)  # what cannot be read at all says so itself
+    text = read_file(path, LARGEST)
     try:
         return yaml.load(text, _WithoutAliases)
     except (UserError, ValueError, RecursionError, yaml.YAMLError) as error:
-        said = str(error) if isinstance(error, UserError) else type(error).__name__
-        raise UserError(f"{what} ({said})") from None
+        reason = str(error) if isinstance(error, UserError) else type(error).__name__
+        raise UserError(f"{what} ({reason})") from None
 
 
 class _WithoutAliases(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            raise UserError("it holds an alias, *NAME: write its value out")
+            raise UserError("it has an alias, *NAME: write out its value")
         return super().compose_node(parent, index)
 
 
 def read_as(kind: type[T], values: object, what: str, extra: Extra = "ignore") -> T:
-    """Convert `values` to a `kind`; missing fields take defaults. `what` begins the message if they do not fit."""
+    """Convert `values` to a `kind`; missing fields take defaults. `what` begins the error message."""
     try:
         text = json.dumps(values)
-    except (TypeError, ValueError, RecursionError) as error:  # a date of YAML, a list that holds itself
+    except (TypeError, ValueError, RecursionError) as error:  # a date in YAML, a list that contains itself
         raise UserError(f"{what}: {error}") from None
     return read_json(kind, text, what, extra)
 
@@ -83,7 +83,7 @@ def _plain(error: ValidationError, kind: object) -> str:
             kind = typing.get_type_hints(kind)[str(name)]
         near = nearest(path[-1], typing.get_type_hints(kind))
         return f"unknown field {path[-1]!r}" + (f": {near}" if near else "")
-    if problem["type"] == "value_error":  # of a __post_init__, which says it in its own words
+    if problem["type"] == "value_error":  # raised by __post_init__, with its own message
         return str(problem["ctx"]["error"])
     place = ".".join(map(str, path))
     if problem["type"] == "missing":

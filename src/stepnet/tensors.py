@@ -27,7 +27,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
     with atomic_file(path) as partial:
         try:
             save_file(copies, partial, metadata={**header, CHECKSUM: str(checksum(copies))})
-        except SafetensorError as error:  # a full disk reaches us in this form
+        except SafetensorError as error:  # raised when the disk is full, too
             raise OSError(str(error)) from None
 
 
@@ -35,7 +35,7 @@ def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
     """Read the tensors and the header of a file, and verify its checksum."""
     _check_name(path)
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would block
             raise UserError(f"{path} is not a regular file: expected a safetensors file")
         with safe_open(path, framework="pt") as file:
             header: dict[str, str] = file.metadata() or {}
@@ -56,7 +56,7 @@ def _check_name(path: Path) -> None:
     try:
         str(path).encode()
     except UnicodeEncodeError:
-        raise UserError(f"{path}: safetensors opens no file whose path is not UTF-8; rename it") from None
+        raise UserError(f"{path}: safetensors needs a path in UTF-8; rename the file") from None
 
 
 def first_difference(network: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> str | None:
@@ -77,7 +77,7 @@ def alike(one: Tensor, other: Tensor) -> bool:
 
 
 def widened(value: Tensor) -> Tensor:
-    """In float64; on the CPU where the device has none, as Apple's GPUs."""
+    """Convert to float64, on the CPU if the device has none (Apple's GPUs)."""
     return (value.cpu() if value.is_mps else value).double()
 
 

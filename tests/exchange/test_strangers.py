@@ -267,7 +267,7 @@ def test_a_path_that_is_not_text_is_a_path(tmp_path, capsys):
         assert main(words) == 0, words
         assert capsys.readouterr().out.replace("\n", "").isprintable()
     assert main(["export", model, "--safetensors", str(folder / "b.safetensors")]) == 2
-    assert capsys.readouterr().err.endswith("safetensors opens no file whose path is not UTF-8; rename it\n")
+    assert capsys.readouterr().err.endswith("safetensors needs a path in UTF-8; rename the file\n")
     assert sorted(each.name for each in folder.iterdir()) == ["a.png", "a.svg"]
 
 

@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 from stepnet import convert, create_model
+from stepnet.analysis.symbols import k
 from stepnet.errors import UserError
 from stepnet.report.sketches import NetworkSketch, sketch, sketch_stage, weight_text
 from stepnet.schemes import Equation, Scheme, get_scheme
-from stepnet.schemes.march_plan import k
 
 
 def test_lm_reads_two_states_with_its_own_k() -> None:

@@ -5,7 +5,7 @@ import pytest
 import sympy
 import torch
 
-from stepnet.schemes.gates import stochastic_gate
+from stepnet.schemes import stochastic_gate
 
 
 def test_the_paper_s_weights():

@@ -153,7 +153,7 @@ def test_a_compiled_module_still_takes_time():
         ({"u0": [[1.0], [2.0, 3.0]]}, "u0 is a list: expected an array of numbers"),
         ({"f": torch.tensor}, "f returned a Tensor for a state that is a ndarray"),
         ({"scheme": get_scheme("lm", k=-1)}, "lm(k=-1) is consistent with (0) u' = f"),
-        ({"scheme": get_scheme("lm", k=torch.tensor([0.5, -1.0]))}, "which has no solution to march to"),
+        ({"scheme": get_scheme("lm", k=torch.tensor([0.5, -1.0]))}, "which has no solution"),
         ({"t_span": 3.0}, "t_span = 3.0: expected a tuple in solve(…)"),
         ({"f": lambda u: u[:1]}, "f returned shape (1,) for a state of shape (2,)"),
         ({"f": lambda u: 1.0}, "f returned shape () for a state of shape (2,)"),

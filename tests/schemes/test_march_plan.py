@@ -4,15 +4,14 @@ import pytest
 from sympy import Rational, simplify
 
 from stepnet import UserError
+from stepnet.analysis.symbols import dt, k
 from stepnet.schemes import Equation, Scheme, combine, fixed_point, get_scheme
 from stepnet.schemes.march_plan import (
     BEFORE_INPUT,
     INPUT,
     Plan,
     Quantity,
-    dt,
     full_step,
-    k,
     plan,
     rare_use_message,
     steps_by_method,
@@ -80,7 +79,7 @@ def test_how_often_a_block_is_evaluated(scheme, expected):
 
 def test_only_multistep_methods_of_adams_read_old_slopes():
     keep = {
-        name: [plan(get_scheme(name), 4).keeps_f(n) for n in range(4)]
+        name: [n in plan(get_scheme(name), 4).kept_f for n in range(4)]
         for name in ("euler", "lm", "leapfrog", "ab2", "ab3", "rk4", "coupled")
     }
     never = [False] * 4

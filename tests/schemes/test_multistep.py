@@ -243,9 +243,9 @@ def test_lm_over_euler_is_lm() -> None:
     [
         ("lm+ab2", "lm over 'ab2': it reads 2 past states"),
         ("lm+lm", "lm over 'lm': it reads 2 past states"),
-        ("lm+full_fractal3", "no identity path"),
+        ("lm+full_fractal3", "its step has no term u_n"),
         ("lm+huen", "unknown scheme 'huen'.*'heun'"),
-        ("heun+lm", "'heun' takes the increment of no other; take 'lm\\+heun'"),
+        ("heun+lm", "'heun' cannot be combined with a base; did you mean 'lm\\+heun'"),
     ],
 )
 def test_what_lm_cannot_go_over_is_told_in_one_line(name: str, message: str) -> None:

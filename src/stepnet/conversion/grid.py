@@ -232,7 +232,7 @@ def _assign_roles(
                 k_index=0 if n in ks else None,
                 number=first + n,
                 mean_gate=None if gates is None else gates.stochastic.means[first + n],
-                keeps_f=planned.keeps_f(n),
+                keeps_f=n in planned.kept_f,
             ),
         )
         for name in (K, K_FREE):

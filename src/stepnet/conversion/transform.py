@@ -290,7 +290,7 @@ def _roles(
             number=number,
             mean_gate=None if stochastic is None else stochastic.means[number],
             bound=bound,
-            keeps_f=plan.keeps_f(place),
+            keeps_f=place in plan.kept_f,
             evaluations=plan.evaluations[place],
         )
         own.append(role)

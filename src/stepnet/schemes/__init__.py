@@ -23,11 +23,11 @@ from stepnet.schemes.core import advance as advance
 from stepnet.schemes.core import by_name as by_name
 from stepnet.schemes.core import layer_and_name as layer_and_name
 from stepnet.schemes.core import march as march
+from stepnet.schemes.core import stochastic_gate as stochastic_gate
 from stepnet.schemes.coupled import Coupled as Coupled
 from stepnet.schemes.fractal import ConvolvedFractal as ConvolvedFractal
 from stepnet.schemes.fractal import Fractal as Fractal
 from stepnet.schemes.fractal import FullFractal as FullFractal
-from stepnet.schemes.gates import stochastic_gate as stochastic_gate
 from stepnet.schemes.general_linear import GeneralLinear as GeneralLinear
 from stepnet.schemes.implicit import BackwardEuler as BackwardEuler
 from stepnet.schemes.implicit import fixed_point as fixed_point

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from torch.fx import Proxy
 
 # A state is anything that can be added, subtracted and scaled: a tensor, an array, a sympy expression, a tree series
-# or a tuple of these. A protocol would need a cast wherever a caller uses the result as its own type (90 places): the
-# alias is Any; `march`, the entry point for callers, is generic and returns the type of its argument.
+# or a tuple of these. A protocol would need a cast wherever a caller uses the result as a concrete type (90 places), so
+# the alias is Any; `march`, the entry point for callers, is generic and returns the type of its argument.
 State: TypeAlias = Any
 Coefficient: TypeAlias = Any  # a number, a rational, a symbol or a tensor, which share no common type
 
@@ -108,7 +108,7 @@ def transformed(matrix: Coefficient, y: State) -> State:
 
 
 def weighted_sum(weights: Coefficient, states: tuple[State, ...]) -> State:
-    """`sum_j w_j x_j`, of which there may be hundreds: for torch.fx it is one call."""
+    """`sum_j w_j x_j` of up to hundreds of states; torch.fx records it as one call."""
     if is_traced(states[0]):
         return states[0].tracer.create_proxy("call_function", weighted_sum, (weights, states), {})
     return combine(*zip(weights.unbind() if is_tensor(weights) else weights, states, strict=False))
@@ -187,7 +187,7 @@ def is_finite(value: Coefficient) -> bool:
     if is_tensor(value):
         try:
             return bool(value.isfinite().all())
-        except RuntimeError:  # under torch.vmap a tensor cannot be asked
+        except RuntimeError:  # under torch.vmap a tensor has no single truth value
             return True
     if isinstance(value, np.ndarray | np.generic):
         return value.dtype.kind in "biufc" and bool(np.isfinite(value).all())

@@ -14,6 +14,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from types import MappingProxyType
 from typing import ClassVar, Literal, Protocol, TypeAlias, TypeVar, cast
 
@@ -296,6 +297,16 @@ def advance(scheme: Scheme, past: Past, dt: Coefficient = 1, k: Coefficient = No
     increment = 0 if is_number(gate, 0) else method.increment(past, dt, k)
     past[0].gate = gate
     return combine((1, carry), (gate, increment))
+
+
+def stochastic_gate(eta: Coefficient, mean: Coefficient, dt: Coefficient = 1) -> Coefficient:
+    """`m + (eta - m) / sqrt(dt)`: the gate of a stochastic step (paper, section 3.1), eta of mean m.
+
+    The fluctuation is scaled like Brownian motion, `dt gate = dt m + sqrt(dt) (eta - m)`, so that the step is one of
+    `dX = m f dt + sqrt(Var eta) f dB`. At dt = 1 the gate is eta itself: stochastic depth (eta is 0 or 1) and
+    shake-shake (eta uniform) as published. At any other dt a gate with eta = 0 is not 0, and no block can be skipped.
+    """
+    return eta if is_number(dt, 1) else mean + (eta - mean) / dt ** Fraction(1, 2)
 
 
 StepFunction: TypeAlias = Callable[[Scheme, Past, Coefficient, Coefficient, Coefficient], State]

@@ -181,7 +181,7 @@ def _levels(c: int) -> list[int]:
 
 
 def _meetings(c: int) -> list[int]:
-    """The joins of Larsson's `f_c`: its own, and those of the `f_{c-1}, f_{c-2}, …` in its columns."""
+    """The joins of Larsson's `f_c`: the last one, and those of the `f_{c-1}, f_{c-2}, …` in its columns."""
     return [] if c == 1 else [c, *(join for depth in range(c - 1, 0, -1) for join in _meetings(depth))]
 
 

@@ -1,4 +1,4 @@
-"""Backward Euler, and the one primitive that an implicit scheme needs: a differentiable fixed point."""
+"""Backward Euler, and the primitive that implicit schemes need: a differentiable fixed point."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def fixed_point(guess: State, phi: Map, tolerance: float) -> State:
 def _(guess: Any, phi: Map, tolerance: float) -> State:
     import scipy.optimize
 
-    kept = phi(guess).dtype  # f may take a real state into the complex plane
-    dtype = np.complex128 if kept.kind == "c" else np.float64
+    result = phi(guess).dtype  # complex if f is, for a real state too
+    dtype = np.complex128 if result.kind == "c" else np.float64
 
     def unpack(x: np.ndarray) -> np.ndarray:
         return x.view(dtype).reshape(guess.shape)
@@ -72,14 +72,14 @@ def _(guess: Any, phi: Map, tolerance: float) -> State:
         raise UserError(
             f"the implicit step did not converge (residual {np.abs(solution.fun).max():.1e}): take more steps"
         )
-    return unpack(solution.x).astype(kept)
+    return unpack(solution.x).astype(result)
 
 
 def _fixed_tensor(guess: Tensor, phi: Map, tolerance: float) -> State:
     import torch
 
-    kept = phi(guess).dtype
-    complex_values = kept.is_complex
+    result = phi(guess).dtype
+    complex_values = result.is_complex
 
     def pack(u: Tensor) -> Tensor:
         return (torch.view_as_real(u) if complex_values else u).reshape(-1)
@@ -104,7 +104,7 @@ def _fixed_tensor(guess: Tensor, phi: Map, tolerance: float) -> State:
             raise UserError("the implicit step did not converge (its Jacobian is singular): take more steps")
         return torch.as_tensor(solution, dtype=defect.dtype)
 
-    x = pack(guess.detach().to(kept)).clone()
+    x = pack(guess.detach().to(result)).clone()
     tolerance = max(tolerance, 10 * torch.finfo(x.dtype).eps)
     with torch.no_grad():
         for _ in range(50):

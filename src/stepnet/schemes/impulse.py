@@ -1,9 +1,9 @@
 """The impulse response of a scheme, and the scheme of an impulse response.
 
-Let `f` return a unit vector of its own at every evaluation, whatever its argument. Then a march carries weights instead
-of states: the argument of each evaluation, and the last state, say how much of `u_0` and of every earlier `f` arrived
-there. Between its blocks a residual network is linear in what they add, so the same weights can be read off a network
-that runs (`stepnet.read`), and compared.
+Let `f` return a new unit vector at every evaluation, whatever its argument. Then a march computes weights instead of
+states: the argument of each evaluation, and the last state, are the weights of `u_0` and of every earlier `f` in it. A
+residual network is linear in the outputs of its blocks except inside the blocks, so the same weights can be measured in
+a running network (`stepnet.read`) and compared.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,8 @@ from stepnet.schemes.march_plan import Entry, plan, transition_of
 from stepnet.schemes.scheme_registry import get_scheme, list_schemes
 
 Weights = NDArray[np.float64]
-MOST_TRIALS = 40  # of a fit: the weights are nearly linear in what is fitted
-MOST_FITTED = 64  # steps of a stage to which step sizes of their own are fitted
+MOST_TRIALS = 40  # evaluations of a fit, which is nearly linear
+MOST_FITTED = 64  # the most steps for which separate step sizes are fitted
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ def impulse_response(
     ks: Sequence[Coefficient] | None = None,
     gates: Sequence[Coefficient] | None = None,
 ) -> Weights:
-    """One row for each evaluation of f, and one for each part of the last state, in order.
+    """Return one row of weights for each evaluation of f, and one for each part of the last state, in order.
 
-    The columns are the first states, the evaluations, and with an activation the states that come out of it: what
-    passed one is no longer a sum, and counts as a new state. There a row is what arrives before the activation. The
-    row of the first evaluation is zero where it reads a state of another shape. `dt` is one for all steps or one for
-    each; so are the `ks`, None for a step without one. Coefficients may be vectors, one for each channel: the last
-    axis of the result.
+    The columns are the first states, the evaluations, and the activated states: after an activation a state is no
+    longer a sum, and counts as a new one. A row holds the weights before the activation. The row of the first
+    evaluation is zero if it reads a state of another shape. `dt` is one number, or one for each step; `ks` has an entry
+    for each step, None for a step without k. Coefficients may be vectors with one entry for each channel, which is the
+    last axis of the result.
     """
     dts = list(dt) if isinstance(dt, list | tuple) else [dt] * layout.steps
     counting = _Units(layout, scheme, 0)
@@ -61,7 +61,7 @@ def impulse_response(
 
 
 class _Units:
-    """Unit vectors for first states, evaluations and activated states, and the rows that were seen."""
+    """Unit vectors for first states, evaluations and activated states, and the rows recorded so far."""
 
     def __init__(self, layout: MarchShape, scheme: Scheme, evaluations: int) -> None:
         self.layout = layout
@@ -111,8 +111,8 @@ class _Units:
         return from_parts([cast(RightHandSide, self.evaluate)] * self.functions)
 
     def evaluate(self, u: State, c: Coefficient, i: int) -> Weights:
-        foreign = not self.rows and self.layout.entry != "identity"
-        self.rows.append(np.zeros_like(u) if foreign else self.row(u))
+        other_shape = not self.rows and self.layout.entry != "identity"
+        self.rows.append(np.zeros_like(u) if other_shape else self.row(u))
         return self.unit(self.starts + len(self.rows) - 1)
 
     def activate(self, u: State) -> State:
@@ -161,8 +161,8 @@ def nearest_scheme(measured: Weights, layout: MarchShape, tolerance: float) -> M
 def fit(scheme: Scheme, measured: Weights, layout: MarchShape, several: bool = False) -> Match | None:
     """Fit step sizes and coefficients by least squares; None if the scheme's response has another shape.
 
-    The weights of evaluations are divided by their largest in each channel: with a step size of 1e-6 (LayerScale at its
-    start), a deviation of 1e-6 is a large one.
+    The weights of evaluations are divided by the largest in each channel: for a step size of 1e-6 (LayerScale at
+    initialisation), a deviation of 1e-6 is large.
     """
     from scipy.optimize import least_squares
 
@@ -170,7 +170,7 @@ def fit(scheme: Scheme, measured: Weights, layout: MarchShape, several: bool = F
         return None
     shapes = [one.shape() for one in scheme.euler_start]
     if scheme.whole_past or any(len(shape) > 1 for shape in shapes) or (scheme.streams and layout.activated):
-        return None  # a free matrix in every step would fit almost any response
+        return None  # a free matrix in each step would fit almost any response
     sizes = layout.steps if several else 1
     owners = plan(scheme, layout.steps, layout.entry).owners
     identity = [[one.at(n) for one in scheme.euler_start] if scheme.euler_start else [0.0] for n in owners]
@@ -213,10 +213,10 @@ def _coefficients(scheme: Scheme, shapes: Sequence[tuple[int, ...]], values: NDA
 
 
 def streams(measured: Weights, firsts: int, tolerance: float = 1e-5) -> int:
-    """The number of streams of the smallest general linear method with this response.
+    """Return the number of streams of the smallest general linear method with this response.
 
-    What later rows depend on in the first states and f_0 … f_n passes through the streams after step n. Their number
-    is the largest rank of the response's blocks below the diagonal (theorem of Ho and Kalman).
+    Later rows depend on the first states and on f_0 … f_n only through the streams after step n. Their number is the
+    largest rank of the response's blocks below the diagonal (theorem of Ho and Kalman).
     """
     mean = measured.mean(-1)
     ranks = [
@@ -226,10 +226,10 @@ def streams(measured: Weights, firsts: int, tolerance: float = 1e-5) -> int:
     return max(ranks, default=1)
 
 
-def as_channels(value: Any) -> Any:
+def as_channels(value: Coefficient) -> Coefficient:
     """Convert a network's coefficient to numpy: a scalar, one value for each channel, or a dict of arrays.
 
-    Scalars are numpy's, which a scheme never treats as an exact 0 or 1; neither does the network.
+    Scalars are numpy scalars, which a scheme never treats as an exact 0 or 1, as in the network.
     """
     if isinstance(value, dict):
         return {name: _array(part)[()] for name, part in value.items()}
@@ -237,7 +237,7 @@ def as_channels(value: Any) -> Any:
     return array[0] if array.size == 1 else array
 
 
-def _array(value: Any) -> NDArray[np.float64]:
+def _array(value: Coefficient) -> NDArray[np.float64]:
     if isinstance(value, list | tuple):
         return np.array([_array(part) for part in value])
     return np.asarray(value.detach().double().cpu() if hasattr(value, "detach") else value, dtype=np.float64)

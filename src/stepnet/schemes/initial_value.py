@@ -38,9 +38,8 @@ def solve(
 
     `f` is `f(u)`, or `f(t, u)` when it has two parameters without a default; for a partitioned system it is a pair
     `(f, g)` and `u0` a pair `(X, Y)`, for a splitting of `u' = f + g` the pair of its parts. States may be numpy arrays
-    or torch tensors of any shape, real or complex; with tensors the result is differentiable. The equation that is
-    solved is the one that the scheme states:
-    `get_scheme("lm", k=-0.5).equation`.
+    or torch tensors of any shape, real or complex; with tensors the result is differentiable. The equation solved is
+    that of the scheme, `get_scheme("lm", k=-0.5).equation`.
     """
     method = get_scheme(scheme, **parameters)
     start, end = map(float, t_span)
@@ -63,7 +62,7 @@ def solve(
 
 
 def _right_hand_side(f: Field, takes_time: bool, t: float, dt: float) -> RightHandSide:
-    """`f` as the step from `t` calls it."""
+    """Return `f` as the right-hand side of the step from `t`."""
 
     def rhs(u: State, c: Coefficient, i: int) -> State:
         value = f(t + float(c) * dt, u) if takes_time else f(u)
@@ -101,10 +100,10 @@ def _check_equation(scheme: Scheme, f: Field | tuple[Field, ...], u0: State) -> 
         wanted = "a pair (f, g) and one array" if equation.split else wanted
         raise UserError(f"scheme {scheme.name!r} solves {equation}: expected {wanted}")
     mass = equation.mass
-    if scheme.learned:  # residual connections of networks, which may solve no equation, are marched all the same
+    if scheme.learned:  # residual connections of networks, which need not solve an equation
         return
     if bool((mass == 0).any() if isinstance(mass, np.ndarray) or is_tensor(mass) else mass == 0):
-        raise UserError(f"scheme {scheme} is consistent with {equation}, which has no solution to march to")
+        raise UserError(f"scheme {scheme} is consistent with {equation}, which has no solution")
 
 
 def _check_kinds(scheme: Scheme, u0: State) -> None:
@@ -112,7 +111,7 @@ def _check_kinds(scheme: Scheme, u0: State) -> None:
     if is_tensor(scheme.k) and not all(map(is_tensor, parts)):
         raise UserError(f"k is a tensor and the state a {type(parts[0]).__name__}: give a number k, or a tensor u0")
     of_k, of_u = tuple(getattr(scheme.k, "shape", ())), tuple(parts[0].shape)
-    if any(mine not in (1, its) for mine, its in zip(of_k[::-1], of_u[::-1], strict=False)):
+    if any(size not in (1, full) for size, full in zip(of_k[::-1], of_u[::-1], strict=False)):
         raise UserError(f"k of shape {of_k} for a state of shape {of_u}: expected one k, or one for each component")
 
 
@@ -136,7 +135,7 @@ def _as_state(u0: object) -> State:
 def _check_finite(u: State, scheme: Scheme, n: int, t: float, dt: float) -> None:
     if not all(map(is_finite, parts_of(u))):
         raise UserError(
-            f"{scheme.name} blew up at step {n}, t = {t:g}, dt = {dt:g}: take more steps, or see its stability"
+            f"{scheme.name} blew up at step {n}, t = {t:g}, dt = {dt:g}: take more steps, or a more stable scheme"
         )
 
 

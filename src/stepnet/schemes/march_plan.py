@@ -23,9 +23,6 @@ from stepnet.schemes.runge_kutta import Euler
 if TYPE_CHECKING:
     import sympy
 
-    dt: sympy.Symbol
-    k: sympy.Symbol
-
 # How a stage starts from its input x. identity: `u_0 = x`. projected: `u_0 = P x`, and the first step is a transition,
 # `u_1 = P x + dt f(x)`. with past: the state before `x` is projected too, and the transition is a full step.
 Entry: TypeAlias = Literal["identity", "projected", "with past"]
@@ -40,18 +37,11 @@ MOST_PAST = 128  # steps of a march that reads all its past, without a warning
 def symbol(name: str) -> sympy.Symbol:
     """Return a symbol of a plan's weights: `dt`, or a coefficient such as `k`.
 
-    sympy is imported here, so that importing networks does not need it.
+    sympy is imported here, so that networks can be imported without it.
     """
     import sympy
 
     return sympy.Symbol("dt", positive=True) if name == "dt" else sympy.Symbol(name, real=True)
-
-
-def __getattr__(name: str) -> sympy.Symbol:
-    """Make `from stepnet.schemes.march_plan import dt, k` work without importing sympy earlier."""
-    if name in ("dt", "k"):
-        return symbol(name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def symbols_of(scheme: Scheme, n: int = 0) -> Coefficient:
@@ -138,10 +128,6 @@ class Plan:
     def reads_older_f(self) -> bool:
         """Whether any step reads an `f` of an earlier step."""
         return bool(self.kept_f)
-
-    def keeps_f(self, n: int) -> bool:
-        """Whether a later step reads an `f` of step n."""
-        return n in self.kept_f
 
 
 def transition_of(scheme: Scheme) -> Scheme:

@@ -42,8 +42,8 @@ Steps = Annotated[int, Ge(2), Le(16)]
 class LinearMultistep(Scheme):
     """Any explicit linear multistep method; coefficients may be numbers, rationals, symbols or tensors.
 
-    `alpha` and `beta` are given newest first, `beta[0]` (that of `f_{n+1}`) being 0. The one-step
-    method `start` takes the first steps; an order of at least `order - 1` keeps that of the whole.
+    `alpha` and `beta` are ordered from newest to oldest; `beta[0]`, the weight of `f_{n+1}`, is 0. The one-step method
+    `start` takes the first steps; it preserves the order if its own is at least `order - 1`.
     """
 
     derivative: int = 1
@@ -68,7 +68,7 @@ class LinearMultistep(Scheme):
         return [_divide(-a, alpha[0]) for a in alpha[2:]]
 
     def converted(self, convert: Callable[[Coefficient], Coefficient]) -> LinearMultistep:
-        """The same method with other coefficients, alpha_1 such that alpha still sums to 0 to the last digit."""
+        """Return the method with converted coefficients, alpha_1 such that alpha sums to exactly 0."""
         method = copy.copy(self)
         first, _, *rest = map(convert, self._alpha)
         method._alpha, method._beta = (first, -first - sum(rest), *rest), tuple(map(convert, self._beta))
@@ -194,8 +194,8 @@ class LM(LinearMultistep):
 class LMOver(LM):
     """`u_{n+1} = (1 - k) u_n + k u_{n-1} + (step(u_n) - u_n)`: LM's carry with the increment of any one-step method.
 
-    LM-PolyNet is LM over `neumann2`, LM-RevNet LM over `coupled`. Where the step is consistent with `m u' = f`, this is
-    with `(1 + k) m u' = f`; zero-stable for the same k as LM, and k = 0 is the one-step method itself.
+    LM-PolyNet is LM over `neumann2`, LM-RevNet LM over `coupled`. If the step is consistent with `m u' = f`,
+    this is consistent with `(1 + k) m u' = f`. It is zero-stable for the same k as LM; k = 0 is the one-step method.
     """
 
     name = ""
@@ -205,7 +205,7 @@ class LMOver(LM):
         if base.steps > 1:
             raise UserError(f"lm over {base.name!r}: it reads {base.steps} past states; expected a one-step method")
         if not base.identity_path:
-            raise UserError(f"lm over {base.name!r}: it has no identity path u_n for LM's carry to replace")
+            raise UserError(f"lm over {base.name!r}: its step has no term u_n that LM's carry could replace")
         super().__init__(k)
         self.base = self.start = base
         self.name, self.stages, self.makes_network = f"lm+{base.name}", base.stages, base.makes_network
@@ -245,7 +245,7 @@ class TrainedMultistep(LinearMultistep):
     ) -> None:
         rest = (0,) * (steps - 1)
         if steps != DEFAULT_STEPS or stable:
-            self.name = f"{'stable_' if stable else ''}multistep{steps}"  # what builds it again
+            self.name = f"{'stable_' if stable else ''}multistep{steps}"  # the name from which `get_scheme` builds it
         self.learned = (
             LearnedCoefficient("a", rest, bound="zero-stable" if stable else None),
             LearnedCoefficient("b", (1, *rest)),
@@ -319,7 +319,7 @@ class TaylorStart(Scheme):
         shapes = [tuple(getattr(part, "shape", ())) for part in (velocity, u)]
         if shapes[0] not in ((), shapes[1]):
             raise UserError(
-                f"velocity of shape {shapes[0]} for a state of shape {shapes[1]}: expected one u'(0) for it"
+                f"velocity of shape {shapes[0]} for a state of shape {shapes[1]}: expected the same, or one number"
             )
         return combine((1, u), (dt, velocity))
 
@@ -384,7 +384,7 @@ def _vanishes(total: Coefficient) -> bool:
 
 
 def _divide(a: Coefficient, b: Coefficient) -> Coefficient:
-    """`a / b` that keeps whole numbers rational."""
+    """Return `a / b`, a Fraction for integers."""
     if is_number(b, 1):
         return a
     if is_tensor(b):

@@ -1,7 +1,7 @@
 """The noises of stochastic training: a random eta in every step (paper, section 3.1), by name.
 
-Every noise states its law and how eta enters the right-hand side once. Moments, condition, equation and weak orders
-follow by symbols (`stepnet.analysis`); a network draws eta from the same law (`stepnet.nets.stochastic`).
+A noise defines its distribution and how eta enters the right-hand side. Moments, condition, equation and weak orders
+are derived symbolically (`stepnet.analysis`); networks draw eta from the same distribution (`nets.stochastic`).
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class Noise(ABC):
 
     name: ClassVar[str]  # its registered name
     about: ClassVar[str] = ""
-    additive: ClassVar[bool] = False  # the last weight is that of 1, and not of an f
-    normal: ClassVar[bool] = False  # xi is standard normal: any generator of normal numbers draws it
-    examples: ClassVar[tuple[dict[str, float], ...]] = ()  # numbers to measure with, where the parameter is a symbol
+    additive: ClassVar[bool] = False  # the last weight multiplies 1, not an f
+    normal: ClassVar[bool] = False  # xi is standard normal and can be drawn by any normal generator
+    examples: ClassVar[tuple[dict[str, float], ...]] = ()  # values for measurements if the parameter is a symbol
     mean: sympy.Expr
     deviation: sympy.Expr
-    value: str = ""  # of its parameter, "p = 0.2"
+    value: str = ""  # its parameter as text, "p = 0.2"
 
     def weights(self, eta: Coefficient) -> tuple[Coefficient, ...]:
-        """The weight of each right-hand side; where `additive`, the last is added as it is."""
+        """Return the weight of each right-hand side; if `additive`, the last is added without an f."""
         return (eta,)
 
     @property
@@ -54,7 +54,7 @@ class Noise(ABC):
 
     @property
     def heading(self) -> str:
-        """Its name, and its parameter where that is a number."""
+        """The name, with the parameter if that is a number."""
         return f"{self.name}, {self.value}" if self.value else self.name
 
     @property
@@ -74,7 +74,7 @@ class Noise(ABC):
     def quadrature(self, n: int, time: Time = 0.0) -> tuple[Array, Array]:
         """Points and weights: `E g(xi) = sum_j w_j g(x_j)`, exact for polynomials of degree 2n - 1 at least.
 
-        Where the law depends on time, there is a second dimension with one column for each of several times.
+        If the distribution depends on time, the second dimension has one column for each time.
         """
 
     def __repr__(self) -> str:
@@ -192,8 +192,8 @@ class Gaussian(_Multiplicative):
 
 
 class Additive(Gaussian):
-    """`f + eta` with `eta ~ N(0, sigma^2)`: `X_{n+1} = X_n + dt f(X_n) + sqrt(dt) sigma xi`, with another xi for each
-    number of a state. It stands in the authors' code, and in a row of table 4 that the paper does not print.
+    """`f + eta` with `eta ~ N(0, sigma^2)`: `X_{n+1} = X_n + dt f(X_n) + sqrt(dt) sigma xi`, with a separate xi for
+    each entry of a state. It is in the authors' code, and in a row of table 4 that the paper does not print.
     """
 
     name: ClassVar[str] = "additive"
@@ -214,7 +214,7 @@ NoiseClass = TypeVar("NoiseClass", bound=type[Noise])
 
 @checked
 def register_noise(name: str) -> Callable[[NoiseClass], NoiseClass]:
-    """Class decorator: make a noise known under `name`, for analysis, training and the command line at once."""
+    """Class decorator: register a noise under `name`, for analysis, training and the command line."""
 
     def register(noise: NoiseClass) -> NoiseClass:
         if not (isinstance(noise, type) and issubclass(noise, Noise)):
@@ -245,7 +245,7 @@ def get_noise(noise: str | Noise, **parameters: Parameter) -> Noise:
 
 
 def number(value: sympy.Expr, time: Time = 0.0) -> Time:
-    """A parameter as a float, at one time or several; raise if it is still a symbol."""
+    """Return a parameter as a float, at one time or several; raise if it is a symbol."""
     left = value.free_symbols - {t}
     if left:
         raise UserError(f"{min(map(str, left))} is a symbol: sampling needs a number, such as p=0.5 or sigma=0.5")
@@ -267,5 +267,5 @@ def _parameter(name: str, value: Parameter, upper: float = float("inf")) -> symp
         return value.subs(sympy.Symbol("t"), t)
     if isinstance(value, bool) or not (isinstance(value, int | float | sympy.Expr) and 0 < value < upper):
         between = f"0 < {name} < {upper}" if np.isfinite(upper) else f"{name} > 0 and finite"
-        raise UserError(f"{name} = {value}: expected {between} (without variance it is no noise)")
+        raise UserError(f"{name} = {value}: expected {between} (the variance must not be 0)")
     return sympy.nsimplify(exact(value), rational=True)

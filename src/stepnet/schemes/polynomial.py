@@ -1,6 +1,6 @@
 """PolyNet's truncations of backward Euler, `(I - dt f)^{-1}` (paper, section 2.1), with `F = dt f`.
 
-`neumann` is PolyNet's own formula, `u + F(u) + F(F(u)) + …`. It is the Neumann series of the inverse only when `f` is
+`neumann` is PolyNet's formula, `u + F(u) + F(F(u)) + …`. It is the Neumann series of the inverse only when `f` is
 linear: `F(F(u))` evaluates `f` at `F(u)`, a small vector, not at a state near `u`. For nonlinear `f` it is consistent
 with `u' = f` only where `f(0) = 0`. `picard`, `u + F(u + F(u + …))`, is the same polynomial for linear `f` and is
 consistent for every `f`: it is the fixed-point iteration of backward Euler, stopped early.

@@ -28,7 +28,7 @@ class Tableau:
 
     def __post_init__(self) -> None:
         try:
-            object.__setattr__(self, "a", tuple(tuple(row) for row in self.a))  # lists and arrays will do
+            object.__setattr__(self, "a", tuple(tuple(row) for row in self.a))  # lists and arrays are accepted
             object.__setattr__(self, "b", tuple(self.b))
             if any(getattr(entry, "shape", ()) for row in (*self.a, self.b) for entry in row):
                 raise TypeError
@@ -56,7 +56,7 @@ class Tableau:
         return tuple(sum(row[:i]) for i, row in enumerate(self.a))
 
     def __str__(self) -> str:
-        """As it is printed in books: `c | a` above a line, `b` below it."""
+        """Format as in textbooks: `c | a` above a line, `b` below it."""
         c, size = self.c, len(self.b)
         rows = [[str(c[i]), *(str(entry) for entry in row[:i])] for i, row in enumerate(self.a)]
         rows = [[*row, *([""] * (size + 1 - len(row)))] for row in (*rows, ["", *map(str, self.b)])]
