@@ -30,7 +30,7 @@ from torch.utils.checkpoint import checkpoint_sequential
 from stepnet import convert, create_model, get_scheme
 from stepnet.nets import reversible
 from stepnet.nets.blocks import PreActivation, basic
-from stepnet.nets.memory_modes import Memory
+from stepnet.nets.march import Memory
 from stepnet.nets.stage import Stage
 from stepnet.timing.harness import Row, Spread, Variant, compare
 from stepnet.timing.steps import batch, gradient, peak_bytes

@@ -21,11 +21,11 @@ class NetworkStep:
     network_scheme: Scheme
     method: StepMethod
     dt: float
-    coefficient: Tensor | None  # k, one for each channel where there are several; None in a starting step
+    coefficient: Tensor | None  # k, or one for each channel; None in a starting step
     block: nn.Module
     place: int = 0  # number of steps before it in its stage
     stage: object = None  # equal for all steps of a stage
-    call: int = 0  # 1, 2, … where the block takes several steps
+    call: int = 0  # 1, 2, … if the block takes several steps
     role: Any = None  # its `conversion.Role`, if `convert` made it
 
     @property
