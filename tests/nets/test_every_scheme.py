@@ -181,7 +181,7 @@ def test_resumes(family: str, scheme: str, tmp_path: Path) -> None:
 
     whole, resumed = begin(0), begin(1)
     train(whole, 0)
-    checkpoint.save(tmp_path / "last", *whole, Progress(step=1), describe_network(whole.model))
+    checkpoint.save(tmp_path / "last", checkpoint.collect(*whole), Progress(step=1), describe_network(whole.model))
     assert checkpoint.load(tmp_path / "last", *resumed) == (Progress(step=1), {})
     for run in (whole, resumed):
         train(run, 1)

@@ -29,7 +29,7 @@ def trained():
 
 
 def save(path, model, optimizer, progress):
-    checkpoint.save(path, model, optimizer, progress, describe_network(model))
+    checkpoint.save(path, checkpoint.collect(model, optimizer), progress, describe_network(model))
 
 
 def header_of(path):

@@ -15,7 +15,7 @@ from stepnet.cli import main
 from stepnet.data import get_data
 from stepnet.report.page import report_page
 from stepnet.training import RunHistory, evaluate, train
-from stepnet.training.confusion import class_errors
+from stepnet.training.evaluation import class_errors
 from training.tiny import tiny_config
 
 
@@ -30,14 +30,14 @@ class Brightness(nn.Module):
 
 def test_the_matrix_counts_each_image_once() -> None:
     network, digits = Brightness(), get_data("digits")
-    found = class_errors(network, data=digits, mistakes=3)
+    result, found = class_errors(network, data=digits, mistakes=3)
     images, labels = digits.test.images, digits.test.labels
     with torch.no_grad():
         outputs = network(digits.normalise(images))
     guesses = outputs.argmax(dim=1).numpy()
     wanted = [[int(((labels == a) & (guesses == b)).sum()) for b in range(10)] for a in range(10)]
-    assert found.confusion.tolist() == wanted
-    assert found.result == evaluate(network, data=digits)
+    assert [list(row) for row in found.confusion] == wanted
+    assert result == evaluate(network, data=digits)
     by_hand = [100 * float((guesses[labels == a] != a).mean()) for a in range(10)]
     assert found.errors == pytest.approx(by_hand)
     sure = outputs.softmax(dim=1).max(dim=1).values.numpy() * (guesses != labels)

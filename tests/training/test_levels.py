@@ -105,19 +105,19 @@ def test_a_run_that_ended_between_two_levels_goes_on(tmp_path, monkeypatch, whol
 def test_the_state_of_the_optimiser_goes_along_block_by_block(tmp_path, monkeypatch) -> None:
     """Of a block that comes twice with half its output: its last layer's momentum as it was, the others' halved."""
     seen: list[tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]] = []
-    save = levels_module.checkpoint.save
+    collect = levels_module.checkpoint.collect
     real = levels_module.refine_checkpoint
 
     def watch(trainer: Any, level: Any) -> None:
         def momentum(network: Any, optimizer: Any) -> dict[str, torch.Tensor]:
             return {n: optimizer.state[p]["momentum_buffer"].clone() for n, p in network.named_parameters()}
 
-        def record(path: Any, network: Any, optimizer: Any, *rest: Any) -> None:
+        def record(network: Any, optimizer: Any) -> Any:
             seen.append((momentum(trainer.network, trainer.optimizer), momentum(network, optimizer)))
-            save(path, network, optimizer, *rest)
+            return collect(network, optimizer)
 
         with monkeypatch.context() as patch:
-            patch.setattr(levels_module.checkpoint, "save", record)
+            patch.setattr(levels_module.checkpoint, "collect", record)
             real(trainer, level)
 
     monkeypatch.setattr("stepnet.training.loop.refine_checkpoint", watch)

@@ -192,17 +192,20 @@ class Evaluate(ImportFlag):
         if self.classes:
             from stepnet.training import class_errors
 
-            by_class = class_errors(self.run, self.which, self.data_root, self.data, self.val_share)
-            result = by_class.result
+            result, by_class = class_errors(self.run, self.which, self.data_root, self.data, self.val_share)
             if Run(Path(self.run)).config_file.exists() and self.which == "last" and self.data is None:
                 with suppress(OSError):  # the folder of another user
                     by_class.write(Run(Path(self.run)))
         else:
             result = evaluate(self.run, self.which, self.data_root, self.data, val_share=self.val_share)
         if self.json:
-            figures = {"loss": result.loss, **result.metrics, result.task.items: result.items, "epochs": result.epochs}
-            figures |= by_class.as_dict() if by_class else {}
-            print_json({"run": str(self.run), "which": self.which, **figures})
+            facts = {"run": str(self.run), "which": self.which, "loss": result.loss, **result.metrics}
+            facts |= {result.task.items: result.items, "epochs": result.epochs}
+            if by_class:
+                facts["class_errors"] = dict(zip(by_class.classes, by_class.errors, strict=True))
+                facts["confusion"] = by_class.confusion
+                facts["mistakes"] = [dataclasses.asdict(mistake) for mistake in by_class.mistakes]
+            print_json(facts)
         else:
             which = f"{self.which}, " if Path(self.run).is_dir() else ""
             metrics = [f"{m} {m.show(result.metrics[m.name])}" for m in result.task.metrics if m.name in result.metrics]
@@ -227,15 +230,13 @@ def print_class_errors(by_class: ClassErrors) -> None:
     from stepnet.commands.columns import RIGHT, print_table
 
     rows = []
-    for name, error, counts in zip(by_class.classes, by_class.errors, by_class.confusion.tolist(), strict=True):
+    for name, error, counts in zip(by_class.classes, by_class.errors, by_class.confusion, strict=True):
         others = sorted(((n, c) for c, n in enumerate(counts) if n and by_class.classes[c] != name), reverse=True)
         taken_for = ", ".join(f"{by_class.classes[c]} {n}" for n, c in others[:3])
-        rows.append([name, str(sum(counts)), f"{error:.2f}", taken_for])
+        rows.append([name, str(sum(counts)), "" if error is None else f"{error:.2f}", taken_for])
     print_table(["class", RIGHT + "images", RIGHT + "error %", "taken for"], rows)
     if len(by_class.classes) <= MATRIX:
-        cells = [
-            [name, *map(str, row)] for name, row in zip(by_class.classes, by_class.confusion.tolist(), strict=True)
-        ]
+        cells = [[name, *map(str, row)] for name, row in zip(by_class.classes, by_class.confusion, strict=True)]
         print_table(["is, taken for:", *(RIGHT + name for name in by_class.classes)], cells, "\nconfusion matrix")
     if by_class.mistakes:
         wrong = [[m.image, m.label, m.prediction, f"{100 * m.probability:.1f}"] for m in by_class.mistakes]
@@ -248,9 +249,9 @@ def shown(display: Display) -> Iterator[Display]:
     from stepnet.training import Interrupted
 
     try:
-        yield display
+        with display:
+            yield display
     except Interrupted as stop:
-        display.close()
         echo(f"stepnet: {stop}", file=sys.stderr)
         raise SystemExit(stop.exit_code) from None
     except (RuntimeError, MemoryError) as error:
@@ -259,8 +260,6 @@ def shown(display: Display) -> Iterator[Display]:
         detail = first_line(error)[:80]
         advice = "lower --batch-size or --eval-batch-size, or try --memory auto"
         raise UserError(f"no memory left ({detail}): {advice}") from None
-    finally:
-        display.close()
 
 
 def print_coefficients(ks: Mapping[str, float | list[float]], title: str = "") -> None:

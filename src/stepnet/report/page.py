@@ -20,7 +20,7 @@ from stepnet.files import atomic_file
 from stepnet.report.catalogue import short_count
 from stepnet.report.charts import coefficients_words, compression_words, curves_words, section_data
 from stepnet.report.grouping import by_data, printed_error, read_histories
-from stepnet.training import ClassErrorsRecord, Mistake, NetworkRuns, RunHistory, mean_and_deviation
+from stepnet.training import ClassErrors, Mistake, NetworkRuns, RunHistory, mean_and_deviation
 
 NOTHING = "–"
 LARGEST_MATRIX = 20  # classes
@@ -168,7 +168,7 @@ def _class_errors(networks: Sequence[NetworkRuns]) -> str:
     return f"<h3>Errors by class</h3>{parts}"
 
 
-def _classes_of(name: str, record: ClassErrorsRecord, opened: bool) -> str:
+def _classes_of(name: str, record: ClassErrors, opened: bool) -> str:
     rows = []
     for label, error, counts in zip(record.classes, record.errors, record.confusion, strict=False):
         others = sorted(((n, other) for n, other in zip(counts, record.classes, strict=False) if other != label and n))

@@ -7,12 +7,13 @@ build       from a config to network and optimiser      callbacks    called afte
 run         the run's folder                            scores       losses and metrics, summed on the device
 checkpoint  the state to resume from                    saving       when a run is saved, how it stops
 describe    descriptions of a run                       signals      Ctrl-C and SIGTERM
-evaluation  test metrics of a model                     processes    communication between processes
-confusion   errors by class                             machine      memory, cores, precision, torch.compile
-comparison  several models and seeds                    levels       multilevel training
-histories   metrics of finished epochs                  mixing       RandAugment, mixup, cutmix
-entry       stepnet.train                               imports      modules named by --import
-display     progress on a terminal                      notebook     progress in a notebook
+evaluation  test metrics of a model, errors by class    processes    communication between processes
+comparison  several models, seeds, depths               sharding     a network divided over processes (FSDP2)
+histories   metrics of finished epochs                  machine      memory, cores, precision, torch.compile
+entry       stepnet.train                               levels       multilevel training
+display     progress on a terminal                      mixing       RandAugment, mixup, cutmix
+notebook    progress in a notebook                      imports      modules named by --import
+depth_transfer  a recipe tuned on a shallow network, for a deep one
 """
 
 import lazy_loader

@@ -56,18 +56,6 @@ class Progress:
         self.epoch, self.step, self.sums, self.seen, self.seconds = epoch, 0, {}, 0, 0.0
 
 
-def save(
-    path: Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    progress: Progress,
-    description: ModelDescription,
-    callbacks: Mapping[str, Tensor] | None = None,
-) -> None:
-    """Write the resume state; the description says what the network is."""
-    write(path, collect(model, optimizer), progress, description, callbacks)
-
-
 def collect(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Tensors, States]:
     """The tensors of a network and of its optimiser, and the optimiser's other values; whole on the main process."""
     tensors = {PREFIX + name: value for name, value in gather(model).items()}
@@ -88,14 +76,14 @@ def collect(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Tensors
     return tensors, states
 
 
-def write(
+def save(
     path: Path,
     collected: tuple[Tensors, States],
     progress: Progress,
     description: ModelDescription,
     callbacks: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write what was collected of a network and its optimiser."""
+    """Write the resume state; `collected` is what `collect` returned, and the description says what the network is."""
     tensors, states = dict(collected[0]), collected[1]
     tensors |= {CALLBACKS + name: value for name, value in (callbacks or {}).items()}
     header = {

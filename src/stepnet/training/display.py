@@ -188,6 +188,12 @@ class Display(Callback):
             self.bar.close()
             self.bar = None
 
+    def __enter__(self) -> Display:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def _print(self, text: str) -> None:
         if self.quiet:
             return

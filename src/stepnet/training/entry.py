@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +64,9 @@ def train(
     if isinstance(model, TrainConfig):
         if any(each is not None for each in (data, recipe, out, task)) or options:
             raise UserError("a TrainConfig says everything: leave data, recipe, out, task and options to it")
-        with _shown(model.model, quiet) as shown:
-            return train_config(model, resume, [*callbacks, *shown], overwrite=overwrite)
+        with Display(model.model) as display:
+            shown = [*callbacks, *([] if quiet else [display])]
+            return train_config(model, resume, shown, overwrite=overwrite)
     changes = {name: options.pop(name) for name in RECIPE_FIELDS & options.keys()}
     for name in options.keys() - OPTIONS:
         near = nearest(name, [*OPTIONS, *RECIPE_FIELDS]) or f"expected one of {', '.join(sorted(OPTIONS))}"
@@ -90,19 +90,9 @@ def train(
     config = TrainConfig(label.model, named, label.scheme, label.kwargs, chosen.override(changes), **options)
     folder = Path(out) if out is not None else default_folder(config)
     config = dataclasses.replace(config, out=str(folder))
-    with _shown(label.model.rpartition(".")[2], quiet) as shown:
-        every = [*callbacks, *shown]
-        return train_config(config, resume, every, overwrite=overwrite, network=network, data=dataset, task=task)
-
-
-@contextmanager
-def _shown(title: str, quiet: bool) -> Iterator[list[Callback]]:
-    """The display of a run, if it is wanted; whatever ends the run, the bar goes."""
-    display = Display(title)
-    try:
-        yield [] if quiet else [display]
-    finally:
-        display.close()
+    with Display(label.model.rpartition(".")[2]) as display:
+        shown = [*callbacks, *([] if quiet else [display])]
+        return train_config(config, resume, shown, overwrite=overwrite, network=network, data=dataset, task=task)
 
 
 def _identity(data: Data) -> str:

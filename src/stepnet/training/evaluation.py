@@ -1,22 +1,31 @@
-"""`stepnet evaluate`: the error of a network on a test set."""
+"""`stepnet evaluate`: the metrics of a network on a test set, and its errors by class."""
 
 from __future__ import annotations
 
+import base64
+import io
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
-from torch import nn
+from PIL import Image
+from torch import Tensor, nn
 
 from stepnet.arguments import Count, checked
-from stepnet.data import Batches, Data, Normalisation, get_data, is_text, list_data
+from stepnet.data import Batches, Data, Normalisation, Request, get_data, is_text, list_data
 from stepnet.errors import UserError
 from stepnet.exchange import ModelDescription, description_of, load
+from stepnet.training.histories import ClassErrors, Mistake
 from stepnet.training.machine import default_device
 from stepnet.training.run import Run
 from stepnet.training.scores import SEEN, Sums, evaluate_batch, figures_of
 from stepnet.training.tasks import TASKS, TaskRecord
+
+THUMBNAIL = 96  # pixels of the longer side at most
 
 
 class EvaluationResult(NamedTuple):
@@ -73,6 +82,39 @@ def evaluate(
     return EvaluationResult(loss, figures, count, trained.epochs if trained else 0, task.record)
 
 
+def class_errors(
+    model: nn.Module | Run | str | os.PathLike[str],
+    which: Literal["best", "last"] = "last",
+    data_root: str | None = None,
+    data: str | Data | None = None,
+    val_share: float | None = None,
+    mistakes: int = 5,
+) -> tuple[EvaluationResult, ClassErrors]:
+    """Evaluate a network as `evaluate` does, and count its errors by class in the same pass."""
+    network = model if isinstance(model, nn.Module) else load(chosen(model, which))
+    tests = data if isinstance(data, Data) else data_of(description_of(network), data, data_root, val_share)
+    with _outputs(network) as batches:
+        result = evaluate(network, data=tests)
+    probability, predicted = torch.cat(batches).softmax(dim=1).max(dim=1)
+    source: Any = tests.test  # its labels are an array
+    places = _readable(source)
+    labels, guesses = np.asarray(source.labels)[places], predicted.numpy()
+    confusion = np.zeros((tests.num_classes, tests.num_classes), dtype=np.int64)
+    np.add.at(confusion, (labels, guesses), 1)
+    wrong = [n for n in torch.argsort(probability, descending=True).tolist() if guesses[n] != labels[n]]
+    names, paths = source.classes, getattr(source, "paths", None)
+    worst = tuple(
+        Mistake(
+            str(paths[places[n]] if paths else places[n]), names[labels[n]], names[guesses[n]], float(probability[n])
+        )
+        for n in wrong[:mistakes]
+    )
+    pictures = tuple(_thumbnail(source, places[n]) for n in wrong[:mistakes])
+    rows = tuple(map(tuple, confusion.tolist()))
+    errors = tuple(100 * (1 - row[n] / sum(row)) if any(row) else None for n, row in enumerate(rows))
+    return result, ClassErrors(result.epochs, names, errors, rows, worst, pictures)
+
+
 def chosen(model: Run | str | os.PathLike[str], which: Literal["best", "last"]) -> Path | str:
     """The file of a run's best epoch, or whatever was named."""
     where = model.folder if isinstance(model, Run) else model
@@ -115,3 +157,33 @@ def _check_classes(description: ModelDescription, tests: Data) -> None:
 
 def _shown(classes: tuple[str, ...]) -> str:
     return f"{len(classes)} ({', '.join(classes[:3])}…)"
+
+
+def _thumbnail(source: Any, place: int) -> str:
+    """Return an image of a test set as a small PNG in base64."""
+    channels = source.shape[-1]
+    plain = Normalisation((0.0,) * channels, (1.0,) * channels)
+    images, _ = next(iter(source.read([Request(np.array([place]), None)], plain)))
+    pixels = (255 * images[0].permute(1, 2, 0)).round().clip(0, 255).byte().numpy()
+    picture = Image.fromarray(pixels[..., 0] if channels == 1 else pixels[..., :3])
+    picture.thumbnail((THUMBNAIL, THUMBNAIL))
+    file = io.BytesIO()
+    picture.save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def _readable(test: Any) -> list[int]:
+    """Return the indices of the images that were evaluated: files that cannot be decoded are left out."""
+    unreadable = getattr(test, "unreadable", ())
+    return [n for n in range(len(test)) if not unreadable or test.paths[n] not in unreadable]
+
+
+@contextmanager
+def _outputs(network: nn.Module) -> Iterator[list[Tensor]]:
+    """Collect the outputs of the network for each batch."""
+    kept: list[Tensor] = []
+    handle = network.register_forward_hook(lambda module, inputs, output: kept.append(output.detach().float().cpu()))
+    try:
+        yield kept
+    finally:
+        handle.remove()

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from stepnet.errors import UserError
-from stepnet.files import read_file
+from stepnet.files import atomic_file, read_file
 from stepnet.schema import LARGEST, read_json
 from stepnet.schemes import layer_and_name
 from stepnet.training.config import NetworkRecord, TrainConfig
@@ -23,8 +24,9 @@ KByLayer = dict[str, float]  # k_n by the name of its layer; the mean where ther
 Records = Mapping[int, Mapping[str, Any]]  # what was measured, by seed
 
 
-class Mistake(NamedTuple):
-    """An image of the test set, what it is, and what the network takes it for with which probability."""
+@dataclass(frozen=True)
+class Mistake:
+    """A test image with its label, and the class that the network predicts with which probability."""
 
     image: str  # its file, or its number in the test set
     label: str
@@ -33,21 +35,26 @@ class Mistake(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ClassErrorsRecord:
-    """Where a run errs, as `stepnet evaluate RUN --classes` has written it."""
+class ClassErrors:
+    """The errors of a network by class, which `stepnet evaluate RUN --classes` writes into the run's folder."""
 
     epochs: int
     classes: tuple[str, ...]
-    errors: tuple[float | None, ...]  # in per cent; None for a class that the test set does not have
-    confusion: tuple[tuple[int, ...], ...]
-    mistakes: tuple[Mistake, ...]
-    pictures: tuple[str, ...]
+    errors: tuple[float | None, ...]  # in per cent; None for a class without test images
+    confusion: tuple[tuple[int, ...], ...]  # images of the class of the row, by predicted class
+    mistakes: tuple[Mistake, ...]  # the most confident first
+    pictures: tuple[str, ...]  # of the mistakes: small PNG files in base64
 
     @classmethod
-    def read(cls, run: Run) -> ClassErrorsRecord | None:
-        """From a run's folder; None where it was not evaluated so."""
+    def read(cls, run: Run) -> ClassErrors | None:
+        """Read them from a run's folder; None if they were not written."""
         file = run.class_errors_file
         return read_json(cls, read_file(file, LARGEST), f"{file} is damaged") if file.exists() else None
+
+    def write(self, run: Run) -> None:
+        """Write them into a run's folder, for its report."""
+        with atomic_file(run.class_errors_file) as partial:
+            partial.write_text(json.dumps(asdict(self)))
 
 
 @dataclass(frozen=True)
@@ -69,10 +76,10 @@ class RunHistory:
         return cls(folder, config, tuple(run.metrics()), run.recorded_environment())
 
     @property
-    def class_errors(self) -> ClassErrorsRecord | None:
-        """Where it errs after its last epoch, if it was evaluated since."""
-        found = ClassErrorsRecord.read(Run(self.folder))
-        return found if found and found.epochs == len(self.epochs) else None
+    def class_errors(self) -> ClassErrors | None:
+        """The errors by class after the last epoch, if the run was evaluated since."""
+        errors = ClassErrors.read(Run(self.folder))
+        return errors if errors and errors.epochs == len(self.epochs) else None
 
     def series(self, name: str) -> list[float]:
         """Return a metric of every epoch."""

@@ -126,7 +126,8 @@ def refine_checkpoint(trainer: Trainer, level: Level) -> None:
     _carry_state(trainer.optimizer, optimizer, old, new, grid)
     description = describe_progress(describe_run(config, trainer.data, new), new, trainer.progress.epoch)
     callbacks = refined_callbacks(trainer.callbacks.state_dict(), old, grid)
-    checkpoint.save(trainer.run.last, new, optimizer, trainer.progress, description, callbacks)
+    collected = checkpoint.collect(new, optimizer)
+    checkpoint.save(trainer.run.last, collected, trainer.progress, description, callbacks)
 
 
 def _on(grid: Grid, network: Network) -> Network:

@@ -155,6 +155,7 @@ _long = _paper.override({"epochs": 300, "milestones": (150, 225)})
 # Huang et al. train with Nesterov's momentum, and the paper takes all of theirs. What else they do: 5,000 of the 50,000
 # training images are held out, and the epoch that is best on them is the one whose test error they print.
 _huang = _paper.override({"epochs": 500, "milestones": (250, 375), "nesterov": True, "stochastic_depth": 0.5})
+_adamw = Recipe(optimizer="adamw", schedule="cosine", milestones=(), warmup=0.1, decay_vectors=False)
 
 RECIPES: Registry[Recipe] = Registry("recipe")
 for _name, _recipe in {
@@ -171,34 +172,13 @@ for _name, _recipe in {
     ),
     # A folder of some hundreds or thousands of photos. No randaugment, mixup or cutmix: in 600 steps on 244 images they
     # did not pay; the page on your images has the figures.
-    "photos": Recipe(
-        epochs=30,
-        min_steps=600,
-        batch_size=32,
-        optimizer="adamw",
-        lr=2e-3,
-        schedule="cosine",
-        milestones=(),
-        warmup=0.1,
-        weight_decay=0.05,
-        decay_vectors=False,
-        label_smoothing=0.1,
+    "photos": dataclasses.replace(
+        _adamw, epochs=30, min_steps=600, batch_size=32, lr=2e-3, weight_decay=0.05, label_smoothing=0.1
     ),
     "digits": Recipe(epochs=12, batch_size=64, lr=0.1, schedule="one_cycle", milestones=(), decay_vectors=False),
     # 600 steps. Of gpt12x48 on Shakespeare lr = 0.003, 0.006 and 0.01 gave a test loss of 2.09, 2.02 and 1.98.
-    "text": Recipe(
-        epochs=6,
-        epoch_steps=100,
-        batch_size=16,
-        optimizer="adamw",
-        lr=1e-2,
-        schedule="cosine",
-        milestones=(),
-        warmup=0.1,
-        betas=(0.9, 0.99),
-        clip=1.0,
-        weight_decay=0.01,
-        decay_vectors=False,
+    "text": dataclasses.replace(
+        _adamw, epochs=6, epoch_steps=100, batch_size=16, lr=1e-2, betas=(0.9, 0.99), clip=1.0, weight_decay=0.01
     ),
 }.items():
     RECIPES.add(_name, _recipe)

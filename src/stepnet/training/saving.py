@@ -65,7 +65,7 @@ class Saver:
 
         def write() -> None:
             trainer.run.check_still_there()
-            checkpoint.write(trainer.run.last, collected, trainer.progress, description, callbacks)
+            checkpoint.save(trainer.run.last, collected, trainer.progress, description, callbacks)
 
         trainer.processes.on_main(write)
         self.saved_at = time.monotonic()
