@@ -4,8 +4,10 @@ import runpy
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 from scipy import stats
 
+from report.legibility import flaws
 from stepnet.training.histories import RunHistory
 from training.made_runs import run_with_errors
 
@@ -76,3 +78,11 @@ def test_a_task_in_the_folder_replaces_what_the_file_has_of_it(tmp_path, monkeyp
     run_with_errors(tmp_path / "digits", "preact_resnet20", 3, (5, 7.25))
     BOARD["record"](tmp_path)
     assert {(run["task"], run["seed"]) for run in written} == {("characters6", 0), ("digits", 3)}
+
+
+@pytest.mark.parametrize("task", BOARD["TASKS"], ids=lambda task: task.name)
+def test_a_picture_of_the_board_can_be_read(task, monkeypatch):
+    found = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: found.extend([figure, *flaws(figure)]))
+    BOARD["draw"](task, BOARD["drawn"](BOARD["rows"](task, BOARD["read_runs"]())))
+    assert len(found) == 1, found[1:]

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
-from matplotlib.patches import Circle, FancyBboxPatch, Patch
+from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch, Patch
 from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 
@@ -60,6 +60,7 @@ def _covered(figure: Figure, texts: list[Text], boxes: dict[int, Bbox]) -> Itera
         for text in (text for text in texts if text in axes.texts):
             if any(_points_within(line, boxes[id(text)]) for line in _data(axes)):
                 yield f"{_name(text)} lies over a curve"
+        yield from _crossed(axes, texts, boxes)
         nodes = [patch for patch in axes.patches if isinstance(patch, Circle | FancyBboxPatch)]
         frames = [node.get_window_extent() for node in nodes]
         for one, other in combinations(range(len(nodes)), 2):
@@ -76,6 +77,30 @@ def _covered(figure: Figure, texts: list[Text], boxes: dict[int, Bbox]) -> Itera
                         yield f"{_name(text)} is wider than its node"
 
 
+def _crossed(axes: Axes, texts: list[Text], boxes: dict[int, Bbox]) -> Iterator[str]:
+    """Texts over the arrows of a schematic; a weight with a white ground may stand on one, its own."""
+    arrows = [
+        patch for patch in axes.patches if isinstance(patch, FancyArrowPatch) and min(patch.get_edgecolor()) < 0.7
+    ]
+    lines = [_dense(axes.transData.transform(line)) for arrow in arrows for line in _lines(arrow)]
+    for text in (text for text in texts if text in axes.texts):
+        box, shrunk = boxes[id(text)], 2 * SLACK
+        low, high = box.p0 + shrunk, box.p1 - shrunk
+        crossed = sum(bool(((low < line) & (line < high)).all(-1).any()) for line in lines)
+        if crossed > (text.get_bbox_patch() is not None):
+            yield f"{_name(text)} lies over {crossed} arrows"
+
+
+def _lines(arrow: FancyArrowPatch) -> list[np.ndarray]:
+    """The line of an arrow without its head, as vertices."""
+    return [np.asarray(line) for line in arrow.get_path().to_polygons(closed_only=False)[:1]]
+
+
+def _dense(line: np.ndarray) -> np.ndarray:
+    steps = np.linspace(0, 1, 20)[:, None]
+    return np.concatenate([a + steps * (b - a) for a, b in pairwise(line)])
+
+
 def _data(axes: Axes) -> list[Line2D]:
     """The curves and points of some axes; not the lines that span them."""
     return [line for line in axes.lines if line.get_transform() == axes.transData and line.get_visible()]
@@ -84,8 +109,7 @@ def _data(axes: Axes) -> list[Line2D]:
 def _points_within(line: Line2D, frame: Bbox) -> bool:
     points = line.get_transform().transform(np.column_stack(line.get_data()).astype(float))
     if len(points) > 1:  # also between the points
-        steps = np.linspace(0, 1, 20)[:, None]
-        points = np.concatenate([a + steps * (b - a) for a, b in pairwise(points)])
+        points = _dense(points)
     axes = line.axes
     assert isinstance(axes, Axes)
     seen = points[[axes.bbox.contains(*point) for point in points]] if len(points) else points

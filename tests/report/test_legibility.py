@@ -5,20 +5,32 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
+import torch
 from matplotlib.figure import Figure
 
 from report.conftest import trained_on_digits
 from report.legibility import flaws
 from stepnet.cli import main
 from stepnet.commands.figure import DrawFigure
+from stepnet.report.depth_studies import WAYS, CoarseningStudy, plot_coarsening, plot_transfer
+from stepnet.report.figures import WIDTHS, Columns, paper_style
+from stepnet.report.schematic import picture_of
+from stepnet.report.scheme_plots import plot_order
+from stepnet.report.sketches import NetworkSketch, sketch_stage
+from stepnet.schemes import get_scheme, list_schemes
+from stepnet.training import RULELESS, TaskRecord
 from training.made_runs import run_with_errors
 
+RATES = (0.001, 0.002, 0.004, 0.008, 0.016)
+PLOTS = {"plot_order": plot_order, "plot_coarsening": plot_coarsening, "plot_transfer": plot_transfer}
 SHEET = os.environ.get("STEPNET_SHEET")
 PAGE = Path(__file__).parents[2] / "docs" / "add_a_scheme.md"
 OWN_SCHEME = PAGE.read_text().split("```python\n")[1].split("```")[0]
@@ -69,7 +81,8 @@ def lines() -> list[str]:
         "figure trajectory {digits}",
         "figure spectrum {digits}",
     ]
-    plots = [f"scheme {name} --plot" for name in ("lm", "nag", "x0", "mhc", "multistep")]
+    plots = [f"scheme {name} --plot" for name in ("lm", "nag", "mhc")]
+    plots += ["scheme midpoint2 --plot", "scheme coupled --plot", "noise shake_shake --samples 2000 --plot"]
     plots += ["read lm_resnet20 --plot", "read preact_resnet20:mhc --plot"]
     networks = ["lm_resnet20", "fractalnet20", "lm_resnext29_8x64d"]
     networks += [f"preact_resnet20:{scheme}" for scheme in ("nag", "ab2", "neumann3")]
@@ -77,12 +90,22 @@ def lines() -> list[str]:
         *(f"{line} --columns {columns} -o" for line in drawn for columns in (1, 2)),
         *plots,
         *(f"inspect {network} --out" for network in networks),
+        "inspect {digits} --figures",
     ]
 
 
 def test_no_kind_of_figure_is_forgotten() -> None:
     kinds = get_args(get_type_hints(DrawFigure)["name"])
     assert {line.split()[1] for line in lines() if line.startswith("figure ")} == set(kinds)
+
+
+def checked(figure: Figure, name: str) -> list[str]:
+    """Return what is wrong with the figure; write it where someone wants to look at it."""
+    found = flaws(figure)
+    if SHEET:
+        Path(SHEET).mkdir(exist_ok=True)
+        figure.canvas.print_figure(Path(SHEET) / (re.sub(r"\W+", "-", name).strip("-") + ".png"), dpi=144)
+    return found
 
 
 @pytest.mark.usefixtures("registries")
@@ -94,12 +117,36 @@ def test_a_figure_can_be_read(line: str, root: Path, tmp_path: Path, monkeypatch
     found: dict[str, list[str]] = {}
 
     def check(figure: Figure, path: Path, **options: object) -> None:
-        found[str(path)] = flaws(figure)
+        found[Path(path).name] = checked(figure, f"{line}{len(found) or ''}")
         Path(path).touch()
-        if SHEET:
-            Path(SHEET).mkdir(exist_ok=True)
-            figure.canvas.print_figure(Path(SHEET) / (re.sub(r"\W+", "-", line).strip("-") + ".png"), dpi=144)
 
     monkeypatch.setattr(Figure, "savefig", check)
     assert main([*words, str(tmp_path / "figure.png")]) == 0
-    assert list(found.values()) == [[]]
+    assert len(found) == (4 if "--figures" in line else 1)
+    assert not any(found.values()), found
+
+
+@pytest.mark.parametrize("name", sorted({*list_schemes()} - {"backward_euler"}))
+def test_the_schematic_of_every_scheme_can_be_read(name: str) -> None:
+    """A short stage, and a long one after a transition, in one column and in two."""
+    scheme = get_scheme(name)
+    stages = sketch_stage(scheme, 3), sketch_stage(scheme, 9, entry="projected")
+    for width in WIDTHS.values():
+        picture = picture_of(NetworkSketch(name, stages), width=width)
+        assert not checked(picture, f"schematic {name} {width}")
+
+
+def pictures() -> Iterator[tuple[str, int, Sequence[object]]]:
+    for columns in WIDTHS:
+        yield "plot_order", columns, ("euler", "rk4", get_scheme("lm", k=-0.5))
+        ways = {way: {blocks: 5.0 + blocks / (n + 1) for blocks in (6, 7, 8)} for n, way in enumerate(WAYS)}
+        study = CoarseningStudy(TaskRecord().metrics[0], 9, 4.0, ways, torch.nn.Identity())
+        yield "plot_coarsening", columns, (study,)
+        losses = {depth: {lr: 2.5 + math.log(lr * depth) ** 2 for lr in RATES} for depth in (4, 8, 16, 32)}
+        yield "plot_transfer", columns, ({RULELESS: losses, "1/sqrt(L)": losses},)
+
+
+@pytest.mark.parametrize(("function", "columns", "subjects"), pictures())
+def test_a_plot_function_draws_what_can_be_read(function: str, columns: Columns, subjects: Sequence[object]) -> None:
+    with paper_style(columns):
+        assert not checked(PLOTS[function](*subjects), f"{function} {columns}")

@@ -40,7 +40,17 @@ def test_streams_are_drawn_as_the_states_that_they_are() -> None:
     assert sketch_stage(get_scheme("momentum"), 3).steps[2].states == ((0, 1 + b), (1, -b))
     assert sketch_stage(get_scheme("x0"), 4).steps[3].states == ((0, r), (3, x))
     stage = sketch_stage(get_scheme("mhc4"), 2)
-    assert stage.notes == ["4 streams, drawn as one"] and stage.steps[1].states == ((0, 1),)
+    u, v, f = sympy.symbols("U V B")
+    assert stage.notes == ["4 streams: u becomes V u + B f(U u)"] and stage.steps[1].states == ((0, v),)
+    assert (stage.steps[1].wiring.boxes[0].argument, stage.steps[1].wiring.result[0]) == ({("u", 1): u}, f)
+    after = sketch_stage(get_scheme("mhc4"), 2, entry="projected").steps  # a transition is an Euler step
+    assert after[0].states == ((0, 1),) and after[1].states == ((0, v),)
+
+
+def test_a_sum_that_is_read_and_carried_on_is_one_sum() -> None:
+    """`Y + f(Y)`: Nesterov, DenseFormer and x0 form Y once; LM reads `u_n` and carries another sum."""
+    for name, shared in (("nesterov", True), ("dense", True), ("x0", True), ("lm", False), ("momentum", False)):
+        assert sketch_stage(get_scheme(name), 4).steps[3].wiring.carries_argument == shared
 
 
 class ForwardPair(Scheme):
@@ -131,4 +141,5 @@ def test_weights_as_text() -> None:
     assert weight_text(k, 3, -0.25) == "$k_{3} = -0.250$"
     assert weight_text(1 - k, 3, -0.25) == "$1 - k_{3}$"
     assert weight_text(sympy.Rational(-1, 2), 3, None) == "$-1/2$"
+    assert weight_text(1 - sympy.Symbol("a2"), 3, None) == "$1 - a_{2}$"
     assert weight_text(sympy.Rational(129, 130), 3, None) == "$0.992$"

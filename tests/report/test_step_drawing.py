@@ -17,7 +17,9 @@ from stepnet.schemes.march_plan import plan
 def drawn(scheme: str, block: Anatomy):
     axes = Picture().subplots()
     found = wiring(plan(get_scheme(scheme), 1).steps[0], 0, block=block)
-    draw_inside(Pen(axes), found, 0, {0: (0.0, 0.0)}, (9.0, 0.0))
+    pen = Pen(axes)
+    draw_inside(pen, found, 0, {0: (0.0, 0.0)}, (9.0, 0.0))
+    pen.write_weights()
     kinds = {kind: sum(isinstance(p, kind) for p in axes.patches) for kind in (FancyBboxPatch, Circle, FancyArrowPatch)}
     return kinds[FancyBboxPatch], kinds[Circle], kinds[FancyArrowPatch], [text.get_text() for text in axes.texts]
 
@@ -64,8 +66,27 @@ def test_an_elbow_rises_first_and_falls_last() -> None:
 
 def test_a_weight_of_one_is_not_written() -> None:
     axes = Picture().subplots()
-    Pen(axes).label((0, 0), "")
-    assert not axes.texts
+    pen = Pen(axes)
+    pen.arrow((0, 0), (1, 0), "")
+    pen.arrow((0, 1), (1, 1), "$k$")
+    pen.write_weights()
+    assert [text.get_text() for text in axes.texts] == ["$k$"]
+
+
+def test_a_weight_keeps_clear_of_nodes_and_of_other_edges() -> None:
+    """Two arcs cross in the middle of the first, where a node stands too: its weight moves along it."""
+    axes = Picture(figsize=(4, 2)).subplots()
+    pen = Pen(axes)
+    pen.arc((0, 0), (8, 0), 4, "$a$")
+    pen.state((4, 3), "$u$")
+    pen.arrow((2, 0), (2, 4))
+    pen.write_weights()
+    x, y = next(text.get_position() for text in axes.texts if text.get_text() == "$a$")
+    assert abs(x - 4) > RADIUS and abs(x - 2) > 0.1
+    edge = np.array([(0, 0), (1.76, 4), (6.24, 4), (8, 0)])
+    t = np.linspace(0, 1, 2001)[:, None]
+    curve = (1 - t) ** 3 * edge[0] + 3 * t * (1 - t) ** 2 * edge[1] + 3 * t**2 * (1 - t) * edge[2] + t**3 * edge[3]
+    assert np.abs(curve - (x, y)).max(1).min() < 0.01  # it stands on its edge
 
 
 class TwoStates(Scheme):
@@ -93,4 +114,4 @@ def test_an_older_state_is_read_from_below_and_its_join_has_room() -> None:
     assert join.center[0] - JOIN > 2.4 + RADIUS  # clear of u_1
     (below,) = [p._path_original.vertices for p in axes.patches if isinstance(p, FancyArrowPatch)
                 and p.get_edgecolor() == to_rgba(ACCENT)]  # fmt: skip
-    assert below[0][0] == pytest.approx(0.12) and below[1][1] < 0 and below[2][1] < 0
+    assert below[0][0] == pytest.approx(0.08) and below[1][1] < 0 and below[2][1] < 0

@@ -25,12 +25,14 @@ from stepnet.report.step_drawing import (
     BOX,
     INCHES,
     JOIN,
+    MOST_PAST,
     RADIUS,
     Pen,
     Place,
+    depth,
     draw_inside,
     headroom,
-    reads_past,
+    shows_inside,
     width_inside,
 )
 
@@ -78,7 +80,7 @@ def picture_of(network: NetworkSketch, most_rows: int = ROWS, width: float | Non
         None if row is None else _Caption(row.stage, n, columns, scale) for n, row in zip(shown, rows, strict=True)
     ]
     heights = [
-        0.9 if row is None or caption is None else caption.height + _above(row.stage) + _below(row.stage)
+        0.9 if row is None or caption is None else caption.height + _above(row.stage) + _below(row)
         for row, caption in zip(rows, captions, strict=True)
     ]
     top = -_line_height(TITLE, scale) - 0.3 if network.title else -0.1
@@ -100,23 +102,26 @@ def picture_of(network: NetworkSketch, most_rows: int = ROWS, width: float | Non
             row.y = top - caption.height - _above(row.stage)
             _draw_row(pen, row)
         top -= row_height
+    pen.write_weights()
     return picture
 
 
 def draw_stage(axes: Axes, stage: StageSketch, scale: float) -> None:
     """Draw one stage on the caller's axes, without its caption."""
     row = _Row(stage, list(range(len(stage.steps))))
-    axes.set(xlim=(-EDGE, row.width + EDGE), ylim=(-_above(stage) - _below(stage), 0))
+    axes.set(xlim=(-EDGE, row.width + EDGE), ylim=(-_above(stage) - _below(row), 0))
     axes.set_aspect("equal")
     axes.axis("off")
     row.y = -_above(stage)
-    _draw_row(Pen(axes, scale), row)
+    pen = Pen(axes, scale)
+    _draw_row(pen, row)
+    pen.write_weights()
 
 
 def stage_size(stage: StageSketch) -> tuple[float, float]:
     """Return width and height of what `draw_stage` draws, in inches at scale 1."""
-    width = _Row(stage, list(range(len(stage.steps)))).width + 2 * EDGE
-    return INCHES * width, INCHES * (_above(stage) + _below(stage))
+    row = _Row(stage, list(range(len(stage.steps))))
+    return INCHES * (row.width + 2 * EDGE), INCHES * (_above(stage) + _below(row))
 
 
 class _Caption:
@@ -185,7 +190,8 @@ class _Row:
     def fitting(cls, stage: StageSketch, most: float) -> _Row:
         """Lay out all steps, or those at both ends, or only the first ones: as many as fit into `most`."""
         count = len(stage.steps)
-        levels = 1 if stage.pair else max(step.wiring.levels for step in stage.steps)
+        levels = max((step.wiring.levels for step in stage.steps if shows_inside(step.wiring)), default=1)
+        levels = 1 if stage.pair else levels
         shown = SHOWN if levels == 1 else max(3, LEVELS // levels)
         choices = [_ends(count, fewer) for fewer in range(shown, 2, -2)]
         choices += [[*range(first), None] for first in (3, 2, 1) if first < count]
@@ -209,28 +215,20 @@ def _draw_line(pen: Pen, row: _Row) -> None:
     for n in row.steps:
         step = stage.steps[n]
         start, end = (row.x[n], y), (row.x[n + 1], y)
-        if step.wiring.simple:
+        if not shows_inside(step.wiring):
             _draw_block(pen, row, n)
         else:
             draw_inside(pen, step.wiring, n, {place: (row.at(place), y) for place in _places(step, n)}, end)
+        faint = _is_faint(row, n)
         for lag, weight in step.slopes:
             source = row.box(n - lag) if n - lag in row.steps else row.at(n - lag)
-            depth = 0.85 + 0.35 * (lag - 1)
-            pen.arc((source, y - BOX[1] / 2), (end[0] - 0.1, y - RADIUS), -depth, ACCENT)
-            middle = (0.5 * (source + end[0]), y - BOX[1] / 2 - 0.75 * depth)
-            pen.label(middle, weight_text(weight, n, None))
-        for lag, weight in step.states:
+            pen.under(source, end[0], y, weight_text(weight, n, None), (BOX[1] / 2, RADIUS), faint)
+        for lag, weight in () if step.wiring.carries_argument else step.states:
             text = weight_text(weight, n, step.k)
             if lag == 0:
-                height = 0.75 + headroom(step.wiring)
-                pen.arc((start[0], y + RADIUS), (end[0], y + RADIUS), height)
-                at = (0.5 * (start[0] + end[0]), y + RADIUS + 0.75 * height + 0.2)
-                pen.text(at, text, QUIET, 7.5)
+                pen.arc((start[0], y + RADIUS), (end[0], y + RADIUS), 0.75 + headroom(step.wiring), text)
             else:
-                source = row.at(n - lag)
-                depth = 1.5 if reads_past(step.wiring) else 1.05
-                pen.arc((source + 0.08, y - RADIUS), (end[0] - 0.08, y - RADIUS), -depth, ACCENT)
-                pen.label((0.5 * (source + end[0]), y - RADIUS - 0.75 * depth), text)
+                pen.under(row.at(n - lag), end[0], y, text, faint=faint)
     for node, x in row.x.items():
         name = {-1: "$x$", -2: "$x_{-}$"}[node] if node < 0 else f"$u_{{{node}}}$"
         pen.state((x, y), name, quiet=node < 0)
@@ -248,7 +246,9 @@ def _draw_block(pen: Pen, row: _Row, n: int) -> None:
         pen.arrow((row.x[n] + RADIUS, y), (box - BOX[0] / 2, y))
     pen.arrow((box + BOX[0] / 2, y), (row.x[n + 1] - RADIUS, y))
     pen.box((box, y), step.wiring.boxes[0].label)
-    pen.text((box, y + BOX[1] / 2 + 0.18), weight_text(step.wiring.result[0], n, None), QUIET, 7.5)
+    often = f"{len(step.wiring.boxes)} times"
+    text = weight_text(step.wiring.result[0], n, None) if step.wiring.simple else often
+    pen.text((box, y + BOX[1] / 2 + 0.18), text, QUIET, CAPTION)
 
 
 def _draw_pair(pen: Pen, row: _Row) -> None:
@@ -280,8 +280,7 @@ def _draw_pair(pen: Pen, row: _Row) -> None:
                     pen.text((0.5 * (start + end), rail + 0.18 * side), text, QUIET, 7.5)
                 else:
                     source, foot = row.at(n - lag), rail + side * RADIUS
-                    pen.arc((source + 0.08, foot), (end - 0.08, foot), 1.05 * side, ACCENT)
-                    pen.label((0.5 * (source + end), foot + 0.79 * side), text)
+                    pen.arc((source + 0.08, foot), (end - 0.08, foot), 1.05 * side, text, ACCENT)
         pen.arrow((end, row.y - BOX[1] / 2), (end, low + RADIUS))
         pen.box((end, row.y), f"$g_{{{n}}}$")
     for node, x in row.x.items():
@@ -291,6 +290,16 @@ def _draw_pair(pen: Pen, row: _Row) -> None:
                 pen.arrow((x + RADIUS, rail), (row.x[0] - RADIUS, rail), dashed=True)
                 at = (x + 0.5 * SPACING, rail + (0.22 if rail == high else -0.22))
                 pen.text(at, "project", QUIET, 7.5)
+
+
+def _is_faint(row: _Row, n: int) -> bool:
+    """Whether a step has many edges to the past, and they come from omitted steps or repeat those of an earlier one."""
+    steps = row.stage.steps
+    reads = (*steps[n].states, *steps[n].slopes)
+    shown = row.gap is None or row.x[n] < row.gap
+    return len(reads) >= MOST_PAST and not (
+        shown and all(reads != (*steps[m].states, *steps[m].slopes) for m in row.steps if m < n)
+    )
 
 
 def _places(step: SketchedStep, n: int) -> set[int]:
@@ -313,12 +322,14 @@ def _above(stage: StageSketch) -> float:
     return 1.45 + 0.75 * max(headroom(step.wiring) for step in stage.steps)
 
 
-def _below(stage: StageSketch) -> float:
+def _below(row: _Row) -> float:
     """Return the height down to the lowest arc, with a margin."""
+    stage = row.stage
     if stage.pair:
         return _above(stage)
-    deep = any(lag for step in stage.steps for lag, _ in (*step.states, *step.slopes)) or stage.transition
-    inside = any(step.wiring.levels > 1 for step in stage.steps)
-    return (1.75 if deep else 1.45 if inside else 0.7) + (
-        0.35 if any(reads_past(step.wiring) for step in stage.steps) else 0
-    )
+    lowest = 1.2 if stage.transition or any(step.wiring.levels > 1 for step in stage.steps) else RADIUS
+    for n in row.steps:
+        reads = [n - lag for lag, _ in (*stage.steps[n].states, *stage.steps[n].slopes) if lag > 0]
+        reads += [place for place in _places(stage.steps[n], n) if 0 <= place < n]
+        lowest = max([lowest, *(RADIUS + 0.75 * depth(row.x[n + 1] - row.at(place)) for place in reads)])
+    return lowest + 0.3

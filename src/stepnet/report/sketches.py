@@ -7,6 +7,7 @@ is a whole map `B(u)` with `f = B - I` (`whole`); then the sums of the plan are 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -75,6 +76,12 @@ class Wiring:
     boxes: tuple[Box, ...]
     result: WeightedSum
     simple: bool  # one box that reads u_n: nothing that a drawing would have to explain
+
+    @property
+    def carries_argument(self) -> bool:
+        """Whether the step is `Y + f(Y)`: the sum that its only box reads is also what it carries on."""
+        carried = {source: weight for source, weight in self.result.items() if not isinstance(source, int)}
+        return len(self.boxes) == 1 and len(carried) > 1 and self.boxes[0].argument == carried
 
     @property
     def levels(self) -> int:
@@ -199,7 +206,7 @@ class StageSketch:
         notes += [f"dt = {written(self.dts)}"] if set(self.dts) != {1} else []
         notes += [f"{self.after} after each step"] if self.after else []
         notes += ["past projected too"] if self.projected_past else []
-        notes += [f"{self.streams} streams, drawn as one"] if self.streams > 1 else []
+        notes += [f"{self.streams} streams: u becomes V u + B f(U u)"] if self.streams > 1 else []
         return notes + (["k by channel, means shown"] if self.by_channel else [])
 
     @property
@@ -243,6 +250,8 @@ def sketch_stage(
     anatomy = blocks or [PLAIN] * depth
     dts = step_sizes(dt, depth)
     steps = tuple(_step(step, n, anatomy[n], values.get(n), dts[n]) for n, step in enumerate(planned.steps))
+    if scheme.stacked:
+        steps = tuple(step if entry != "identity" and n == 0 else _of_streams(step) for n, step in enumerate(steps))
     solved = subject(scheme.name if ks else scheme).equation
     equation = plain_equation(solved) if solved.mass != 0 or not scheme.learned else "no equation"
     moved, past, pair = entry != "identity", entry == "with past", scheme.partitioned
@@ -282,6 +291,15 @@ def _step(step: PlannedStep, n: int, block: Anatomy, k: float | None, step_size:
         for terms in states_and_slopes(step_wiring.result)
     )
     return SketchedStep(states, slopes, step_wiring, k, _g_reads(step, n))
+
+
+def _of_streams(euler: SketchedStep) -> SketchedStep:
+    """Return the step `V u + B f(U u)` of stacked streams, from that of Euler."""
+    u, v, b = sympy.symbols("U V B")
+    (box,) = euler.wiring.boxes
+    ((source, _),) = box.argument.items()
+    boxes = (replace(box, argument={source: u}),)
+    return replace(euler, states=((0, v),), wiring=Wiring(boxes, {source: v, 0: b}, simple=False))
 
 
 def _g_reads(step: PlannedStep, n: int) -> GReads:
@@ -338,4 +356,5 @@ def weight_text(weight: Any, n: int, value: float | None) -> str:
         return f"$k_{{{n}}}$" if value is None else f"$k_{{{n}}} = {value + 0.0:.3f}$"
     if getattr(weight, "q", 1) > 99:  # a rational that nobody reads as one
         return f"${float(weight):.3g}$"
-    return f"${plain(weight).replace('k', f'k_{{{n}}}')}$"
+    numbered = re.sub(r"([a-z])(\d+)", r"\1_{\2}", plain(weight))  # a2: the second a
+    return f"${numbered.replace('k', f'k_{{{n}}}')}$"
