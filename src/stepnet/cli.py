@@ -41,7 +41,7 @@ COMMANDS = {
     ),
     "compare": Command(
         "compare:Compare",
-        "Train several networks alike and compare their test errors",
+        "Train several networks in the same way and compare their test errors",
         ("compare preact_resnet20 lm_resnet20 --data digits --seeds 3",),
     ),
     "evaluate": Command(
@@ -70,12 +70,12 @@ COMMANDS = {
         ("transfer gpt8x32 --data book.txt --depths 4,8,16 --lrs 0.001,0.004,0.016",),
     ),
     "export": Command(
-        "export:Export", "Write a trained network as ONNX or for torch.export", ("export runs/mine --onnx model.onnx",)
+        "export:Export", "Export a trained network to ONNX or torch.export", ("export runs/mine --onnx model.onnx",)
     ),
     "report": Command("report:Report", "Write runs as one HTML page", ("report runs/compare/*/* -o report.html",)),
     "figure": Command(
         "figure:DrawFigure",
-        "Draw a figure of the paper, from your runs if you like",
+        "Draw a figure of the paper, optionally from your runs",
         ("figure networks -o networks.svg", "figure k runs/compare/*/* --columns 2"),
     ),
     "scheme": Command(
@@ -93,21 +93,25 @@ COMMANDS = {
     ),
     "read": Command(
         "read:Read",
-        "Read off a network which scheme it is",
+        "Determine the scheme that a network implements",
         ("read lm_resnet20", "read timm/resnet18", "read hf:granite,residual_multiplier=0.22 --plot granite.png"),
     ),
-    "models": Command("models:Models", "List the networks and what they cost", ("models", "models 'lm_*' --json")),
-    "table": Command(
-        "table:Table", "Print a table of the paper beside our figures", ("table schemes", "table cifar --json")
+    "models": Command(
+        "models:Models", "List the networks with their sizes and costs", ("models", "models 'lm_*' --json")
     ),
-    "data": Command("data:DataSets", "Fetch a data set, or list what is there", ("data list", "data fetch cifar10")),
+    "table": Command(
+        "table:Table", "Print a table of the paper next to our figures", ("table schemes", "table cifar --json")
+    ),
+    "data": Command(
+        "data:DataSets", "Fetch a data set, or list those on this machine", ("data list", "data fetch cifar10")
+    ),
     "bench": Command("bench:Bench", "Time training steps side by side", ("bench", "bench --profile lm_resnet20")),
 }
 EXAMPLES = ("scheme lm --k -0.5", "train lm_resnet20", "compare preact_resnet20 lm_resnet20 --data digits --seeds 3")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command. Exit codes: 0 done, 2 a user's mistake (one line says which), 130 Ctrl-C, 143 SIGTERM."""
+    """Run one command. Exit codes: 0 success, 2 a user's mistake, printed in one line, 130 Ctrl-C, 143 SIGTERM."""
     words = sys.argv[1:] if argv is None else argv
     before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # runs `finally` blocks
     try:

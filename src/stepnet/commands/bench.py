@@ -1,4 +1,4 @@
-"""`stepnet bench`: what the schemes cost on this machine."""
+"""`stepnet bench`: the cost of the schemes on this machine."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from stepnet.escaping import print_json
 class Bench(ImportFlag):
     """Time training steps side by side: LM against plain, converted against original, gated, reversible.
 
-    Ratios within one process, interleaved, medians with quartiles; the A/A control is the baseline timed twice, and
-    tells what this machine resolves. The scripts in benchmarks/ measure more, also against other libraries.
+    Variants take turns in one process; printed are medians of ratios with quartiles. The A/A control is the baseline
+    timed twice: smaller differences are noise. The scripts in benchmarks/ measure more, also against other libraries.
     """
 
     models: Annotated[Positional[list[str]], arg(metavar="[MODEL MODEL ...]")] = field(default_factory=list)
     """Time these networks instead: a training step of each against the first one's."""
     profile: Annotated[str | None, arg(metavar="MODEL")] = None
-    """Show instead where the time of a training step of this network goes."""
+    """Show instead the time of each kind of operation in a training step of this network."""
     repeats: int = 11
     """Repetitions of each variant."""
     threads: int = 1
-    """Threads of the process. With more than one the clock is wall time, and other processes disturb it."""
+    """Threads of the process. With more than one, wall time is measured, which other processes disturb."""
     json: bool = False
-    """Print what was measured as JSON instead."""
+    """Print the measurements as JSON instead."""
     out: Annotated[Path | None, arg(metavar="FILE")] = None
-    """Write what was measured, with versions and machine, to this JSON file."""
+    """Write the measurements, with versions and machine, to this JSON file."""
 
     def __call__(self) -> None:
         if len(self.models) == 1:

@@ -1,4 +1,4 @@
-"""`stepnet coarsen`: drop blocks of a trained network, and see what that costs."""
+"""`stepnet coarsen`: drop blocks of a trained network, and measure the loss of accuracy."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from stepnet.escaping import echo, print_json
 class Coarsen(ImportFlag):
     """Drop blocks of a trained network and refit the steps of the others; weights stay as they are.
 
-    Prints the test error against the number of blocks that stay: blocks whose going costs least removed, the same with
-    step sizes and coefficients refitted on a few training items without labels, and blocks removed at random.
+    Prints the test error for each number of remaining blocks: with the least important blocks removed, the same with
+    step sizes and coefficients refitted on a few training items without labels, and with random blocks removed.
     """
 
     run: Annotated[Positional[str], arg(metavar="RUN|MODEL")]
     """The folder of a run, a model file, or the name of pretrained weights."""
     keep: float = 0.75
-    """The share of the blocks that stay."""
+    """The share of the blocks to keep."""
     items: int = 300
     """Training images (or pieces of text) on which blocks are chosen and steps refitted."""
     out: Annotated[Path | None, arg(metavar="FILE")] = None
     """Save the refitted network in this file."""
     figure: Annotated[Path | None, arg(metavar="FILE")] = None
-    """Draw the error against the blocks that stay (svg, png, pdf, …)."""
+    """Plot the error against the number of remaining blocks (svg, png, pdf, …)."""
     data_root: str | None = None
     """Folder of all data sets; by default $STEPNET_DATA or ~/.cache/stepnet."""
     json: bool = False

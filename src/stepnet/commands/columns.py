@@ -1,4 +1,4 @@
-"""Tables: on a terminal, in a pipe, for LaTeX and for Markdown."""
+"""Tables for a terminal, a pipe, LaTeX and Markdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stepnet compare`."""
+"""`stepnet compare`: train several networks, and print their test metrics and paired differences."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Figures = dict[str, Callable[["RunHistory"], float]]  # of a run, by their names
 
 
 def figures_of(task: TaskRecord) -> Figures:
-    """What is compared: the task's metrics, and how long an epoch takes."""
+    """Return the figures to compare: the task's metrics, and the seconds of an epoch."""
     metric, *others = task.metrics
     return {
         f"test_{metric.name}": lambda run: run.last_score,
@@ -47,20 +47,20 @@ def _last(name: str, run: RunHistory) -> float:
 
 @dataclass(kw_only=True)
 class Compare(TrainingFlags):
-    """Train several networks alike and compare their test errors.
+    """Train several networks in the same way and compare their test errors.
 
     They see the same batches in the same order, and start from the same weights where names and shapes agree.
     """
 
     models: Annotated[Positional[list[str]], tyro.conf.arg(metavar="MODEL [MODEL ...]")]
     """Names from `stepnet models`, timm/NAME or torchvision/NAME. NAME:SCHEME steps the blocks with that scheme;
-    NAME,OPTION=VALUE sets an option of that model. The first one gives recipe and weights."""
+    NAME,OPTION=VALUE sets an option of that model. The first one determines the recipe and the initial weights."""
     schemes: str | None = None
     """Compare one model under these schemes, as in euler,lm,x0; OPTION=VALUE after one sets an option: euler,lm,k=0."""
     seeds: int = 1
     """Runs of each model, with seeds from --seed up; the table shows mean and standard deviation."""
     out: Path | None = None
-    """Folder for all the runs; by default runs/compare/DATA-MODEL-MODEL-…, which the same command finds again."""
+    """Folder for all runs; by default runs/compare/DATA-MODEL-MODEL-…, the same for the same command."""
     overwrite: bool = False
     """Replace the runs in this folder, if there are any."""
     report: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
@@ -112,7 +112,7 @@ class Compare(TrainingFlags):
 
 
 def _default_folder(models: Sequence[str], base: TrainConfig) -> Path:
-    """A folder of its own for a comparison: models, data, and what else names the folder of a run."""
+    """Return the default folder of a comparison, named by its models, its data and its settings."""
     single = default_folder(base)
     names = "-".join(map(file_name, models[1:] if models[0] == base.model else models))
     if len(names) > 100:
@@ -121,7 +121,7 @@ def _default_folder(models: Sequence[str], base: TrainConfig) -> Path:
 
 
 def under_schemes(models: Sequence[str], schemes: str) -> list[str]:
-    """The labels of one model under each of some schemes: of `euler,lm,k=0`, `MODEL:euler` and `MODEL:lm,k=0`."""
+    """Return the labels of a model with each scheme: `MODEL:euler` and `MODEL:lm,k=0` for `euler,lm,k=0`."""
     label = read_label(models[0])
     if len(models) > 1 or label.scheme is not None:
         raise UserError(f"--schemes with {' '.join(models)}: expected one model, without a scheme of its own")
@@ -130,7 +130,7 @@ def under_schemes(models: Sequence[str], schemes: str) -> list[str]:
 
 
 def _table(rows: Sequence[NetworkRuns]) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells: a row for each network."""
+    """Return headings and cells, with a row for each network."""
     from stepnet.report import short_count
     from stepnet.training import mean_and_deviation
 
@@ -173,7 +173,7 @@ def _print_rows(rows: Sequence[NetworkRuns], title: str) -> None:
 
 
 def _differences(rows: Sequence[NetworkRuns]) -> list[tuple[NetworkRuns, PairedDifferences, float]]:
-    """Each network with its differences from the first, and their p-value after Holm's correction."""
+    """Return each network with its differences from the first, and their p-value after Holm's correction."""
     from stepnet.training import holm
 
     gaps = [row.difference(rows[0]) for row in rows[1:]]

@@ -1,4 +1,4 @@
-"""`stepnet data`: fetch a data set, or list what is there."""
+"""`stepnet data`: fetch a data set, or list those on this machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Fetch:
 
 @dataclass
 class List(ImportFlag):
-    """List the data sets: which are there, and where."""
+    """List the data sets that are on this machine, and say how to get the others."""
 
     root: Path | None = None
     """Folder of all data sets; by default $STEPNET_DATA or ~/.cache/stepnet."""
@@ -67,7 +67,7 @@ class List(ImportFlag):
 
 @dataclass
 class DataSets:
-    """Fetch a data set, or list what is there."""
+    """Fetch a data set, or list those on this machine."""
 
     action: OmitSubcommandPrefixes[
         Annotated[Fetch, subcommand("fetch", description=Fetch.__doc__)]

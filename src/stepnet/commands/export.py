@@ -15,18 +15,18 @@ from stepnet.escaping import echo
 
 @dataclass
 class Export(ImportFlag):
-    """Write a trained network as ONNX or for torch.export; it is kept only if its outputs are torch's."""
+    """Export a trained network to ONNX or torch.export; a file whose outputs differ from torch's is not kept."""
 
     model: Annotated[Positional[str], arg(metavar="MODEL")]
     """A model file, the folder of a run, or the name of pretrained weights."""
     onnx: Annotated[Path | None, arg(metavar="FILE")] = None
     """Write ONNX, for onnxruntime and others."""
     pt2: Annotated[Path | None, arg(metavar="FILE")] = None
-    """Write torch's exported program, for torch.export.load and AOTInductor."""
+    """Write an exported program, for torch.export.load and AOTInductor."""
     safetensors: Annotated[Path | None, arg(metavar="FILE")] = None
-    """Write a model file that describes itself, from a run or from weights with --name."""
+    """Write a model file of stepnet, from a run or from weights with --name."""
     name: str | None = None
-    """The network of weights without a description: lm_resnet20, timm/resnet18."""
+    """The network that weights without a description belong to: lm_resnet20, timm/resnet18."""
 
     def __call__(self) -> None:
         from stepnet.exchange import export_onnx, export_pt2, load, save

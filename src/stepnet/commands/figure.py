@@ -14,7 +14,7 @@ from stepnet.escaping import echo
 
 @dataclass
 class DrawFigure(ImportFlag):
-    """Draw a figure of the paper, from your runs if you like: PNG, SVG or PDF, one or two columns wide.
+    """Draw a figure of the paper, optionally from your runs: PNG, SVG or PDF, one or two columns wide.
 
     networks: schematics (figures 1, 2 left); k: learned coefficients (4); curves: training and test (3, 5);
     compression: error against parameters (2 right); lesion: error after dropping blocks; trajectory: states in their
@@ -33,7 +33,7 @@ class DrawFigure(ImportFlag):
     columns: Literal[1, 2] = 1
     """As wide as one column of a paper, or as two."""
     labels: Annotated[list[str], arg(metavar="NAME ...")] = field(default_factory=list)
-    """Names for the networks of the runs, in the order of their first runs; by default what sets them apart."""
+    """Names for the networks of the runs, in the order of their first runs; by default the options that differ."""
 
     def __call__(self) -> None:
         from stepnet.report import Picture, check_suffix, draw, lesions, paper_style, plot_lesion, write_figure

@@ -1,4 +1,4 @@
-"""The flag `--import` of every command that opens networks, schemes or runs."""
+"""The flag `--import`, for commands that open networks, schemes or runs."""
 
 from __future__ import annotations
 

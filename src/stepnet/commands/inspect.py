@@ -1,4 +1,4 @@
-"""`stepnet inspect`: a network as its scheme sees it, in text and as a drawing."""
+"""`stepnet inspect`: a network stage by stage, in text and as a drawing."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
     from stepnet.report import NetworkSketch
 
-IMAGES = 100  # on which a trained network is looked at
+IMAGES = 100  # test images that the steps of a trained network are measured on
 
 
 @dataclass
 class Inspect(ImportFlag):
     """Show a network stage by stage: scheme, equation, coefficients; with --out, draw it as the paper does.
 
-    For a run it shows what each step does to test images: its k and roots, how far it moves a state, the largest
-    eigenvalue of f's Jacobian. For a network of timm or torchvision it shows what `convert` makes of it.
+    For a run it shows what each step does to test images: its k and roots, the distance that it moves a state, the
+    largest eigenvalue of f's Jacobian. For a network of timm or torchvision it shows the result of `convert`.
     """
 
     model: Annotated[Positional[str], arg(metavar="RUN|MODEL")]
@@ -38,7 +38,7 @@ class Inspect(ImportFlag):
     data_root: str | None = None
     """Folder of all data sets; by default $STEPNET_DATA or ~/.cache/stepnet."""
     scheme: str | None = None
-    """Step the blocks with this scheme instead of the network's own; for other libraries lm by default."""
+    """Step the blocks with this scheme instead of the network's; for networks of other libraries, lm by default."""
     json: bool = False
     """Print the facts as JSON instead."""
 
@@ -63,7 +63,7 @@ class Inspect(ImportFlag):
         from stepnet.report import is_trained
 
         if is_trained(self.model):
-            self._tell_dynamics()
+            self._print_dynamics()
         elif self.figures is not None:
             raise UserError(f"--figures: {self.model} was never trained; name a run, or draw the network with --out")
 
@@ -78,7 +78,7 @@ class Inspect(ImportFlag):
                 facts["images"] = len(shown.images)
         print_json(facts)
 
-    def _tell_dynamics(self) -> None:
+    def _print_dynamics(self) -> None:
         from stepnet.commands.columns import RIGHT, print_table
         from stepnet.report import HEADINGS, open_with_images, spectra, step_rows, write_pictures
 

@@ -1,4 +1,4 @@
-"""`stepnet models`: the networks and what they cost."""
+"""`stepnet models`: the networks with their sizes and costs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Models(ImportFlag):
-    """List the networks and what they cost: parameters, multiply-adds and activation memory for one image."""
+    """List the networks with their sizes and costs: parameters, multiply-adds and activation memory for one image."""
 
     pattern: Annotated[Positional[str], arg(metavar="PATTERN")] = "*"
     """A name or a shell pattern, such as 'lm_*'."""

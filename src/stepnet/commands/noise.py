@@ -1,4 +1,4 @@
-"""`stepnet noise`: what stochastic training does to the equation that a network solves."""
+"""`stepnet noise`: the stochastic equation that a network solves under a noise of training."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ShowNoise(ImportFlag):
     damping: Annotated[float | None, arg(metavar="G")] = None
     """Add the noise to lm with this damping g: the process of section 3.2."""
     samples: Annotated[int, arg(metavar="N")] = 100_000
-    """How many paths are sampled for a weak order."""
+    """Number of paths that are sampled for a weak order."""
     plot: Annotated[Path | None, arg(metavar="FILE")] = None
     """Write the weak errors against dt to this file: png, pdf, svg."""
     json: bool = False

@@ -1,4 +1,4 @@
-"""From the words of a command line to a command: tyro's parser, with every mistake reported in one line."""
+"""Parse the words of a command line by tyro, with every mistake reported in one line."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 
 from stepnet.errors import UserError, nearest
 
-Parsed = Callable[[], object]  # a command whose fields are known
+Parsed = Callable[[], object]  # a command with its fields, ready to be called
 REGISTRY = ConstructorRegistry()
-# What tyro and Python say of a word that does not fit, and what we say: the value, then what was expected.
+# Messages of tyro and Python, and the form in which they are printed: the value, then what was expected.
 PLAINLY = (
     (r"(?i)^invalid choice ('.*?') for argument '(-.*?)'\. Expected one of \((.*?),?\)$", r"\2 \1: expected one of \3"),
     (r"(?i)^invalid choice ('.*?') for argument '.*?'\. Expected one of \((.*?),?\)$", r"\1: expected one of \2"),
@@ -30,12 +30,12 @@ PLAINLY = (
 
 
 def parse(kind: Callable[..., Parsed], name: str, words: Sequence[str], examples: Sequence[str] = ()) -> Parsed:
-    """The command of a dataclass with the fields that the words give it; prints the help where they ask for it."""
+    """Return the command with its fields set by the words; print the help and exit if they ask for it."""
     prog = f"stepnet {name}"
     shown = [f"  stepnet {example}" for example in examples]
     description = "\n".join([inspect.getdoc(kind) or "", *(["", "examples:", *shown] if shown else [])])
     complaint = io.StringIO()
-    defaults = getattr(kind, "defaults", None)  # a command may begin from a file that the words name
+    defaults = getattr(kind, "defaults", None)  # of a command that can start from a config file
     default = None if defaults is None else defaults(words)
     try:
         with redirect_stderr(complaint):  # tyro draws a box of many lines
@@ -60,7 +60,7 @@ def parse(kind: Callable[..., Parsed], name: str, words: Sequence[str], examples
 
 
 def _several(word: str) -> list[str]:
-    """`--levels=20,38,56` and `20,38,56` as words of one number each."""
+    """Split `--levels=20,38,56` and `20,38,56` into words of one number each."""
     flag, numbers = re.fullmatch(r"(?:(--[\w-]+)=)?(.*)", word, re.S).groups()  # type: ignore[union-attr]
     if not re.fullmatch(r"[\d.e-]+(,[\d.e-]+)+", numbers):
         return [word]
@@ -68,13 +68,13 @@ def _several(word: str) -> list[str]:
 
 
 def print_completion(commands: dict[str, Callable[..., Parsed]], shell: str) -> None:
-    """The script that completes commands and flags in bash, zsh, fish or tcsh."""
+    """Print the script that completes commands and flags in bash, zsh, fish or tcsh."""
     tyro.extras.subcommand_cli_from_dict(commands, prog="stepnet", args=["--tyro-print-completion", shell])
 
 
 @REGISTRY.primitive_rule
 def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    """`X | None` reads like `X`: a flag that is not given is None, and no word means that."""
+    """Parse `X | None` like `X`: None is the value of a flag that is left out, and no word stands for it."""
     kinds = [kind for kind in get_args(info.type) if kind is not type(None)]
     if get_origin(info.type) not in (Union, types.UnionType) or len(kinds) != 1 or kinds == list(get_args(info.type)):
         return None
@@ -89,7 +89,7 @@ def _optional(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
 
 
 def _sentence(box: str) -> str:
-    """What the first part of tyro's box says, in one line; without UTF-8 its rules are of hyphens."""
+    """Return the text of the first part of tyro's box in one line; without UTF-8 its rules are hyphens."""
     lines = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in box.splitlines()]
     rows = [line.strip("│ ") for line in lines[1:]]  # below the title
     rules = [i for i, row in enumerate(rows) if re.fullmatch("[─-]+", row)]

@@ -1,4 +1,4 @@
-"""`stepnet predict`, the likeliest classes of pictures; `stepnet generate`, a continuation of text."""
+"""`stepnet predict`: the likeliest classes of pictures. `stepnet generate`: continue a text."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ class Generate(ImportFlag):
     length: int = 500
     """How many tokens to add."""
     temperature: float = 0.8
-    """Logits are divided by it: lower is safer, 0 takes the likeliest token every time."""
+    """Divides the logits: a lower one makes likely tokens likelier, 0 always takes the likeliest."""
     seed: int = 0
-    """Of the draws."""
+    """Seed of the random draws."""
 
     def __call__(self) -> None:
         from stepnet.exchange import generate, load
@@ -84,7 +84,7 @@ class Generate(ImportFlag):
 
 
 def _pictures(named: str) -> list[Path]:
-    """The files that a word of the command line stands for."""
+    """Return the picture files that an argument names."""
     from stepnet.data import SUFFIXES
 
     if named == "-":

@@ -1,4 +1,4 @@
-"""`stepnet read`: the scheme that a network really is."""
+"""`stepnet read`: the scheme that a network implements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Read(ImportFlag):
-    """Read off a network which scheme it is: with which weight what each block adds arrives at every later block.
+    """Determine the scheme that a network implements: the weight of each block's output in the input of later blocks.
 
     The network runs once on random input. A run or a converted network is compared with the scheme that it declares.
     """

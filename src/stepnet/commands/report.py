@@ -17,11 +17,11 @@ class Report(ImportFlag):
     """Write runs as one HTML page that works offline: summary, curves, learned k_n, error against cost, commands."""
 
     runs: Annotated[Positional[list[Path]], arg(metavar="RUN [RUN ...]")]
-    """The folders of the runs. Runs on different data sets stand in different tables."""
+    """The folders of the runs. Runs on different data sets are shown in different tables."""
     out: Annotated[Path, arg(aliases=["-o"], metavar="FILE")] = Path("report.html")
     """Where to write the page."""
     labels: Annotated[list[str], arg(metavar="NAME ...")] = field(default_factory=list)
-    """Names for the networks, in the order of their first runs; by default what sets them apart."""
+    """Names for the networks, in the order of their first runs; by default the options that differ."""
 
     def __call__(self) -> None:
         from stepnet.errors import UserError

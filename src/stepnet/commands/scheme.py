@@ -1,4 +1,4 @@
-"""`stepnet scheme`: what numerical analysis says of a scheme."""
+"""`stepnet scheme`: the numerical analysis of a scheme."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ShowScheme(ImportFlag):
     k: Annotated[float | None, arg(metavar="K")] = None
     """The coefficient k; by default it stays a symbol."""
     streams: Annotated[int | None, arg(metavar="S")] = None
-    """How many streams hyper or mhc carries."""
+    """Number of streams of hyper or mhc."""
     plot: Annotated[Path | None, arg(metavar="FILE")] = None
     """Write the stability region and the error against dt to this file: png, pdf, svg."""
     latex: bool = False
@@ -62,12 +62,12 @@ class ShowScheme(ImportFlag):
 
 
 def print_all(as_json: bool = False) -> None:
-    """One line for each scheme; the orders are found by analysis, not read off the class."""
+    """Print a line for each scheme; the orders are computed by analysis, not declared by the class."""
     from stepnet.analysis import analyse
     from stepnet.schemes import list_schemes
 
     def place(each: SchemeAnalysis) -> tuple[bool, int, int, bool]:
-        """One-step methods, multistep methods, pairs; each by its cost, and those of a known network first."""
+        """Sort one-step methods, multistep methods, pairs; each by its cost, those of a known network first."""
         return each.equation.partitioned, each.scheme.steps, each.scheme.stages, not each.scheme.network
 
     analyses = sorted(map(analyse, list_schemes()), key=place)

@@ -1,4 +1,4 @@
-"""`stepnet table`: the paper's tables, with what we count and measure beside what it prints."""
+"""`stepnet table`: the paper's tables next to the figures that we count and measure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TITLES = {
 
 @dataclass
 class Table(ImportFlag):
-    """Print a table of the paper beside our figures, counted and measured."""
+    """Print a table of the paper next to our figures, counted and measured."""
 
     name: Positional[Literal["schemes", "residual", "cifar", "imagenet", "stochastic"]]
     """Which of the paper's four tables; or residual, the residual connections of today by their matrices."""
@@ -50,7 +50,7 @@ class Table(ImportFlag):
 
 
 def print_schemes(as_json: bool, as_latex: bool = False) -> None:
-    """Table 1 from the registry of schemes: those that are some network's."""
+    """Print table 1 from the registry of schemes: those that a known network uses."""
     from stepnet.analysis import analyse
     from stepnet.report import SCHEMES
     from stepnet.schemes import list_schemes
@@ -72,7 +72,7 @@ def print_schemes(as_json: bool, as_latex: bool = False) -> None:
 
 
 def print_residual(as_json: bool, as_latex: bool = False) -> None:
-    """The schemes of several coefficients and streams, and what their matrices say."""
+    """Print the schemes of several coefficients and streams with the properties of their matrices."""
     from stepnet.report import general_linear_table
 
     rows = [asdict(row) for row in general_linear_table()]
@@ -87,7 +87,7 @@ def print_residual(as_json: bool, as_latex: bool = False) -> None:
 
 
 def print_errors(rows: tuple[PaperRow, ...], table: Table) -> None:
-    """Tables 2 to 4: the paper's parameters and error, ours counted and measured."""
+    """Print tables 2 to 4: the paper's parameters and errors next to ours, counted and measured."""
     from stepnet.report import count, measured, measured_here, read_measurements
 
     folder = table.results or measured_here()
@@ -137,7 +137,7 @@ def _error(row: PaperRow) -> str:
 
 
 def _mark(row: PaperRow, counted: ParameterCount) -> str:
-    """One character behind the count, so that digits stay aligned."""
+    """Return one character after the count, so that digits stay aligned."""
     from stepnet.report import CLASSES
 
     if row.params is not None and not counted.fits(row.params):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def _flags_of(config: type[TrainConfig | Recipe], optional: bool) -> Any:
-    """A dataclass of the fields that are flags: one definition is the config, the flags and the saved run file."""
+    """Return a dataclass of the fields that are flags: config, flags and the saved file have one definition."""
     hints, members = typing.get_type_hints(config), []
     for f in dataclasses.fields(config):
         if "help" in f.metadata:
@@ -47,20 +47,20 @@ def _flags_of(config: type[TrainConfig | Recipe], optional: bool) -> Any:
 
 
 Overrides: Any = _flags_of(Recipe, optional=True)
-Overrides.__doc__ = "What you do not set here keeps the value of the recipe."
+Overrides.__doc__ = "Options that are not set keep the value of the recipe."
 
 MATRIX = 20  # classes: a confusion matrix of more is left to --json
 
-# How torch's allocators, CUDA and oneDNN say that there is no memory.
+# Parts of the messages of torch's allocators, CUDA and oneDNN when memory runs out.
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "could not create a memory object")
-# A run with fewer images than this is over before a compiled graph has paid for itself.
+# A run over fewer images than this ends before compiling has paid off.
 COMPILE_FROM = 500_000
 TRAINING_IMAGES = {"cifar10": 50_000, "cifar100": 50_000, "imagenet": 1_281_167}  # others: unknown before they are read
 
 
 @dataclass(kw_only=True)
 class TrainingFlags(_flags_of(TrainConfig, optional=False)):  # type: ignore[misc]
-    """What `train` and `compare` share."""
+    """The flags that `train`, `compare` and `transfer` share."""
 
     recipe: str | None = None
     """Name of a recipe, such as fast; by default the paper's for this model and data, photos for a folder."""
@@ -69,7 +69,7 @@ class TrainingFlags(_flags_of(TrainConfig, optional=False)):  # type: ignore[mis
     compile: bool | None = None
     """Use torch.compile; by default for long runs only."""
     imports: Annotated[list[str], tyro.conf.arg(name="import", metavar="MODULE")] = field(default_factory=list)
-    """Modules that register models, schemes or data of your own; the run remembers them."""
+    """Python modules that register your models, schemes or data sets; the run remembers them."""
     config: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """Start from this config, such as a run's config.yaml; flags override it."""
     overrides: Annotated[OmitArgPrefixes[Overrides], tyro.conf.arg(name="recipe")] = field(default_factory=Overrides)
@@ -77,7 +77,7 @@ class TrainingFlags(_flags_of(TrainConfig, optional=False)):  # type: ignore[mis
 
     @classmethod
     def defaults(cls, words: Sequence[str]) -> Self | None:
-        """What the flags override: the file of --config, if the words name one."""
+        """Return the values of the file of --config, which flags override; None without --config."""
         after = [*words[1:], ""]
         named = [w.partition("=")[2] or after[i] for i, w in enumerate(words) if w.partition("=")[0] == "--config"]
         if not named:
@@ -92,7 +92,7 @@ class TrainingFlags(_flags_of(TrainConfig, optional=False)):  # type: ignore[mis
         return cls(**values, config=Path(named[-1]), from_file=config)
 
     def run_config(self, model: str, out: Path | None = None) -> TrainConfig:
-        """The whole config of one run."""
+        """Return the config of one run."""
         from stepnet.conversion import check_own_name
         from stepnet.nets import list_models
         from stepnet.training import import_modules
@@ -169,15 +169,15 @@ class Evaluate(ImportFlag):
     run: Annotated[Positional[str], tyro.conf.arg(metavar="RUN|MODEL")]
     """The folder of a run, a model file, or the name of pretrained weights."""
     which: Literal["best", "last"] = "last"
-    """Which epoch of a run; the best one was chosen on the test set."""
+    """Which epoch of a run; the best one is chosen on the validation set, or on the test set if there is none."""
     data: str | None = None
     """Data set or folder of images to test on; by default the one it was trained on."""
     val_share: float | None = None
-    """The share to test on of another folder that has no val/ or test/."""
+    """The share of another folder without val/ or test/ to test on."""
     data_root: str | None = None
     """Folder of all data sets; by default $STEPNET_DATA or ~/.cache/stepnet."""
     record: Path | None = None
-    """Write the figures of a finished run into this file, for `stepnet table`: results/NAME.json."""
+    """Write the figures of a finished run to this file, such as results/NAME.json, for `stepnet table`."""
     classes: bool = False
     """Also print the error of each class, the confusion matrix, and the images that are most wrong; a run keeps them
     for its report."""
@@ -226,7 +226,7 @@ class Evaluate(ImportFlag):
 
 
 def print_class_errors(by_class: ClassErrors) -> None:
-    """A row for each class, with its commonest confusions; the whole matrix of a few classes; the surest mistakes."""
+    """Print a row for each class, the confusion matrix unless it is large, and the most confident mistakes."""
     from stepnet.commands.columns import RIGHT, print_table
 
     rows = []
@@ -245,7 +245,7 @@ def print_class_errors(by_class: ClassErrors) -> None:
 
 @contextmanager
 def shown(display: Display) -> Iterator[Display]:
-    """Show a run, and turn a stop that was asked for into its exit code."""
+    """Display a run; turn a stop by a signal into its exit code, and a lack of memory into a message."""
     from stepnet.training import Interrupted
 
     try:
@@ -263,7 +263,7 @@ def shown(display: Display) -> Iterator[Display]:
 
 
 def print_coefficients(ks: Mapping[str, float | list[float]], title: str = "") -> None:
-    """The learned k_n, eight to a line; of one for each channel, and of a matrix, the mean."""
+    """Print the learned k_n, eight to a line; the mean over channels, or over the entries of a matrix."""
     from stepnet.schemes import by_name
 
     for name, layers in by_name(ks).items():

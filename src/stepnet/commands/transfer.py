@@ -1,4 +1,4 @@
-"""`stepnet transfer`: the best learning rate at several depths, with a rule for depth and without."""
+"""`stepnet transfer`: the best learning rate at several depths, with and without a rule for depth."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Transfer(TrainingFlags):
     """Train a network at several depths and learning rates, with and without a rule for depth.
 
-    The base depth is the shallowest. The same command resumes; a depth counts as in the model's name.
+    The rule starts from the smallest depth. Depths are counted as in the model's name. The same command resumes.
     """
 
     model: Annotated[Positional[str], tyro.conf.arg(metavar="MODEL")]
@@ -34,11 +34,11 @@ class Transfer(TrainingFlags):
     lrs: tuple[float, ...]
     """Learning rates to train with, as 0.001 0.002 0.004."""
     rule: Literal["1/L", "1/sqrt(L)"] = "1/L"
-    """How the step size falls with the depth."""
+    """How the step size decreases with the depth L."""
     out: Path = Path("runs/transfer")
     """Folder for all the runs."""
     figure: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
-    """Draw the loss against the learning rate, a curve for each depth (svg, png, pdf, …)."""
+    """Plot the loss against the learning rate, a curve for each depth (svg, png, pdf, …)."""
     json: bool = False
     """Print the training losses as JSON instead; progress goes to standard error."""
 

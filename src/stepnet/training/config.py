@@ -88,7 +88,7 @@ class TrainConfig:
         "digits",
     )
     scheme: str | None = flag(
-        "scheme that steps the blocks, instead of the model's; timm/ and torchvision/ networks are converted",
+        "scheme that steps the blocks, instead of the model's scheme; timm/ and torchvision/ networks are converted",
         None,
     )
     model_kwargs: dict[str, Any] = field(default_factory=dict)  # options of the model, as `create_model` takes them
@@ -102,20 +102,20 @@ class TrainConfig:
         "start from the weights that timm, torchvision or stepnet has for the model, with a new classifier", False
     )
     weights: str | None = flag(
-        "start from a model file, a run or hf-hub:OWNER/NAME; with a new classifier where the classes differ",
+        "start from the weights of a model file, a run or hf-hub:OWNER/NAME; new classes get a new classifier",
         None,
     )
     image_size: int | None = flag(
-        "size of images: of a folder's, by default their size if they are small, else 224; of a data set's, a divisor",
+        "image size in pixels: by default a folder's own if small, else 224; of a data set, a divisor of its size",
         None,
     )
     val_share: float | None = flag(
-        "share for validation, such as 0.1, of a text or a folder without val/ or test/", None
+        "share of a text, or of a folder without val/ or test/, for validation, such as 0.1", None
     )
     context: Count | None = flag("context length: tokens in a sequence of text; by default 64", None)
     tokens: Literal["characters", "bytes"] = flag("unit that text is split into", "characters")
     holdout: OpenShare | None = flag(
-        "share of the training set, such as 0.1, on which the best epoch is chosen instead of on the test set", None
+        "share of the training set, such as 0.1, for choosing the best epoch, instead of the test set", None
     )
     device: str | None = flag("device: cpu, cuda, cuda:1 or mps; by default a GPU if there is one", None)
     memory: Literal["stored", "recompute", "reversible", "auto"] | None = flag(

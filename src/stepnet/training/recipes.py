@@ -30,41 +30,48 @@ class Recipe:
     """How a network is trained: an optimiser, a schedule of the learning rate, regularisation, augmentation."""
 
     epochs: Count = flag("passes over the training set; milestones move in proportion", 160)
-    epoch_steps: Count | None = flag("most steps in an epoch; by default a pass over the training set", None)
-    min_steps: Count | None = flag("fewest steps in all: a small training set gets more epochs", None)
-    batch_size: Count = flag("images in one step, over all processes", 128)
+    epoch_steps: Count | None = flag(
+        "largest number of steps in an epoch; by default a full pass over the training set", None
+    )
+    min_steps: Count | None = flag(
+        "smallest number of steps in the run: a small training set is given more epochs", None
+    )
+    batch_size: Count = flag("items in a batch, over all processes", 128)
     optimizer: str = flag("optimizer of torch.optim in lower case, such as sgd or adamw", "sgd")
     lr: Positive = flag("initial (steps) or highest learning rate", 0.1)
     schedule: Literal["steps", "one_cycle", "cosine", "constant"] = flag(
-        "learning rate: cut at milestones; or after a rise linear to zero, a cosine to zero, or constant", "steps"
+        "learning rate: steps divides it at milestones; the others warm up, then fall linearly, as a cosine, or not",
+        "steps",
     )
     milestones: tuple[int, ...] = flag("epochs after which the learning rate is divided by 10", (80, 120))
-    warmup: Share = flag("one_cycle, cosine, constant: share of the run in which the learning rate rises", 0.25)
+    warmup: Share = flag("share of the run in which the learning rate rises, unless --schedule is steps", 0.25)
     momentum: Share = flag("momentum of SGD", 0.9)
     betas: tuple[Share, Share] = flag("decay rates of the running means of Adam and its variants", (0.9, 0.999))
-    clip: Positive | None = flag("largest norm of the gradient; a longer one is scaled down to it", None)
-    ema: Share | None = flag("decay of a moving average of the weights, which is evaluated and saved, as 0.999", None)
+    clip: Positive | None = flag("largest norm of the gradient; a larger one is scaled down to it", None)
+    ema: Share | None = flag(
+        "decay of a moving average of the weights, such as 0.999; the average is evaluated and saved", None
+    )
     patience: Count | None = flag(
         "stop after this many epochs without improvement on the validation set (see --holdout)", None
     )
     class_weights: Literal["none", "balanced"] = flag(
-        "balanced: weight each image in the loss inversely to the number of images of its class", "none"
+        "weights of the classes in the loss; balanced: inversely proportional to their numbers of images", "none"
     )
     accumulate: Count = flag("gradient accumulation: number of parts that a batch is split into", 1)
     head_lr: NotNegative = flag("learning rate of the classifier, as a multiple of lr", 1.0)
     k_lr: NotNegative = flag("learning rate of the coefficients k, as a multiple of lr", 1.0)
     nesterov: bool = flag("Nesterov's form of momentum", False)
     weight_decay: NotNegative = flag("weight decay; also on k, unless --decay-vectors False", 1e-4)
-    decay_vectors: bool = flag("weight decay on norms, biases and k too, as the paper's SGD does", True)
-    label_smoothing: Share = flag("share of the label spread over all classes", 0.0)
-    randaugment: Annotated[int, Ge(0), Le(30)] = flag("magnitude of RandAugment, as 9; 0 for none", 0)
-    mixup: NotNegative = flag("alpha of mixup's Beta distribution, as 0.2; 0 for none", 0.0)
+    decay_vectors: bool = flag("also decay norms, biases and k, as the paper's SGD does", True)
+    label_smoothing: Share = flag("share of a label that is spread over all classes", 0.0)
+    randaugment: Annotated[int, Ge(0), Le(30)] = flag("magnitude of RandAugment, such as 9; 0 for none", 0)
+    mixup: NotNegative = flag("alpha of mixup's Beta distribution, such as 0.2; 0 for none", 0.0)
     cutmix: NotNegative = flag(
-        "alpha of cutmix's Beta distribution, as 1.0; with mixup, each batch uses one of them", 0.0
+        "alpha of cutmix's Beta distribution, such as 1.0; with mixup, each batch uses one of them", 0.0
     )
     stochastic_depth: Probability | None = flag("survival probability p_L of the last block (section 3)", None)
     stochastic_mode: Literal["batch", "drop_path"] = flag(
-        "batch: one gate for each block; drop_path: one for each block and image", "batch"
+        "gates of stochastic depth: one for each block (batch), or for each block and image (drop_path)", "batch"
     )
     running_cost: Literal["weight_decay", "kinetic", "both"] = flag(
         "regularisation (section 3): weight decay, the kinetic cost instead, or both", "weight_decay"
@@ -76,10 +83,10 @@ class Recipe:
     )
     level_epochs: tuple[Count, ...] = flag("epochs on each level; by default nearly equal shares", ())
     tuned_at_depth: Count | None = flag(
-        "depth that this recipe was tuned at: step size and learning rates of the blocks follow --depth-rule",
+        "depth at which this recipe was tuned: the step size and learning rates of the blocks follow --depth-rule",
         None,
     )
-    depth_rule: DepthRule = flag("how the step size falls with the depth L, with --tuned-at-depth", "1/L")
+    depth_rule: DepthRule = flag("how the step size decreases with the depth L, with --tuned-at-depth", "1/L")
 
     def __post_init__(self) -> None:
         checks = {
