@@ -18,12 +18,11 @@ from stepnet.nets import Backbone, Network, ResidualNetwork, create_model, model
 from stepnet.nets.blocks import basic
 from stepnet.nets.densenet import DenseNet
 from stepnet.nets.fractalnet import cifar_fractalnet
-from stepnet.nets.polynet import cifar_polynet
+from stepnet.nets.polynet import VeryDeepPolyNet, cifar_polynet
 from stepnet.nets.resnet import cifar_bottleneck_resnet, cifar_resnet
 from stepnet.nets.resnext import cifar_resnext
 from stepnet.nets.revnet import RevNet
 from stepnet.nets.shakeshake import cifar_shakeshake
-from stepnet.nets.very_deep_polynet import VeryDeepPolyNet
 from stepnet.report.catalogue import kept
 
 MODELS = list(kept())  # not those that tests register

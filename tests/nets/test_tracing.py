@@ -62,7 +62,7 @@ def test_the_coefficients_of_a_graph_are_variables() -> None:
 def test_draws_are_no_constants_of_a_graph(name: str, options: dict[str, Any]) -> None:
     model = create_model(name, **options).double()
     for trace in (torch.fx.symbolic_trace, lambda model: torch.jit.trace(model, IMAGES)):
-        with pytest.raises(UserError, match=r"draws constants: trace it in eval\(\), or without noise"):
+        with pytest.raises(UserError, match=r"draws: trace it in eval\(\), or without noise"):
             trace(model)
     model.eval()
     assert torch.equal(torch.fx.symbolic_trace(model)(IMAGES), model(IMAGES))

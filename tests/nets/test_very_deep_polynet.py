@@ -11,7 +11,7 @@ from torch import nn
 from stepnet.errors import UserError
 from stepnet.nets import Stage, create_model
 from stepnet.nets.blocks import Sum
-from stepnet.nets.very_deep_polynet import INCEPTION_B, Inception, VeryDeepPolyNet, unit
+from stepnet.nets.polynet import INCEPTION_B, Inception, VeryDeepPolyNet, inception_unit
 
 
 def stages(part: nn.Module) -> list[Stage]:
@@ -36,7 +36,7 @@ def test_parameters_are_those_of_the_released_weights() -> None:
 def test_units_are_steps() -> None:
     torch.manual_seed(0)
     u = torch.rand(2, 16, 5, 5, dtype=torch.float64)
-    poly, two_way = (unit(16, INCEPTION_B, scheme, 0.9).double().eval() for scheme in ("neumann3", "euler"))
+    poly, two_way = (inception_unit(16, INCEPTION_B, scheme, 0.9).double().eval() for scheme in ("neumann3", "euler"))
     (f,) = poly.blocks
     first = 0.9 * f(u, 0)
     second = 0.9 * f(first, 1)

@@ -55,7 +55,7 @@ def test_coefficients_enter_an_interval():
         torch.testing.assert_close(bounded(X), plain(X))
         load_weights(bounded, lm.state_dict())
         torch.testing.assert_close(bounded(X), lm(X))
-    with pytest.raises(UserError, match="build the network with that k_bound"):
+    with pytest.raises(UserError, match="build it with their k_bound"):
         load_weights(lm, bounded.state_dict())
     with pytest.raises(UserError, match=r"stages\.\d\.k = .* does not lie in k_bound, -0\.1 < k < 0\.1"):
         load_weights(create_model("lm_resnet20", k_bound=(-0.1, 0.1)), lm.state_dict())

@@ -9,7 +9,6 @@ from stepnet.nets import (  # noqa: F401  (each registers its family)
     resnext,
     revnet,
     shakeshake,
-    very_deep_polynet,
     vit,
 )
 from stepnet.nets.blocks import UnsharedWeights as UnsharedWeights
