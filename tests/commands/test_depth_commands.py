@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 
 import stepnet
 from stepnet.cli import main
@@ -58,8 +59,13 @@ def test_coarsen_a_language_model(tmp_path: Path, capsys: pytest.CaptureFixture[
     book.write_text("the quick brown fox jumps over the lazy dog. " * 60)
     out = tmp_path / "run"
     stepnet.train("gpt3x8", str(book), "text", out=out, epochs=1, epoch_steps=1, batch_size=2)
-    assert main(["coarsen", str(out), "--keep", "0.67", "--items", "4"]) == 0
+    saved = tmp_path / "coarse.safetensors"
+    assert main(["coarsen", str(out), "--keep", "0.67", "--items", "4", "--matrix", "--out", str(saved)]) == 0
     assert "test loss" in capsys.readouterr().out
+    whole, small = stepnet.load(out), stepnet.load(saved)
+    assert small.stages[0].dts == (1,) * 4
+    weights = [m.stages[0].blocks[0].project.weight for m in (whole, small)]
+    assert not torch.equal(*weights)  # the first layer stays or the second takes its place: a matrix is in it
 
 
 @pytest.mark.parametrize(

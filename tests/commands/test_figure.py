@@ -21,9 +21,21 @@ def test_a_lesion_study_is_a_table_too(tmp_path, capsys) -> None:
     assert printed.startswith("mine: test error in %") and printed.endswith(f"wrote {out}\n")
 
 
+def test_early_exits_are_a_table_too(tmp_path, capsys) -> None:
+    out = tmp_path / "f.svg"
+    assert main(["figure", "exit", str(trained_on_digits(tmp_path / "run")), "--labels", "mine", "-o", str(out)]) == 0
+    title, heading, *rows, wrote = capsys.readouterr().out.splitlines()
+    assert title == "mine: steps of an image and test error in %" and heading.split()[1:] == ["mean", "steps", "error"]
+    steps = [float(row.split()[1]) for row in rows]
+    assert steps[0] == int(steps[0]) and steps == sorted(steps, reverse=True)
+    assert wrote == f"wrote {out}"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["exit"], "exit needs one or more runs"),
+        (["exit", "revnet38"], "RevNet takes no exit="),
         (["k", "nowhere"], "nowhere is not a run"),
         (["curves"], "no runs"),
         (["compression", "-o", "c.docx"], "the suffix must be one of"),

@@ -16,7 +16,7 @@ from stepnet.escaping import echo, print_json
 
 @dataclass
 class Coarsen(ImportFlag):
-    """Drop blocks of a trained network and refit the steps of the others; weights stay as they are.
+    """Drop blocks of a trained network and refit the steps of the others; without --matrix, no weight changes.
 
     Prints the test error for each number of remaining blocks: with the least important blocks removed, the same with
     step sizes and coefficients refitted on a few training items without labels, and with random blocks removed.
@@ -28,6 +28,8 @@ class Coarsen(ImportFlag):
     """The share of the blocks to keep."""
     items: int = 300
     """Training images (or pieces of text) on which blocks are chosen and steps refitted."""
+    matrix: bool = False
+    """Refit a matrix in place of each step size, multiplied into the last layer of its block."""
     out: Annotated[Path | None, arg(metavar="FILE")] = None
     """Save the refitted network in this file."""
     figure: Annotated[Path | None, arg(metavar="FILE")] = None

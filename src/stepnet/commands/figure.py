@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
 from stepnet.commands.import_flag import ImportFlag
 from stepnet.escaping import echo
+
+if TYPE_CHECKING:
+    from stepnet.report import Picture
 
 
 @dataclass
@@ -17,13 +20,25 @@ class DrawFigure(ImportFlag):
     """Draw a figure of the paper, optionally from your runs: PNG, SVG or PDF, one or two columns wide.
 
     networks: schematics (figures 1, 2 left); k: learned coefficients (4); curves: training and test (3, 5);
-    compression: error against parameters (2 right); lesion: error after dropping blocks; trajectory: states in their
-    principal plane; spectrum: eigenvalues of f on the stability region; stability: regions of schemes; modified: the
-    modified equation on gradient, diffusion or transport, or the steps along a curve.
+    compression: error against parameters (2 right); lesion: error after dropping blocks; exit: error against the steps
+    that images take with an early exit; trajectory: states in their principal plane; spectrum: eigenvalues of f on the
+    stability region; stability: regions of schemes; modified: the modified equation on gradient, diffusion or
+    transport, or the steps along a curve.
     """
 
     name: Positional[
-        Literal["networks", "k", "curves", "compression", "stability", "modified", "lesion", "trajectory", "spectrum"]
+        Literal[
+            "networks",
+            "k",
+            "curves",
+            "compression",
+            "stability",
+            "modified",
+            "lesion",
+            "exit",
+            "trajectory",
+            "spectrum",
+        ]
     ]
     """Which figure."""
     subjects: Annotated[Positional[list[str]], arg(metavar="[RUN|MODEL|SCHEME ...]")]
@@ -36,26 +51,42 @@ class DrawFigure(ImportFlag):
     """Names for the networks of the runs, in the order of their first runs; by default the options that differ."""
 
     def __call__(self) -> None:
-        from stepnet.report import Picture, check_suffix, draw, lesions, paper_style, plot_lesion, write_figure
+        from stepnet.report import Picture, check_suffix, draw, paper_style, write_figure
 
         out = self.out or Path(f"{self.name}.pdf")
         check_suffix(Picture(), out)
         self.import_modules(self.subjects)
         with paper_style(self.columns):
             if self.name == "lesion":
-                from stepnet.commands.columns import RIGHT, print_table
-
-                by_network = lesions(self.subjects, labels=self.labels or None)
-                for title, one in by_network.items():
-                    longer = {one.names[n]: f"{error:.2f}" for n, error in one.rescaled.items()}
-                    rows = [
-                        [what, f"{error:.2f}", f"{error - one.intact:+.2f}", longer.get(what, "")]
-                        for what, error in one.rows
-                    ]
-                    headings = ["dropped", *(RIGHT + each for each in ("error", "change", "neighbour's step longer"))]
-                    print_table(headings, rows, f"{title}: test error in %")
-                picture = plot_lesion(by_network)
+                picture = self._lesion()
+            elif self.name == "exit":
+                picture = self._exit()
             else:
                 picture = draw(self.name, self.subjects, self.labels or None)
             write_figure(picture, out)
         echo(f"wrote {out}")
+
+    def _lesion(self) -> Picture:
+        from stepnet.commands.columns import RIGHT, print_table
+        from stepnet.report import lesions, plot_lesion
+
+        by_network = lesions(self.subjects, labels=self.labels or None)
+        for title, one in by_network.items():
+            longer = {one.names[n]: f"{error:.2f}" for n, error in one.rescaled.items()}
+            rows = [
+                [what, f"{error:.2f}", f"{error - one.intact:+.2f}", longer.get(what, "")] for what, error in one.rows
+            ]
+            headings = ["dropped", *(RIGHT + each for each in ("error", "change", "neighbour's step longer"))]
+            print_table(headings, rows, f"{title}: test error in %")
+        return plot_lesion(by_network)
+
+    def _exit(self) -> Picture:
+        from stepnet.commands.columns import RIGHT, print_table
+        from stepnet.report import exits, plot_exit
+
+        by_network = exits(self.subjects, labels=self.labels or None)
+        for title, points in by_network.items():
+            rows = [[f"{tolerance:g}", f"{one.steps:.2f}", f"{one.error:.2f}"] for tolerance, one in points.items()]
+            headings = ["tolerance", RIGHT + "mean steps", RIGHT + "error"]
+            print_table(headings, rows, f"{title}: steps of an image and test error in %")
+        return plot_exit(by_network)

@@ -36,12 +36,14 @@ from stepnet.nets.draws import compile_blocks as compile_blocks
 from stepnet.nets.draws import compiled as compiled
 from stepnet.nets.draws import drawn_options as drawn_options
 from stepnet.nets.draws import zero_gradient as zero_gradient
+from stepnet.nets.early_exit import EarlyExit as EarlyExit
 from stepnet.nets.march import March as March
 from stepnet.nets.march import Memory as Memory
 from stepnet.nets.march import RecordedStep as RecordedStep
 from stepnet.nets.march import States as States
 from stepnet.nets.march import choose_memory as choose_memory
 from stepnet.nets.march import recorded as recorded
+from stepnet.nets.matrix_steps import check_takes_matrices as check_takes_matrices
 from stepnet.nets.model_registry import MODELS as MODELS
 from stepnet.nets.model_registry import create_model as create_model
 from stepnet.nets.model_registry import list_models as list_models

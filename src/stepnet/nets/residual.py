@@ -18,6 +18,7 @@ from stepnet.errors import UserError
 from stepnet.nets.blocks import PostActivation, PreActivation, Shortcut, Subsample, conv, initialise
 from stepnet.nets.bounds import BoundOption
 from stepnet.nets.draws import Draw, SeededNoise, untraced, zero_gradient
+from stepnet.nets.early_exit import EarlyExit, early_exit
 from stepnet.nets.march import Memory
 from stepnet.nets.options import BackboneOptions, Depths, StepSizes
 from stepnet.nets.stage import (
@@ -351,27 +352,36 @@ class ResidualNetwork(BackboneNetwork, SeededNoise):
         """Draw the gates of stochastic depth or the noise, one entry for each block."""
         return None if self.stochastic is None else self.stochastic.draw(seed, step, places)
 
-    def forward_features(self, x: Tensor, noise: Draw = None, *, cost: KineticCost | None = None) -> Tensor:
+    def forward_features(
+        self,
+        x: Tensor,
+        noise: Draw = None,
+        *,
+        cost: KineticCost | None = None,
+        exit: float | EarlyExit | None = None,
+    ) -> Tensor:
         """Return the last feature map.
 
         `noise` is the result of `draw`: gates that multiply the steps' increments, or what the blocks add to their f.
-        Without it, a noisy network uses the gates' means in evaluation, and its next draw in training.
+        Without it, a noisy network uses the gates' means in evaluation, and its next draw in training. With `exit=0.1`
+        an image skips the rest of a stage after a step that changes its state by a tenth or less.
         """
         self.check_input(x)
         gates: Gates | None = untraced(noise)
         cost = untraced(cost)
+        early = early_exit(exit, cost)
         if gates is None and self.stochastic is not None:
             gates = self.next_draw(x) if self.training else self.stochastic.means
         if gates is not None and len(gates) != self.depth:
             raise UserError(f"{len(gates)} gates: the network has {self.depth} blocks, and takes one gate for each")
         if self.adds_noise and gates is not None:
             self._set_noise(gates)
-            features = self._march(x, None, cost)
+            features = self._march(x, None, cost, early)
             self._set_noise([None] * self.depth)
             return features
-        return self._march(x, gates, cost)
+        return self._march(x, gates, cost, early)
 
-    def _march(self, x: Tensor, gates: Gates | None, cost: KineticCost | None) -> Tensor:
+    def _march(self, x: Tensor, gates: Gates | None, cost: KineticCost | None, exit: EarlyExit | None) -> Tensor:
         """Apply stem, stages and last norm."""
         unused: list[nn.Parameter] = []
         u, past = self.stem(x), None
@@ -387,15 +397,22 @@ class ResidualNetwork(BackboneNetwork, SeededNoise):
                 unused.extend(p for block in dropped for p in block.parameters())
             if self.projects_past:
                 recent: deque[Tensor] = deque(maxlen=2)  # u_{N-1} and u_N
-                u = stage(u, past, stage_gates, cost=cost, visit=recent.append)
+                u = stage(u, past, stage_gates, cost=cost, visit=recent.append, exit=exit)
                 past = recent[0]
             else:
-                u = stage(u, None, stage_gates, cost=cost)
+                u = stage(u, None, stage_gates, cost=cost, exit=exit)
         features = F.relu(self.norm(u)) if self.pre_activation else self.norm(u)
         return zero_gradient(features, unused) if unused else features
 
-    def forward(self, x: Tensor, noise: Draw = None, *, cost: KineticCost | None = None) -> Tensor:
-        return self.forward_head(self.forward_features(x, noise, cost=cost))
+    def forward(
+        self,
+        x: Tensor,
+        noise: Draw = None,
+        *,
+        cost: KineticCost | None = None,
+        exit: float | EarlyExit | None = None,
+    ) -> Tensor:
+        return self.forward_head(self.forward_features(x, noise, cost=cost, exit=exit))
 
 
 def sizes_by_stage(dt: StepSizes, stages: int) -> Sequence[float | Sequence[float]]:

@@ -22,6 +22,7 @@ from stepnet.arguments import Count, Positive, checked
 from stepnet.errors import UserError
 from stepnet.nets.blocks import PostActivation, basic, conv
 from stepnet.nets.draws import Draw, untraced
+from stepnet.nets.early_exit import EarlyExit
 from stepnet.nets.model_registry import register_model
 from stepnet.nets.replay import only_reverse_mode
 from stepnet.nets.residual import Backbone, ResidualNetwork
@@ -189,10 +190,17 @@ class ShakeShake(ResidualNetwork):
         coefficients = draw_coefficients(self.shake, self.depth, places, seed, step, Stream.NOISE)
         return ShakeNoise(coefficients, super().draw(seed, step, places))
 
-    def forward_features(self, x: Tensor, noise: Draw = None, *, cost: KineticCost | None = None) -> Tensor:
+    def forward_features(
+        self,
+        x: Tensor,
+        noise: Draw = None,
+        *,
+        cost: KineticCost | None = None,
+        exit: float | EarlyExit | None = None,
+    ) -> Tensor:
         """The last feature map."""
         if not self.training:
-            return super().forward_features(x, cost=cost)
+            return super().forward_features(x, cost=cost, exit=exit)
         noise = untraced(noise)
         coefficients, gates = self.next_draw(x) if noise is None else noise
         blocks = self.shaken
@@ -200,7 +208,7 @@ class ShakeShake(ResidualNetwork):
             raise UserError(f"noise for {len(coefficients)} blocks: the network has {len(blocks)}; `draw` makes it")
         for block, drawn in zip(blocks, coefficients, strict=True):
             block.drawn_noise = drawn
-        features = super().forward_features(x, gates, cost=cost)
+        features = super().forward_features(x, gates, cost=cost, exit=exit)
         for block in blocks:
             block.drawn_noise = None
         return features

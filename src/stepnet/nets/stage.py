@@ -15,6 +15,7 @@ from stepnet.errors import UserError
 from stepnet.nets.blocks import PreActivation
 from stepnet.nets.bounds import Bound, BoundOption, Coefficients
 from stepnet.nets.bounds import initial_k as first_k
+from stepnet.nets.early_exit import EarlyExit
 from stepnet.nets.march import (
     March,
     Memory,
@@ -267,8 +268,14 @@ class Stage(nn.Module):
         ks: Sequence[Coefficient] | None = None,
         cost: KineticCost | None = None,
         visit: Visit | None = None,
+        exit: EarlyExit | None = None,
     ) -> StateT:
-        """Return the last state; call `visit` with every state. Modes that recompute run without torch.compile."""
+        """Return the last state; call `visit` with every state. Modes that recompute run without torch.compile.
+
+        With an early `exit`, return the last state that each sample reaches.
+        """
+        if exit is not None:
+            return cast(StateT, exit.march(self, x, gates))
         stored = self.memory == "stored" or not self.training
         last = _last if stored else _last_eagerly
         if visit is not None:

@@ -11,6 +11,7 @@ from .depth_studies import WAYS as WAYS
 from .depth_studies import check_out as check_out
 from .depth_studies import coarsening_study as coarsening_study
 from .depth_studies import plot_coarsening as plot_coarsening
+from .depth_studies import plot_exit as plot_exit
 from .depth_studies import plot_transfer as plot_transfer
 from .dynamics import spectra as spectra
 from .figures import Picture as Picture
@@ -18,6 +19,7 @@ from .figures import check_suffix as check_suffix
 from .figures import paper_style as paper_style
 from .figures import write_figure as write_figure
 from .gallery import draw as draw
+from .gallery import exits as exits
 from .gallery import lesions as lesions
 from .inspection import HEADINGS as HEADINGS
 from .inspection import network_facts as network_facts

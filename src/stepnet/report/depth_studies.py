@@ -1,24 +1,37 @@
-"""Studies of depth: the error of a trained network as blocks go, and the loss against the learning rate by depth."""
+"""Studies of depth: error as blocks go, error against the steps that images take, loss against the learning rate."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
+import torch
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor, nn
 
-from stepnet.arguments import Count, OpenShare, checked
+from stepnet.arguments import Count, NotNegative, OpenShare, checked
 from stepnet.data import Batches, Data, Normalisation
 from stepnet.errors import UserError
 from stepnet.exchange import described_like, description_of
-from stepnet.nets import Choice, count_to_drop, on_grid, refitted, removals
+from stepnet.nets import (
+    Choice,
+    EarlyExit,
+    ResidualNetwork,
+    check_takes_matrices,
+    count_to_drop,
+    on_grid,
+    refitted,
+    removals,
+    training_mode,
+)
 from stepnet.report.figures import Picture, legend_above, panels, rc_styles
 from stepnet.training import RULELESS, EvaluationResult, Losses, Metric, data_of, evaluate
 
 WAYS = ("plain", "refitted", "random")
+TOLERANCES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)  # of early exits
 POINTS = 6  # depths at most between all blocks and those that stay
 
 
@@ -47,11 +60,15 @@ def coarsening_study(
     items: Count = 300,
     data: Data | None = None,
     note: Callable[[str], object] = lambda text: None,
+    matrix: bool = False,
 ) -> CoarseningStudy:
     """Drop blocks one after another down to a share `keep`, and evaluate the network at a few depths on the way.
 
-    Which blocks go and how the steps are refitted is found on so many training items, without their labels.
+    Which blocks go and how the steps are refitted, by numbers or by a `matrix`, is found on so many training items,
+    without their labels.
     """
+    if matrix:
+        check_takes_matrices(network)
     subject = on_grid(network)
     count, total = count_to_drop(subject, keep, None), sum(subject.depths)
     tests = data or data_of(description_of(network))
@@ -72,7 +89,7 @@ def coarsening_study(
             if gone in wanted:
                 found[way][total - gone] = score(choice.subject.on(choice.grid(passed_on=False)))
                 if seed is None:
-                    last = refitted(network, choice, inputs)
+                    last = refitted(network, choice, inputs, "matrix" if matrix else True)
                     found["refitted"][total - gone] = score(last)
     return CoarseningStudy(metric, total, first_metric(first), found, described_like(last, network))
 
@@ -98,6 +115,46 @@ def plot_coarsening(study: CoarseningStudy) -> Picture:
         axes.plot(list(points), list(points.values()), label=way)
     axes.set(xlabel="blocks that stay", ylabel=f"test {study.metric.heading}")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    legend_above(picture, axes.get_legend_handles_labels()[0])
+    return picture
+
+
+class ExitPoint(NamedTuple):
+    """The mean number of steps of an image, and the error in per cent, at one tolerance."""
+
+    steps: float
+    error: float
+
+
+@checked
+def exit_study(
+    network: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    tolerances: Sequence[NotNegative] = TOLERANCES,
+    batch_size: Count = 250,
+) -> dict[float, ExitPoint]:
+    """Measure error and steps on these images with an early exit, `network(x, exit=tolerance)`; by tolerance."""
+    if not isinstance(network, ResidualNetwork):
+        raise UserError(f"{type(network).__name__} takes no exit=: expected a residual network of create_model")
+    found: dict[float, ExitPoint] = {}
+    with training_mode(network, False), torch.inference_mode():
+        for tolerance in tolerances:
+            wrong = steps = 0
+            for x, y in zip(torch.split(images, batch_size), torch.split(labels, batch_size), strict=True):
+                exit = EarlyExit(tolerance)
+                wrong += int((network(x, exit=exit).argmax(dim=1) != y).sum())
+                steps += int(exit.steps.sum())
+            found[tolerance] = ExitPoint(steps / len(images), 100 * wrong / len(images))
+    return found
+
+
+def plot_exit(found: Mapping[str, Mapping[float, ExitPoint]]) -> Picture:
+    """The error against the mean steps of an image, a line for each network and a point for each tolerance."""
+    picture, (axes,) = panels(1)
+    for (title, points), style in zip(found.items(), rc_styles(), strict=False):
+        axes.plot([p.steps for p in points.values()], [p.error for p in points.values()], label=title, **style)
+    axes.set(xlabel="mean steps of an image", ylabel="test error (%)", xlim=(0, None), ylim=(0, None))
     legend_above(picture, axes.get_legend_handles_labels()[0])
     return picture
 

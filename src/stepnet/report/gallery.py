@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 import matplotlib
+from torch import Tensor, nn
 
 from stepnet.errors import UserError
 from stepnet.escaping import for_plot
+from stepnet.report.depth_studies import ExitPoint, exit_study
 from stepnet.report.figures import Picture
 from stepnet.report.lesion import Lesion, lesion_study
 from stepnet.report.modified_plots import ModifiedExample, plot_modified
@@ -20,6 +22,8 @@ from stepnet.report.schematic import plot_network, plot_networks
 from stepnet.report.scheme_plots import plot_stability
 from stepnet.schemes import get_scheme
 from stepnet.training import RunHistory
+
+Study = TypeVar("Study")
 
 # Figure 1 (a) to (d), and figure 2 (left)
 FIGURE_1 = {
@@ -76,18 +80,35 @@ def spectrum(subjects: Sequence[str]) -> Picture:
 
 def lesions(subjects: Sequence[str], images: int = 1000, labels: Sequence[str] | None = None) -> dict[str, Lesion]:
     """Run the lesion study of each run; by label or title."""
+    return _studies("lesion", lesion_study, subjects, images, labels)
+
+
+def exits(
+    subjects: Sequence[str], images: int = 1000, labels: Sequence[str] | None = None
+) -> dict[str, dict[float, ExitPoint]]:
+    """Measure early exits of each run; by label or title."""
+    return _studies("exit", exit_study, subjects, images, labels)
+
+
+def _studies(
+    name: str,
+    study: Callable[[nn.Module, Tensor, Tensor], Study],
+    subjects: Sequence[str],
+    images: int,
+    labels: Sequence[str] | None,
+) -> dict[str, Study]:
     if not subjects:
-        raise UserError("lesion needs one or more runs")
+        raise UserError(f"{name} needs one or more runs")
     shown = [open_with_images(place, images) for place in subjects]
     titles = [one.title for one in shown]
     if labels is not None:
         titles = _checked(labels, subjects)
     elif len(set(titles)) < len(titles):
         titles = short_names(subjects)
-    return {title: lesion_study(one.network, one.images, one.labels) for title, one in zip(titles, shown, strict=True)}
+    return {title: study(one.network, one.images, one.labels) for title, one in zip(titles, shown, strict=True)}
 
 
-# The lesion study is a table too: the command draws what `lesions` finds.
+# Lesions and exits are tables too: the command draws what `lesions` and `exits` find.
 LABELLED: dict[str, Callable[..., Picture]] = {
     "networks": networks,
     "k": plot_coefficients,

@@ -1,0 +1,98 @@
+"""Early exits against a loop over the states of every image by itself."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from stepnet.errors import UserError
+from stepnet.nets import EarlyExit
+from stepnet.nets.blocks import basic
+from stepnet.nets.residual import Backbone, ResidualNetwork
+from stepnet.nets.trajectories import KineticCost
+
+IMAGES = torch.randn(8, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def network(pre_activation: bool = True, **options: Any) -> ResidualNetwork:
+    torch.manual_seed(0)
+    backbone = Backbone(basic, (4, 8), (4, 4), stem_width=4, pre_activation=pre_activation)
+    model = ResidualNetwork(backbone, **options).double()
+    for n in range(3):
+        model(IMAGES * 2**n)
+    for stage in model.stages:
+        for block in stage.steps:  # increments of about a tenth, which differ from image to image
+            (block.convs if pre_activation else block.norms)[-1].weight.data.mul_(0.3)
+    return model.eval()
+
+
+def by_hand(model: ResidualNetwork, image: Tensor, tolerance: float) -> tuple[Tensor, int]:
+    u, steps = model.stem(image[None]), 0
+    for stage in model.stages:
+        states = list(stage.states(u))
+        changes = [float((b - a).norm() / b.norm()) for a, b in itertools.pairwise(states)]
+        taken = next((n for n, change in enumerate(changes, 1) if change <= tolerance), len(changes))
+        u, steps = states[taken], steps + taken
+    u = model.norm(u)
+    return model.forward_head(u.relu() if model.pre_activation else u)[0], steps
+
+
+@pytest.mark.filterwarnings("ignore:ab2 takes")
+@pytest.mark.parametrize(
+    ("pre_activation", "options"),
+    [
+        (True, {}),
+        (False, {}),
+        (True, {"scheme": "lm", "k": -0.3}),
+        (True, {"scheme": "ab2"}),
+        (True, {"scheme": "heun"}),
+    ],
+)
+def test_every_image_takes_the_steps_that_it_takes_alone(pre_activation: bool, options: dict[str, Any]) -> None:
+    model = network(pre_activation, **options)
+    with torch.no_grad():
+        torch.testing.assert_close(model(IMAGES, exit=0.0), model(IMAGES), rtol=1e-12, atol=1e-12)
+        changes = [
+            (b - a).flatten(1).norm(dim=1) / b.flatten(1).norm(dim=1)
+            for s in model.trajectory(IMAGES)
+            for a, b in itertools.pairwise(s)
+        ]
+        tolerance = float(torch.cat(changes).quantile(0.3))
+        exit = EarlyExit(tolerance)
+        found = model(IMAGES, exit=exit)
+        for n, image in enumerate(IMAGES):
+            wanted, steps = by_hand(model, image, tolerance)
+            torch.testing.assert_close(found[n], wanted, rtol=1e-10, atol=1e-10)
+            assert int(exit.steps[n]) == steps
+    assert len(set(exit.steps.tolist())) > 1
+    assert int(exit.steps.max()) <= 8
+
+
+def test_what_an_image_skips_is_not_computed() -> None:
+    model = network()
+    sizes: list[int] = []
+    for block in model.blocks:
+        block.register_forward_hook(lambda module, args, f: sizes.append(len(f)))
+    exit = EarlyExit(0.12)
+    with torch.no_grad():
+        model(IMAGES, exit=exit)
+    assert sum(sizes) == int(exit.steps.sum()) < 8 * len(IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: network().train()(IMAGES, exit=0.1), "exit = 0.1 in training"),
+        (lambda: network()(IMAGES, exit=-0.1), "exit = -0.1: expected a relative change"),
+        (lambda: network()(IMAGES, exit=float("nan")), "exit = nan: expected a relative change"),
+        (lambda: network()(IMAGES, exit=0.1, cost=KineticCost()), "exit with a running cost"),
+        (lambda: network(scheme="momentum")(IMAGES, exit=0.1), "a stage of 'momentum' carries more than one state"),
+    ],
+)
+def test_one_line_for_what_cannot_be(call: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        call()
