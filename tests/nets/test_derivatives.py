@@ -58,7 +58,7 @@ def own(scheme: str, memory: Memory) -> nn.Module:
     blocks: list[nn.Module] = [Slope() for _ in range(DEPTH)]
     if len(method.functions) > 1:
         blocks = [Coupling(f, Slope()) for f in blocks]
-    stage = Stage(method, blocks, memory=memory, **options).double()
+    stage = Stage(method, blocks, memory=memory, width=WIDTH, **options).double()
     if method.partitioned:
         return OfPairs(stage)
     for parameter in () if stage.mixing is None else stage.mixing.parameters():

@@ -20,9 +20,10 @@ from stepnet.nets.cost import saved_bytes
 from stepnet.nets.stage import Transition
 from stepnet.nets.weights import load_weights
 from stepnet.schemes import get_scheme
+from stepnet.schemes.hyper_connections import varied
 
 WIDTH, DEPTH = 3, 5
-NAMES = ["x0", "momentum", "nesterov", "hyper", "mhc", "dense", "multistep"]
+NAMES = ["x0", "momentum", "nesterov", "hyper", "mhc", "altup", "dense", "multistep"]
 
 
 class Slope(nn.Module):
@@ -83,6 +84,16 @@ def hyper(u: Tensor, fs: Any, own: Any) -> Tensor:
     return sum(streams) / len(streams)
 
 
+def altup(u: Tensor, fs: Any, own: Any) -> Tensor:
+    """Predict, evaluate the layer at the first prediction, correct all by what it changed there, as in Gemma 3n."""
+    streams = [u] * len(own["B"][0])
+    for n, f in enumerate(fs):
+        predicted = [sum(w * h for w, h in zip(row, streams, strict=True)) for row in own["V"][n]]
+        activated = predicted[0] + f(predicted[0])
+        streams = [p + g * (activated - predicted[0]) for p, g in zip(predicted, own["B"][n], strict=True)]
+    return sum(streams) / len(streams)
+
+
 def dense(u: Tensor, fs: Any, own: Any) -> Tensor:
     """DenseFormer: each block reads a weighted sum of the outputs of all blocks before it and of the input."""
     outputs = [u]
@@ -113,6 +124,8 @@ REFERENCES: dict[str, Callable[..., Tensor]] = {
     "hyper3": hyper,
     "mhc": hyper,
     "mhc4": hyper,
+    "altup": altup,
+    "altup3": altup,
     "dense": dense,
     "multistep": multistep,
     "multistep4": multistep,
@@ -138,6 +151,45 @@ def test_a_stage_computes_what_its_source_says(scheme: str, memory: Any) -> None
     assert all(p.grad is not None and p.grad.abs().max() > 0 for p in stage.parameters())
 
 
+def dynamic(h: Tensor, f: Any, own: dict[str, Tensor]) -> Tensor:
+    """A step of dynamic hyper-connections for one position, H of [streams, features], as in the paper's equations."""
+    mean, variance = h.mean(1, keepdim=True), h.var(1, unbiased=False, keepdim=True)
+    normed = (h - mean) / (variance + 1e-5).sqrt()
+    read = own["U"] + own["U_size"] * torch.tanh(normed @ own["U_weight"])  # A_m, of each stream
+    keep = own["V"].T + own["V_size"] * torch.tanh(normed @ own["V_weight"])  # A_r: a row for each old stream
+    write = own["B"] + own["B_size"] * torch.tanh(normed @ own["B_weight"])
+    return keep.T @ h + torch.outer(write, f(read @ h))
+
+
+@pytest.mark.parametrize("memory", ["stored", "recompute"])
+@pytest.mark.parametrize(("scheme", "count"), [("dynamic_hyper", 2), ("dynamic_hyper3", 3)])
+def test_dynamic_hyper_connections_position_by_position(scheme: str, count: int, memory: Any) -> None:
+    torch.manual_seed(0)
+    stage = moved(Stage(get_scheme(scheme), [Slope() for _ in range(DEPTH)], width=WIDTH, memory=memory)).train()
+    x = torch.randn(2, 4, WIDTH, dtype=torch.float64, requires_grad=True)
+    rows = []
+    for row in x.flatten(0, 1):
+        h = row.expand(count, -1)
+        for n, block in enumerate(stage.blocks):
+            h = dynamic(h, block, {name: p[n] for name, p in stage.mixing.named_parameters()})
+        rows.append(h.mean(0))
+    wanted, found = torch.stack(rows).view_as(x), stage(x)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+    weights = [x, *stage.parameters()]
+    ours, theirs = (torch.autograd.grad(total.sin().sum(), weights) for total in (found, wanted))
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+    assert all(gradient.abs().max() > 0 for gradient in ours)
+
+
+def test_dynamic_hyper_connections_take_channels_of_images_as_features() -> None:
+    """The same streams with the channels last, as positions."""
+    torch.manual_seed(0)
+    static, y = torch.randn(2, 2), torch.randn(2, 3, 5, 4, 6)  # two streams of three images of five channels
+    found = varied(static, weight := torch.randn(5, 2), size := torch.tensor(0.3), y)
+    last = varied(static, weight, size, y.movedim(2, -1).flatten(2, 3))
+    torch.testing.assert_close(found.squeeze(3).flatten(3), last.squeeze(-1))
+
+
 @pytest.mark.parametrize("scheme", ["x0", "momentum", "hyper", "dense", "multistep"])
 def test_a_transition_is_an_euler_step_of_every_stream(scheme: str) -> None:
     """`u_0 = P x` and `u_1 = P x + f(x)`: u_0 begins again there, a velocity is f(x), streams are equal."""
@@ -154,7 +206,7 @@ def test_a_transition_is_an_euler_step_of_every_stream(scheme: str) -> None:
     torch.testing.assert_close(stage(x), wanted, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("scheme", [*NAMES, "mhc3", "hyper3"])
+@pytest.mark.parametrize("scheme", [*NAMES, "mhc3", "hyper3", "dynamic_hyper3"])
 @pytest.mark.parametrize("name", ["gpt2x16", "preact_resnet20", "resnet20"])
 def test_a_new_network_is_eulers_to_the_bit(name: str, scheme: str) -> None:
     options: dict[str, Any] = {"num_classes": 11, "context": 6} if name == "gpt2x16" else {}
@@ -243,7 +295,9 @@ def test_a_copy_and_a_pickle_compute_the_same(scheme: str, tmp_path: Any) -> Non
 IMAGES = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("scheme", ["mhc4", "stable_multistep3"])  # others: tests/test_residual_connections.py
+@pytest.mark.parametrize(
+    "scheme", ["mhc4", "dynamic_hyper", "stable_multistep3"]
+)  # others: tests/test_residual_connections.py
 def test_networks_are_saved_exported_traced_and_drawn(scheme: str, tmp_path: Any) -> None:
     torch.manual_seed(0)
     network = moved(stepnet.create_model("preact_resnet20", scheme=scheme)).float().eval()
@@ -279,6 +333,7 @@ def test_streams_keep_their_precision_under_autocast() -> None:
         ({"scheme": "hyper", "k": 0.1}, r"k = 0.1: the coefficients of 'hyper' are U, V, B; give them to the scheme"),
         ({"scheme": "x0", "k_bound": "stable"}, r"k_bound = 'stable': the coefficients of 'x0' are r, x"),
         ({"scheme": "mhc1"}, r"streams = 1: expected 2 or more"),
+        ({"scheme": "altup", "k": 0.1}, r"k = 0.1: the coefficients of 'altup' are V, B; give them to the scheme"),
     ],
 )
 def test_wrong_options_are_one_line(options: Any, message: str) -> None:
@@ -340,7 +395,19 @@ def test_a_momentum_network_keeps_its_last_state() -> None:
     assert Stage(get_scheme("momentum", b=0.01), [Slope()] * 5, memory="auto").memory_in_use == "recompute"
 
 
-@pytest.mark.parametrize("scheme", ["x0", "nesterov", "hyper", "mhc"])
+def test_what_varies_with_the_state_is_told() -> None:
+    """Without a width; on another grid; by `read`; by analysis."""
+    with pytest.raises(UserError, match=r"^scheme 'dynamic_hyper' .* needs its width, which create_model knows and"):
+        Stage(get_scheme("dynamic_hyper"), [Slope()])
+    network = stepnet.create_model("gpt1x16", scheme="dynamic_hyper", num_classes=11)
+    with pytest.raises(UserError, match=r"has coefficients that depend on the state: it cannot be refined"):
+        stepnet.refine(network, 2)
+    (stage,) = stepnet.read(network, torch.zeros(1, 3, dtype=torch.long)).stages
+    assert stage.verdict == "dynamic_hyper, declared, not compared: its weights depend on the state"
+    assert "of its static part" in str(stepnet.analyse("dynamic_hyper"))
+
+
+@pytest.mark.parametrize("scheme", ["x0", "nesterov", "hyper", "mhc", "altup", "dynamic_hyper"])
 def test_why_a_step_cannot_be_taken_back(scheme: str) -> None:
     with pytest.raises(
         UserError, match=rf"memory='reversible': scheme '{scheme}' has no inverse: U V\^-1 B is not 0, so"

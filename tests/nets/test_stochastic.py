@@ -17,7 +17,8 @@ from stepnet.nets.stochastic import StochasticDepth
 from stepnet.schemes import get_scheme, list_schemes
 from stepnet.schemes.noises import falling
 
-SCHEMES = [name for name in list_schemes() if len(get_scheme(name).functions) == 1 and name != "backward_euler"]
+SCHEMES = [name for name in list_schemes() if len(get_scheme(name).functions) == 1]
+SCHEMES = [name for name in SCHEMES if name not in ("backward_euler", "dynamic_hyper")]  # which need more than blocks
 
 
 class Linear(nn.Module):

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 
 import pytest
 
+from stepnet import create_model
 from stepnet.cli import main
-from stepnet.report.residual_connections import general_linear_table
+from stepnet.report.residual_connections import GeneralLinearRow, general_linear_table
+
+
+@cache
+def rows() -> dict[str, GeneralLinearRow]:
+    return {row.scheme: row for row in general_linear_table()}
 
 
 def test_the_matrices_are_those_of_the_literature() -> None:
-    rows = {row.scheme: row for row in general_linear_table()}
-    found = {name: (row.U, row.V, row.B) for name, row in rows.items()}
+    table = rows()
+    found = {name: (row.U, row.V, row.B) for name, row in table.items()}
     assert found == {
         "euler": ("1", "1", "1"),
+        "parallel": ("(1, 1)", "1", "(1, 1)"),
+        "lie_trotter": ("(1, 1)", "1", "(1, 1)"),
+        "strang": ("(1, 1, 1)", "1", "(1/2, 1, 1/2)"),
         "lm": ("(1, 0)", "[[1 - k, k], [1, 0]]", "(1, 0)"),
         "multistep": ("(1 - b, b)", "[[1 - a, a], [1, 0]]", "(1, 0)"),
         "x0": ("(r, x)", "[[r, x], [0, 1]]", "(1, 0)"),
@@ -22,16 +32,37 @@ def test_the_matrices_are_those_of_the_literature() -> None:
         "nesterov": ("(1, b)", "[[1, b], [0, b]]", "(1, 1)"),
         "dense": ("(1 - a, a)", "[[1 - a, a], [1, 0]]", "(1, 0)"),
         "hyper": ("(U1, U2)", "[[V11, V12], [V21, V22]]", "(B1, B2)"),
+        "dynamic_hyper": ("(U1, U2)", "[[V11, V12], [V21, V22]]", "(B1, B2)"),
         "mhc": ("(1, 0)", "[[1 - p, p], [p, 1 - p]]", "(1, 1)"),
+        "altup": ("(1 - p, p)", "[[1 - p, p], [p, 1 - p]]", "(1, 1)"),
     }
-    assert rows["lm"].zero_stable == "for -1 < k <= 1" and rows["lm"].equation == "(1 + k) u' = f"
-    assert rows["momentum"].zero_stable == "for -1 <= b < 1" and rows["momentum"].equation == "(1 - b) u' = f"
-    assert rows["mhc"].zero_stable == "for 0 <= p <= 1" and rows["hyper"].parameters.startswith("8")
+    inside = {name: row.A for name, row in table.items() if row.A != "0"}
+    assert inside == {"lie_trotter": "[[0, 0], [1, 0]]", "strang": "[[0, 0, 0], [1/2, 0, 0], [1/2, 1, 0]]"}
+    costs = {name: row.cost for name, row in table.items()}
+    assert costs["strang"] == "1 f and 2 g, 1 state" and costs["multistep"] == "1 f, 2 states"
+    assert {row.order for name, row in table.items() if name in ("parallel", "lie_trotter", "strang")} == {"1"}
+    assert table["lm"].zero_stable == "for -1 < k <= 1" and table["lm"].equation == "(1 + k) u' = f"
+    assert table["momentum"].zero_stable == "for -1 <= b < 1" and table["momentum"].equation == "(1 - b) u' = f"
+    assert table["mhc"].zero_stable == "for 0 <= p <= 1" and table["hyper"].parameters.startswith("8")
+
+
+@pytest.mark.parametrize("name", ["lm", "x0", "momentum", "hyper", "dynamic_hyper", "mhc", "altup"])
+def test_the_parameters_are_those_that_a_network_has(name: str) -> None:
+    """What a GPT of 3 layers and width 8 has more than Euler's, for each step that owns coefficients."""
+    row = rows()[name]
+    euler, network = (
+        sum(p.numel() for p in create_model("gpt3x8", scheme=scheme, num_classes=3, heads=1).parameters())
+        for scheme in ("euler", name)
+    )
+    steps = 6 if name not in ("lm", "momentum") else 5  # their first step owns none
+    (count, _, by_feature) = row.parameters.partition(",")[0].partition(" + ")
+    wanted = int(count) + (8 * int(by_feature.removesuffix(" d")) if by_feature else 0)
+    assert network - euler == steps * wanted
 
 
 def test_the_commands_print_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["table", "residual", "--json"]) == 0
-    assert [row["scheme"] for row in json.loads(capsys.readouterr().out)][:2] == ["euler", "lm"]
+    assert [row["scheme"] for row in json.loads(capsys.readouterr().out)][:2] == ["euler", "parallel"]
     assert main(["scheme", "mhc", "--streams", "3"]) == 0
     assert "u3_{n+1} = u3_n + dt f(u1_n)" in capsys.readouterr().out
     assert main(["scheme", "lm", "--streams", "3"]) == 2

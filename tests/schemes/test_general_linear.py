@@ -62,6 +62,17 @@ def hyper(read: Array, mix: Array, write: Array) -> list[Array]:
     return states
 
 
+def altup(predict: Array, gain: Array) -> list[Array]:
+    """`y^ = P y`, `y <- y^ + g (L(y^_1) - y^_1)` with the layer `L = 1 + dt f`."""
+    streams, states = np.tile(U0, (len(gain), 1)), [U0]
+    for _ in range(STEPS):
+        predicted = predict @ streams
+        innovation = predicted[0] + DT * f(predicted[0]) - predicted[0]
+        streams = predicted + np.outer(gain, innovation)
+        states.append(streams.mean(axis=0))
+    return states
+
+
 def multistep(a: Array, b: Array) -> list[Array]:
     past, slopes, states = [U0], [f(U0)], [U0]
     for n in range(STEPS):
@@ -97,6 +108,8 @@ DOUBLY = np.array([[0.5, 0.3, 0.2], [0.3, 0.6, 0.1], [0.2, 0.1, 0.7]])
         ("nesterov", {"b": 0.4}, lambda: momentum(0.4, 0.4)),
         ("hyper", {"streams": 3, "U": READ, "V": MIX, "B": WRITE}, lambda: hyper(READ, MIX, WRITE)),
         ("mhc", {"streams": 3, "U": READ, "V": DOUBLY, "B": WRITE}, lambda: hyper(READ, DOUBLY, WRITE)),
+        ("altup", {"streams": 3, "V": DOUBLY, "B": WRITE}, lambda: altup(DOUBLY, WRITE)),
+        ("dynamic_hyper", {"streams": 3, "U": READ, "V": DOUBLY, "B": WRITE}, lambda: hyper(READ, DOUBLY, WRITE)),
         (
             "multistep",
             {"steps": 3, "a": (0.3, -0.1), "b": (1.2, -0.3, 0.2)},
@@ -111,7 +124,7 @@ def test_a_scheme_takes_the_steps_of_its_source(
     np.testing.assert_allclose(march(scheme, **given), reference(), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("scheme", ["x0", "momentum", "nesterov", "hyper", "mhc", "dense", "multistep"])
+@pytest.mark.parametrize("scheme", ["x0", "momentum", "nesterov", "hyper", "mhc", "altup", "dense", "multistep"])
 def test_the_identity_start_is_euler_to_the_bit(scheme: str) -> None:
     for mine, euler in zip(march(scheme), march("euler"), strict=True):
         assert np.array_equal(mine, euler)

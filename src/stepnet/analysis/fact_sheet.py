@@ -75,6 +75,9 @@ def describe_scheme(analysis: SchemeAnalysis) -> FactSheet:
     ]
     about = [f"network: {scheme.network}"] if scheme.network else []
     about += [f"reference: {scheme.reference}"] if scheme.reference else []
+    about += ["of its static part: in a network the coefficients depend on the state"] * any(
+        one.varies for one in scheme.learned
+    )
     aliases = aliases_of(scheme.name)
     about += [f"aliases: {', '.join(aliases)}"] if aliases else []
     return FactSheet(", ".join([scheme.name, *_numbers(scheme)]), about, facts)

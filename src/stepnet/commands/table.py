@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TITLES = {
     "schemes": "Table 1: networks, their equations, their schemes",
-    "residual": "Residual connections as general linear methods: Y = U y, y_{n+1} = V y + B dt f(Y)",
+    "residual": "Residual connections as general linear methods: Y = U y + A dt f(Y), y_{n+1} = V y + B dt f(Y)",
     "cifar": "Table 2: CIFAR, test error in per cent",
     "imagenet": "Table 3: ImageNet, single-crop validation error in per cent",
     "stochastic": "Table 4: stochastic training on CIFAR-10, test error in per cent",

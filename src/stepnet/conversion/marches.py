@@ -68,8 +68,9 @@ class Declared:
     gates: list[Coefficient] | None
 
     def response(self) -> Weights | None:
-        """Return the weights that the declaration implies; None if an activation is applied to streams."""
-        if self.scheme.streams and self.layout.activated:
+        """Return the weights that the declaration implies; None if streams are activated, or weights vary with them."""
+        varies = any(one.varies for one in self.scheme.learned)
+        if varies or (self.scheme.streams and self.layout.activated):
             return None
         ks = self.ks if self.scheme.trainable else None
         return impulse_response(self.scheme, self.layout, list(self.dts), ks, self.gates)

@@ -70,7 +70,8 @@ class StageReading:
         """In one line: the scheme with its dt and coefficients, or how far from all of them the weights are."""
         after = ", an activation after each step" if self.layout.activated else ""
         if self.declared and self.deviation is None:
-            return f"{self.declared}, declared, not compared: its streams pass an activation"
+            why = "its streams pass an activation" if self.layout.activated else "its weights depend on the state"
+            return f"{self.declared}, declared, not compared: {why}"
         if self.nearest is None:
             linear = np.isfinite(self.weights).all()
             return "no scheme evaluates f so often" if linear else "not linear between its blocks"

@@ -155,15 +155,21 @@ class CoefficientLayout:
     bound it holds free parameters, and its name ends in `_free`.
     """
 
-    def __init__(self, scheme: Scheme, owners: Sequence[int]) -> None:
-        self.scheme, self.owners = scheme, tuple(owners)
-        self.bounds = {one.name: bound_of(one) for one in scheme.learned}
-        self.shapes = {one.name: [one.shape(n) for n in owners] for one in scheme.learned}
+    def __init__(self, scheme: Scheme, owners: Sequence[int], width: int | None = None) -> None:
+        if width is None and any(one.varies for one in scheme.learned):
+            raise UserError(
+                f"scheme {scheme.name!r} has coefficients that depend on the state, and needs its width, which "
+                "create_model knows and convert does not: take 'hyper'"
+            )
+        self.scheme, self.owners, self.width = scheme, tuple(owners), width
+        learned = [part for one in scheme.learned for part in one.parts(width)]
+        self.bounds = {one.name: bound_of(one) for one in learned}
+        self.shapes = {one.name: [one.shape(n) for n in owners] for one in learned}
 
     def starts(self, trained: Sequence[LearnedCoefficient]) -> dict[str, Tensor]:
         """Return the initial tensors of declared coefficients."""
         tensors = {}
-        for one in trained:
+        for one in (part for declared in trained for part in declared.parts(self.width)):
             rows = [torch.tensor(np.array(one.at(n), dtype=float).tolist()) for n in self.owners]
             start = torch.stack(rows) if len({row.shape for row in rows}) == 1 else torch.cat(rows)
             start = start + torch.empty_like(start).uniform_(*one.spread) if any(one.spread) else start
@@ -190,8 +196,8 @@ class CoefficientLayout:
         return [{name: values[n] for name, values in columns.items()} for n in range(len(self.owners))]
 
     def named(self, stored: Callable[[str], Tensor]) -> Iterator[tuple[int, str, Tensor]]:
-        """Yield each step that has coefficients, with their names and values."""
-        columns = {name: self.values(stored, name) for name in self.shapes}
+        """Yield each step that has coefficients, with their names and values (the static part of those that vary)."""
+        columns = {one.name: self.values(stored, one.name) for one in self.scheme.learned}
         for place, n in enumerate(self.owners):
             yield from ((n, name, values[place]) for name, values in columns.items())
 
@@ -199,9 +205,9 @@ class CoefficientLayout:
 class Coefficients(nn.Module):
     """The named coefficients of a stage, as its parameters."""
 
-    def __init__(self, scheme: Scheme, owners: Sequence[int]) -> None:
+    def __init__(self, scheme: Scheme, owners: Sequence[int], width: int | None = None) -> None:
         super().__init__()
-        self.layout = CoefficientLayout(scheme, owners)
+        self.layout = CoefficientLayout(scheme, owners, width)
         for name, start in self.layout.starts(scheme.learned).items():
             self.register_parameter(name, nn.Parameter(start))
 

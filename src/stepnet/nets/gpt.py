@@ -114,7 +114,7 @@ class Transformer(Network):
         branches = [f for pair in pairs for f in pair]
         blocks = [Coupling(*pair) for pair in pairs] if self.scheme.splits else branches
         self.layers, self.num_features = layers, width
-        self.stages = nn.ModuleList([Stage(self.scheme, blocks, dt=dts, initial_k=k, k_bound=k_bound)])
+        self.stages = nn.ModuleList([Stage(self.scheme, blocks, dt=dts, initial_k=k, k_bound=k_bound, width=width)])
         self.feature_info = [{"num_chs": width, "reduction": self.reduction, "module": "stages.0"}]
         self.norm = nn.LayerNorm(width, bias=False)
         self.apply(_initialise)

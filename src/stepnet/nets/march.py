@@ -126,7 +126,7 @@ class RecordedStep:
         """Return the coefficients of the step as the scheme expects them."""
         if not self.method.learned:
             return k
-        named = {one.name: k[one.name] for one in self.method.learned}
+        named = {name: k[name] for one in self.method.learned for name in one.names}
         if self.method.takes_tensors:
             return named
         return {one.name: _nested(named[one.name], one.shape()) for one in self.method.learned}

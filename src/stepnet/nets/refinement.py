@@ -323,7 +323,15 @@ def named_depth(name: str, now: Sequence[int]) -> tuple[int, int] | None:
 
 
 def check_follows_time(scheme: Scheme) -> None:
-    """Raise for learned weights of past states: the same number of steps ago, or the same time ago, is undefined."""
+    """Raise for learned weights of past states: the same number of steps ago, or the same time ago, is undefined.
+
+    Coefficients that vary with the state are not carried over either.
+    """
+    if any(one.varies for one in scheme.learned):
+        raise UserError(
+            f"scheme {scheme.name!r} has coefficients that depend on the state: it cannot be refined or coarsened; "
+            "take 'hyper'"
+        )
     if any(one.in_time is None for one in scheme.learned):
         raise UserError(
             f"scheme {scheme.name!r} learns weights of past states, which on another grid could be those as many steps "

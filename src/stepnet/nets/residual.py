@@ -284,7 +284,7 @@ class BackboneNetwork(Network):
         for index, width in enumerate(backbone.widths):
             transition, blocks = self.make_blocks(backbone, index)
             channels = width if k_per_channel else None
-            stages.append(Stage(self.scheme, blocks, transition, dts[index], after, k, channels, k_bound))
+            stages.append(Stage(self.scheme, blocks, transition, dts[index], after, k, channels, k_bound, width=width))
         warn_if_rarely_used(self.scheme, (stage.plan for stage in stages))
         self.stages = nn.ModuleList(stages)
         self.num_features = self.parts * backbone.widths[-1]

@@ -108,6 +108,7 @@ class Stage(nn.Module):
 
     `dt` is the step size, or one for each step. `k` is one parameter that holds the coefficients of all steps that own
     one; a starting step owns none. With a `k_bound` the parameter is `k_free`, from which `coefficients` computes k.
+    `width` is the number of features of a state, which coefficients that vary with it need.
     """
 
     @checked
@@ -122,6 +123,7 @@ class Stage(nn.Module):
         k_channels: Count | None = None,
         k_bound: BoundOption = None,
         memory: Memory = "stored",
+        width: Count | None = None,
     ) -> None:
         super().__init__()
         check_coefficients(scheme, initial_k, k_channels, k_bound)
@@ -140,7 +142,7 @@ class Stage(nn.Module):
         self.segment = 1 if self.plan.reads_older_f else segment_length(scheme, self.depth)
         self.bound = Bound.of(k_bound, scheme)
         self.k: nn.Parameter | None = None
-        self.mixing = Coefficients(scheme, owners) if scheme.learned and owners else None
+        self.mixing = Coefficients(scheme, owners, width) if scheme.learned and owners else None
         if owners and self.mixing is None:
             shape = (len(owners),) if k_channels is None else (len(owners), k_channels, 1, 1)
             k = first_k(scheme, shape, initial_k, self.bound)

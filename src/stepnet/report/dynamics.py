@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, eigs
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from stepnet.analysis import analyse, z, zeta
 from stepnet.conversion import ConvertedStep, state_in
@@ -109,7 +110,7 @@ def jacobian_eigenvalues(
     """Return the `count` eigenvalues of largest modulus of `f'(u)`, for a tensor or a pair of tensors."""
     flat = _flat(u).detach().reshape(-1).requires_grad_()
     size = flat.numel()
-    with torch.enable_grad():
+    with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):  # other kernels of attention have no second derivative
         image = _flat(f(_like(u, flat))).reshape(-1)
         weights = torch.zeros_like(image, requires_grad=True)
         (transposed,) = torch.autograd.grad(image, flat, weights, create_graph=True)  # f'(u)^T w, linear in w

@@ -95,11 +95,13 @@ def mix_tensors(u: Tensor, v: Tensor, k: Tensor | float) -> Tensor:
 
 
 def transformed(matrix: Coefficient, y: State) -> State:
-    """`M y` for streams stacked in one tensor; for a vector M, `sum_i w_i y_i`."""
+    """`M y` for streams stacked in one tensor, `sum_i w_i y_i` for a vector M; M may depend on the position."""
     if is_traced(y):
         return y.tracer.create_proxy("call_function", transformed, (matrix, y), {})
     import torch
 
+    if matrix.ndim > 2:
+        return (matrix * y).sum(-y.ndim)
     kind = y.device.type
     if not (torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)):
         return torch.tensordot(matrix.to(y.dtype), y, 1)
@@ -134,7 +136,7 @@ def outer(column: Coefficient, x: State) -> State:
     """`B x`: the streams `B_j x`, stacked in one tensor."""
     if is_traced(x):
         return x.tracer.create_proxy("call_function", outer, (column, x), {})
-    return column.to(x.dtype).view(-1, *(1,) * x.ndim) * x
+    return (column if column.ndim > 1 else column.to(x.dtype).view(-1, *(1,) * x.ndim)) * x
 
 
 def scale(c: Coefficient, x: State) -> State:

@@ -96,6 +96,7 @@ class Equation:
 
 
 InTime = Literal["value", "rate", "ratio"]
+VARYING_SIZE = 0.01  # at the start, of the part of a coefficient that depends on the state
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,21 @@ class LearnedCoefficient:
     spread: tuple[float, float] = (0.0, 0.0)
     bound: tuple[float, float] | Literal["convex", "doubly stochastic", "zero-stable"] | None = None
     in_time: InTime | None = None
+    varies: bool = False  # in a network it is this value plus `s tanh(norm(y) W)`, with learned s and W
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of what is learned."""
+        return (self.name, *varying_names(self.name)) if self.varies else (self.name,)
+
+    def parts(self, width: int | None) -> tuple[LearnedCoefficient, ...]:
+        """What is learned, for states of `width` features: the value, and W = 0 and s = 0.01 if it varies."""
+        if not self.varies:
+            return (self,)
+        assert width is not None
+        weight, size = varying_names(self.name)
+        zeros = np.zeros((width, *self.shape()[1:]))
+        return self, LearnedCoefficient(weight, zeros), LearnedCoefficient(size, VARYING_SIZE)
 
     def at(self, n: int) -> Coefficient:
         """The initial value at step n."""
@@ -122,6 +138,11 @@ class LearnedCoefficient:
     def shape(self, n: int = 0) -> tuple[int, ...]:
         """The shape of the coefficient at step n."""
         return np.shape(self.at(n))
+
+
+def varying_names(name: str) -> tuple[str, str]:
+    """The names of W and s of a coefficient that varies with the state."""
+    return f"{name}_weight", f"{name}_size"
 
 
 def by_name(ks: Mapping[str, T]) -> dict[str, dict[str, T]]:

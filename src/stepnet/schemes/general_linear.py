@@ -13,33 +13,21 @@ three matrices from its coefficients, how a state enters the streams (`y_0 = q u
 from __future__ import annotations
 
 import math
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from functools import cache, partial
-from typing import TYPE_CHECKING, Annotated, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
-from annotated_types import Ge, Le
-from numpy.typing import NDArray
 
-from stepnet.arguments import checked
-from stepnet.errors import UserError
 from stepnet.schemes.arithmetic import (
     Coefficient,
-    Difference,
     State,
-    as_tensor,
     combine,
     exact,
     is_number,
-    is_tensor,
-    outer,
     scale,
-    stacked,
-    transformed,
     weighted_sum,
 )
 from stepnet.schemes.core import (
@@ -54,14 +42,12 @@ from stepnet.schemes.core import (
 )
 from stepnet.schemes.march_plan import symbols_of
 from stepnet.schemes.runge_kutta import Euler
-from stepnet.schemes.scheme_registry import register_family, register_scheme
+from stepnet.schemes.scheme_registry import register_scheme
 
 if TYPE_CHECKING:
     import sympy
 
 Row = Sequence[Coefficient]
-DEFAULT_STREAMS = 2
-StreamCount = Annotated[int, Ge(2), Le(64)]
 
 
 class GeneralLinear(Scheme):
@@ -233,112 +219,6 @@ class Nesterov(Momentum):
         return ahead, (ahead, (0, k["b"])), (1, 1)
 
 
-@register_scheme("hyper", aliases=("hyper_connections",))
-class Hyper(GeneralLinear):
-    """Static hyper-connections: s streams with U, V and B of their own in every step; read out by their mean.
-
-    At the start each step reads one stream, in turn, all streams are kept, and f is added to every one: Euler s times.
-    """
-
-    reference = "Zhu, Huang, Huang, Zhang, Guo, Liu 2024 (hyper-connections)"
-    stacked: ClassVar[bool] = True
-
-    @checked
-    def __init__(
-        self,
-        streams: StreamCount = DEFAULT_STREAMS,
-        U: Coefficient = None,
-        V: Coefficient = None,
-        B: Coefficient = None,
-    ) -> None:
-        self.streams = self.states = tuple(f"u{j + 1}" for j in range(streams))
-        unit = [tuple(int(i == j) for i in range(streams)) for j in range(streams)]
-        self.learned = self.declared(unit)
-        if streams != DEFAULT_STREAMS:
-            self.name = f"{type(self).name}{streams}"  # what builds it again
-        super().__init__(U=U, V=V, B=B)
-        self.check_consistency()
-
-    def check_consistency(self) -> None:
-        """Warn about a V that does not keep equal streams equal; what a network learned may still be analysed."""
-        for j, row in enumerate(exact(self.arguments).get("V", ())):
-            if _differs(total := sum(row), 1) and not hasattr(total, "free_symbols"):
-                warnings.warn(
-                    f"V for {self.name!r} is not consistent: its row {j + 1} sums to {total}, expected 1; "
-                    "the method solves no differential equation",
-                    stacklevel=4,
-                )
-
-    def declared(self, unit: list[tuple[int, ...]]) -> tuple[LearnedCoefficient, ...]:
-        """U, V and B, from the rows of the identity matrix."""
-        return (
-            LearnedCoefficient("U", partial(_in_turn, unit), in_time="value"),
-            LearnedCoefficient("V", tuple(unit), in_time="rate"),
-            LearnedCoefficient("B", (1,) * len(unit), in_time="value"),
-        )
-
-    def matrices(self, k: dict[str, Coefficient]) -> tuple[Row, Sequence[Row], Row]:
-        return k["U"], k["V"], k["B"]
-
-    def carry(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
-        y = past[0].u
-        return self.transformed((self.k if k is None else k)["V"], y) if is_tensor(y) else super().carry(past, dt, k)
-
-    def increment(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
-        y = past[0].u
-        if not is_tensor(y):
-            return super().increment(past, dt, k)
-        k = self.k if k is None else k
-        f, weights = past[0].rhs(self.transformed(k["U"], y), 0, 0), combine((dt, as_tensor(k["B"], y)))
-        if isinstance(f, Difference):  # exactly the block's own result where a weight is 1
-            return Difference(f.end + outer(weights - 1, f.value), f.start)
-        return outer(weights, f)
-
-    def transformed(self, matrix: Coefficient, y: State) -> State:
-        """`M y` of stacked streams."""
-        return transformed(as_tensor(matrix, y), y)
-
-    def activate(self, after: Callable[[State], State], y: State) -> State:
-        return after(y) if is_tensor(y) else super().activate(after, y)
-
-    def enter(self, u: State) -> State:
-        return stacked(u, len(self.streams)) if is_tensor(u) else (u,) * len(self.streams)
-
-    def read_out(self, y: State) -> State:
-        if is_tensor(y):
-            return combine((1, y[0]), (Fraction(1, len(self.streams)), (y - y[0]).sum(0)))
-        return _mean([Fraction(1, len(y))] * len(y), y)
-
-
-@register_scheme("mhc", aliases=("manifold_hyper_connections",))
-class MHC(Hyper):
-    """Hyper-connections with a doubly stochastic V and a convex U: consistent and zero-stable whatever is learned.
-
-    Rows of V that sum to 1 keep equal streams equal (`V q = q`), columns that do keep their mean, and its powers are
-    bounded (Birkhoff): `mass = s / sum_j B_j`.
-    """
-
-    reference = "Xie et al. 2025 (mHC)"
-
-    def declared(self, unit: list[tuple[int, ...]]) -> tuple[LearnedCoefficient, ...]:
-        u, v, b = super().declared(unit)
-        return replace(u, bound="convex"), replace(v, bound="doubly stochastic"), replace(b, bound=(0, 2))
-
-    def check_consistency(self) -> None:
-        for name in self.arguments.keys() & {"U", "V"}:
-            _check_stochastic(name, np.array(exact(self.arguments)[name], dtype=object))
-
-    def weighted(self, row: Row, y: State) -> State:
-        return _mean(row, y)
-
-    def transformed(self, matrix: Coefficient, y: State) -> State:
-        return combine((1, y[0]), (1, super().transformed(matrix, y - y[0])))
-
-
-register_family("hyper", lambda streams: Hyper(streams))
-register_family("mhc", lambda streams: MHC(streams))
-
-
 @register_scheme("dense", aliases=("denseformer",))
 class Dense(Scheme):
     """`u_{n+1} = Y + dt f(Y)` with `Y = sum_j a_j u_{n-j}`, over all states since the march began.
@@ -379,7 +259,7 @@ class Dense(Scheme):
     def equation(self) -> Equation:
         """The weights sum to 1 where it is consistent; then `mass = 1 + sum_j j a_j`."""
         row = exact(self.k)["a"]
-        return Equation(mass=0 if _differs(sum(row), 1) else 1 + sum(j * a for j, a in enumerate(row)))
+        return Equation(mass=0 if differs(sum(row), 1) else 1 + sum(j * a for j, a in enumerate(row)))
 
     def __str__(self) -> str:
         return f"{self.name}(a={self.k['a']})" if self.arguments else self.name
@@ -402,36 +282,15 @@ def inverse_matrix(kind: type[GeneralLinear]) -> Callable[..., Sequence[Row]] | 
     return back
 
 
-def _in_turn(rows: Sequence[Row], n: int) -> Row:
-    return rows[n % len(rows)]
-
-
 def _padded(row: tuple[Coefficient, ...], n: int) -> Row:
     """`row`, filled up with zeros for the older states, or cut, to the n + 1 that step n has."""
     return (*row, *(0,) * n)[: max(n + 1, 1)]
 
 
-def _check_stochastic(name: str, weights: NDArray[np.object_]) -> None:
-    """Refuse weights that are negative or whose rows (of V, its columns too) do not sum to 1."""
-    for axis in range(weights.ndim):
-        for total in np.atleast_1d(weights.sum(axis=axis)):
-            if _differs(total, 1):
-                what = "rows and columns" if weights.ndim > 1 else "weights"
-                raise UserError(f"{name} for 'mhc': {what} must sum to 1, and one sums to {total}; take 'hyper'")
-    if any(not hasattr(weight, "free_symbols") and weight < 0 for weight in weights.ravel().tolist()):
-        raise UserError(f"{name} for 'mhc': expected no negative weights; take 'hyper'")
-
-
-def _differs(total: Coefficient, number: int) -> bool:
+def differs(total: Coefficient, number: int) -> bool:
     """Whether a sum is another number; to the rounding of single precision, where it is no symbol."""
     rest = total - number
     return bool(rest.expand() != 0 if hasattr(rest, "expand") else abs(rest) > 1e-6)
-
-
-def _mean(weights: Row, y: State) -> State:
-    """`sum_i w_i y_i` of weights that sum to 1, as `y_0 + sum_i w_i (y_i - y_0)`: exact where all streams are equal."""
-    others = [(weight, combine((1, part), (-1, y[0]))) for weight, part in zip(weights[1:], y[1:], strict=True)]
-    return combine((1, y[0]), *others)
 
 
 def _projection(v: sympy.Matrix) -> sympy.Matrix:
