@@ -1,4 +1,4 @@
-"""From a config to a network, ours or someone else's (`timm/…`) with a scheme put in, and to its optimiser."""
+"""Build the network of a config, one of ours or a converted one (`timm/…`), and its optimiser."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from stepnet.training.config import TrainConfig, model_options, read_label
 from stepnet.training.depth_transfer import Multiples, at_rule, block_parameters, multiples_of
 from stepnet.training.recipes import Recipe
 
-EPS = 1e-8  # of Adam and its kin in torch
+EPS = 1e-8  # default of Adam and its variants in torch
 
 
 def build_network(config: TrainConfig, data: Data) -> nn.Module:
-    """The network with the weights that (model, seed) fix, or with those that it is to begin with.
+    """Return the network with initial weights that depend on (model, seed), or with the weights that the config names.
 
-    With `start_like`, they are those that the other model would begin with, where they agree.
+    With `start_like`, it takes the initial weights of that model where names and shapes agree.
     """
     network = _seeded(config, data)
     if config.weights is not None:
@@ -41,9 +41,9 @@ def build_network(config: TrainConfig, data: Data) -> nn.Module:
 
 
 def build_optimizer(recipe: Recipe, network: nn.Module) -> torch.optim.Optimizer:
-    """The recipe's optimiser; norms, biases and k are spared from weight decay where the recipe says so.
+    """Return the recipe's optimiser; without `decay_vectors`, norms, biases and k have no weight decay.
 
-    The rate, eps and decay of the blocks follow the rule for the depth, where the recipe was tuned at another one.
+    With `tuned_at_depth`, the learning rate, eps and decay of the blocks follow the rule for depth.
     """
     decay = 0.0 if recipe.running_cost == "kinetic" else recipe.weight_decay
     spared = set() if recipe.decay_vectors else vectors(network)
@@ -96,7 +96,7 @@ def _own(config: TrainConfig, data: Data) -> nn.Module:
 
 
 def _input_options(model: str, data: Data) -> dict[str, Any]:
-    """What a network must know of its input; images for a language model, or text for another, are refused."""
+    """Return the options that depend on the data; raise for images with a language model, or text with another."""
     takes = model_entry(split_tag(model)[0]).takes
     if takes == "tokens":
         if not isinstance(data.train, Text):
@@ -108,7 +108,7 @@ def _input_options(model: str, data: Data) -> dict[str, Any]:
 
 
 def _gates(recipe: Recipe) -> dict[str, Any] | None:
-    """The options of stochastic depth."""
+    """Return the options of stochastic depth."""
     if recipe.stochastic_depth is None:
         return None
     return {"survival": recipe.stochastic_depth, "mode": recipe.stochastic_mode}
@@ -133,7 +133,7 @@ def _foreign(config: TrainConfig, data: Data) -> nn.Module:
         )
     from stepnet.conversion import convert, load_foreign
 
-    # Layers are replaced before the scheme comes in, which gives them statistics for each of its evaluations.
+    # Before the conversion, which gives batch norms separate statistics for each evaluation in a step.
     network = load_foreign(
         config.model, num_classes=data.num_outputs, in_channels=data.in_channels, pretrained=config.pretrained
     )

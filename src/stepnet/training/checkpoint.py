@@ -1,8 +1,8 @@
-"""A run's resume state: one safetensors file, written whole or not at all, with no pickle in it.
+"""A run's checkpoint: one safetensors file, written atomically, without pickles.
 
-Tensors: the network under `model.`, whatever the optimiser keeps under `optimizer.PARAMETER.KEY`, what callbacks keep
-under `callbacks.`. The header carries the run's position and sums as JSON, what the optimiser keeps for each parameter,
-what the network is, and a checksum of all tensor bytes.
+Tensors: the network under `model.`, the optimiser's state under `optimizer.PARAMETER.KEY`, the state of callbacks
+under `callbacks.`. The header holds the run's position and sums as JSON, the keys of the optimiser's state for each
+parameter, the description of the network, and a checksum of all tensor bytes.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ from stepnet.tensors import Tensors, first_difference, read_tensors, write_tenso
 from stepnet.training.sharding import gather
 
 OPTIMIZER, CALLBACKS = "optimizer.", "callbacks."
-STATES = "optimizer"  # in the header: for each parameter its keys, with a number, or None where the value is a tensor
-MOMENTUM, AT_REST = "momentum_buffer", "at rest"  # files of SGD before STATES: the parameters that have no momentum
+STATES = "optimizer"  # in the header: for each parameter its keys, with a number, or None if the value is a tensor
+MOMENTUM, AT_REST = (
+    "momentum_buffer",
+    "at rest",
+)  # older files of SGD: the parameters without momentum
 
 FromZero = Annotated[int, Ge(0)]
 Total = Annotated[float, Ge(0)]
@@ -35,11 +38,11 @@ States = dict[str, dict[str, float | int | None]]
 
 @dataclass
 class Progress:
-    """Where a run stands: steps done in the epoch under way, and the epoch's sums so far."""
+    """The position of a run: its epoch, the steps done in it, and the epoch's sums so far."""
 
     epoch: FromZero = 0
     step: FromZero = 0
-    sums: dict[str, float] = field(default_factory=dict)  # of the loss, and of what the task counts
+    sums: dict[str, float] = field(default_factory=dict)  # of the loss, and the sums of the task
     seen: FromZero = 0  # items
     seconds: Total = 0.0
     best: float | None = None  # the task's first metric on the test set
@@ -48,7 +51,7 @@ class Progress:
 
     @property
     def loss_sum(self) -> float:
-        """Of all items that were seen."""
+        """The loss, summed over the items of the epoch so far."""
         return self.sums.get("loss", 0.0)
 
     def begin_epoch(self, epoch: int) -> None:
@@ -57,7 +60,7 @@ class Progress:
 
 
 def collect(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Tensors, States]:
-    """The tensors of a network and of its optimiser, and the optimiser's other values; whole on the main process."""
+    """Return the tensors of a network and its optimiser, gathered on the main process, and the optimiser's numbers."""
     tensors = {PREFIX + name: value for name, value in gather(model).items()}
     states: States = {}
     kept_by_key: dict[str, Tensors] = {}  # the optimiser's tensors, by key and parameter
@@ -97,9 +100,9 @@ def save(
 
 
 def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Progress, Tensors]:
-    """Read a resume state into the model and the optimiser; give the run's position and the state of its callbacks.
+    """Load a checkpoint into the model and the optimiser; return the run's position and the state of its callbacks.
 
-    A file that is damaged or of another network is refused before anything is changed.
+    A damaged file, or one of another network, raises before anything is changed.
     """
     tensors, header = read_tensors(path)
     if header.get("format") != RESUME:
@@ -118,7 +121,7 @@ def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> tupl
 
 
 def _progress(path: Path, header: Mapping[str, str]) -> Progress:
-    """Where the run stood, from a header that anyone may have written."""
+    """Return the position in an untrusted header."""
     try:
         values = json.loads(header["progress"])
         if not isinstance(values, dict):
@@ -147,9 +150,9 @@ def _states(
     progress: Progress,
     optimizer: torch.optim.Optimizer,
 ) -> States:
-    """What the optimiser keeps for each parameter, as far as it fits the parameters.
+    """Return the keys of the optimiser's state for each parameter; raise if tensors are missing or do not fit.
 
-    A momentum that got lost would begin at zero again, and the run resume to other bits.
+    A lost momentum would start at zero again, and the resumed run would differ.
     """
     if STATES in header:
         try:
@@ -163,7 +166,7 @@ def _states(
         stateless = _names(header[AT_REST]) if AT_REST in header else None
         if (progress.epoch, progress.step) == (0, 0) or not any(g.get("momentum") for g in optimizer.param_groups):
             stateless = list(without)
-        elif stateless is None:  # networks of others may have parameters that no gradient reaches
+        elif stateless is None:  # networks of other libraries may have parameters without gradients
             stateless = list(without) if "/" in header.get("what", "") else []
         wanted = {f"{name}.{MOMENTUM}" for name in parameters if name not in stateless}
     for name in kept:
@@ -185,7 +188,7 @@ def _names(text: str) -> list[str]:
 
 
 def _broadcasts(value: Tensor, parameter: Tensor) -> bool:
-    """Whether a state has the shape of its parameter, or one entry for some of its dimensions."""
+    """Whether a state broadcasts to the shape of its parameter."""
     try:
         return value.expand(parameter.shape).shape == parameter.shape
     except RuntimeError:
@@ -195,7 +198,7 @@ def _broadcasts(value: Tensor, parameter: Tensor) -> bool:
 def _fill(
     optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter], states: States, kept: Tensors
 ) -> None:
-    """By the optimiser's own `load_state_dict`, which knows on which device and in which type each value belongs."""
+    """Load the state by the optimiser's `load_state_dict`, which chooses the device and type of each value."""
     places = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     names = {parameter: name for name, parameter in parameters.items()}
     state: dict[int, dict[str, Any]] = {}

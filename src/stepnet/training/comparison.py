@@ -39,8 +39,8 @@ def compare(
 ) -> list[NetworkRuns]:
     """Train each model, a label `NAME[:SCHEME][,OPTION=VALUE…]`, with each seed.
 
-    Seeds come first, so that an interrupted comparison is even. Every model starts, where names and shapes agree, from
-    the weights of the first one.
+    All models are trained with one seed before the next, so that an interrupted comparison has complete pairs. Every
+    model starts from the weights of the first one where names and shapes agree.
     """
     import_modules(base.imports)
     data = base.read_data()
@@ -88,10 +88,10 @@ def transfer_grid(
     out: Path,
     callback: Callable[[str], Callback] = lambda title: Callback(),
 ) -> Losses:
-    """The training loss of the last epoch for each depth and learning rate, without a rule and with it.
+    """Return the training loss of the last epoch for each depth and learning rate, without and with the rule.
 
-    The shallowest depth is the one that the rule starts from, where it changes nothing. A run that diverges has an
-    infinite loss. Each is a run of its own in `out`, and resumes.
+    The rule starts from the smallest depth, where it changes nothing. A run that diverges has an infinite loss. The
+    runs are in `out`, and resume.
     """
     options: dict[str, Any] = model_options(base.model_kwargs)
     options |= {"scheme": base.scheme} if base.scheme else {}
@@ -119,7 +119,7 @@ def transfer_grid(
 
 
 def _loss(config: TrainConfig, callback: Callback) -> float:
-    """That of the last epoch; infinite where the run diverged, which is written down so that it is not tried again."""
+    """Return the training loss of the last epoch; infinity if the run diverged, which a file in its folder records."""
     diverged = Path(config.out) / "diverged"
     if diverged.exists():
         return math.inf

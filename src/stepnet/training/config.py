@@ -51,14 +51,14 @@ FIXED_OPTIONS = {
 
 
 class Label(NamedTuple):
-    """`NAME[:SCHEME][,OPTION=VALUE…]`: a network of a comparison."""
+    """The parts of a label `NAME[:SCHEME][,OPTION=VALUE…]`, which names a network."""
 
     model: str
     scheme: str | None
     kwargs: dict[str, Any]
 
     def under(self, scheme: str | None) -> Label:
-        """Return the label with the scheme of a flag; raise if it names another scheme already."""
+        """Return the label with the scheme of --scheme; raise if it already names another scheme."""
         if scheme and self.scheme and self.scheme != scheme:
             label = f"{self.model}:{self.scheme}"
             raise UserError(f"{label} names the scheme {self.scheme!r}, but --scheme is {scheme!r}: give only one")
@@ -72,14 +72,14 @@ class NetworkRecord:
     parameters: int
     multiply_adds: int = 0  # of convolutions and matrix products in the forward pass; 0 if they cannot be counted
     steps: int = 0  # of all its stages
-    own_steps: int = 0  # without those of the scheme's starter and of transitions
+    own_steps: int = 0  # without steps of the starting scheme and transitions
     scheme: str | None = None
 
 
 @checked
 @dataclass(frozen=True)
 class TrainConfig:
-    """Model, data, recipe, seed, and how the machine is used."""
+    """The settings of a run: model, data, recipe, seed, device, precision."""
 
     model: str
     data: str = flag(
@@ -94,7 +94,7 @@ class TrainConfig:
     model_kwargs: dict[str, Any] = field(default_factory=dict)  # options of the model, as `create_model` takes them
     recipe: Recipe = field(default_factory=Recipe)
     seed: Seed = flag("seed of initial weights, data order, augmentation and noise", 0)
-    start_like: str | None = None  # a label, NAME[:SCHEME][,OPTION=VALUE…]: its initial weights where they agree
+    start_like: str | None = None  # the label of a model whose initial weights are taken where names and shapes agree
     out: str = ""
     data_root: str | None = flag("folder of all data sets; by default $STEPNET_DATA or ~/.cache/stepnet", None)
     imports: tuple[str, ...] = ()  # user modules that register models, schemes or data
@@ -131,8 +131,8 @@ class TrainConfig:
     checkpoint_steps: Count = flag("save a checkpoint at least every N steps", 1000)
     checkpoint_minutes: Positive = flag("save a checkpoint at least every N minutes", 5.0)
     log: Literal["none", "tensorboard", "wandb"] = flag("also log the metrics to TensorBoard or W&B", "none")
-    # Written by the run: the metrics of its task, the cost of its network, and fingerprints of its data and of networks
-    # and weights that a name does not identify. Older runs have none of them.
+    # Written by the run: the metrics of its task, the cost of its network, and fingerprints of its data, and of
+    # networks and weights that a name does not identify. Older runs lack them.
     task: TaskRecord | None = None  # None: the task of the data set
     network: NetworkRecord | None = None
     data_fingerprint: str | None = None
@@ -174,7 +174,7 @@ class TrainConfig:
 
     @classmethod
     def read(cls, path: Path) -> TrainConfig:
-        """Read `config.yaml`, or a file by hand with `recipe: fast` and fields of the recipe at the top level."""
+        """Read `config.yaml`, or a handwritten file with `recipe: fast` and fields of the recipe at the top level."""
         what = f"{path}: not the config of a stepnet run"
         return read_as(cls, _with_whole_recipe(read_yaml(path, what)), what, extra="forbid")
 
@@ -200,14 +200,14 @@ def _fields(config: TrainConfig) -> dict[str, Any]:
 
 
 def _as_written(value: Any) -> Any:
-    """Options as a file gives them back, with lists for tuples."""
+    """Return options as a YAML file returns them, with lists for tuples."""
     if isinstance(value, Mapping):
         return {name: _as_written(part) for name, part in value.items()}
     return [_as_written(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def _with_whole_recipe(values: object) -> object:
-    """Complete the recipe of a config by hand: its named recipe, or the default of its model and data, with changes."""
+    """Complete the recipe of a handwritten config: the named or default recipe with the changes."""
     if not isinstance(values, dict):
         return values
     fields = {field.name for field in dataclasses.fields(Recipe)}
@@ -280,11 +280,11 @@ def default_folder(config: TrainConfig) -> Path:
 
 
 def lasting_place(weights: str) -> str:
-    """Return a name of weights that is valid in any working directory: the absolute path of a file."""
+    """Return a name of weights that is valid in any working directory: the absolute path of an existing file."""
     path = Path(weights).expanduser()
     return str(path.absolute()) if path.exists() else weights
 
 
 def file_name(text: str) -> str:
-    """Replace the characters that a file name should not have by hyphens."""
+    """Replace characters that do not belong in a file name by hyphens."""
     return re.sub(r"[^\w.=+-]+", "-", text).strip("-")

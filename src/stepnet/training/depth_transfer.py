@@ -1,11 +1,12 @@
-"""Depth transfer: a recipe that was tuned on a shallow network, for a deep one (`stepnet.depth_transfer`).
+"""Depth transfer: use a recipe that was tuned on a shallow network for a deep one (`stepnet.depth_transfer`).
 
-Of a network with `m = L / L_0` times the blocks, each block's step is `dt m^-a`: rule "1/L" (a = 1) is the grid of one
-flow, "1/sqrt(L)" (a = 1/2) keeps the variance of random blocks. What a step of the optimiser changes in the output must
-not depend on m either. L blocks change it by `m m^-a` times what a block's weights move. Adam moves them by lr, so its
-rate is multiplied by `m^(a-1)`; SGD by lr times a gradient that has `m^-a` itself, so by `m^(2a-1)`. Adam's eps is
-compared with gradients and has `m^-a`. The decay of a step, lr times weight_decay, stays what it was. (Yang et al. 2023
-and Bordelon et al. 2023 for a = 1/2, Dey et al. 2025 for a = 1.) Stem, head, transitions and coefficients keep theirs.
+With `m = L / L_0` times as many blocks, the step size of a block is `dt m^-a`: rule "1/L" (a = 1) refines the grid of
+one flow, "1/sqrt(L)" (a = 1/2) keeps the variance of random blocks. The change of the output in a step of the optimiser
+must not depend on m either: L blocks change it by `m m^-a` times the change of a block's weights. Adam changes them by
+lr, so its rate is multiplied by `m^(a-1)`; SGD by lr times a gradient proportional to `m^-a`, so by `m^(2a-1)`. Adam's
+eps is compared with gradients, so it is multiplied by `m^-a`. The decay in a step, lr times weight_decay, is unchanged,
+and so are the settings of stem, head, transitions and coefficients. (Yang et al. 2023 and Bordelon et al. 2023 for
+a = 1/2, Dey et al. 2025 for a = 1.)
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 @dataclass(frozen=True)
 class Multiples:
-    """What the step size of a block, and the optimiser's figures for its weights, are multiplied by."""
+    """Factors of the step size of a block, and of the optimiser's settings for its weights."""
 
     dt: float = 1.0
     lr: float = 1.0
@@ -35,7 +36,7 @@ class Multiples:
 
     @classmethod
     def of(cls, ratio: float, rule: DepthRule, optimizer: str) -> Multiples:
-        """For `ratio` times the depth."""
+        """Return the factors for `ratio` times the depth."""
         a = EXPONENTS[rule]
         adaptive = optimizer != "sgd"
         lr = ratio ** (a - 1 if adaptive else 2 * a - 1)
@@ -43,7 +44,7 @@ class Multiples:
 
 
 class Transferred(NamedTuple):
-    """A network whose step size follows a rule, and groups of its parameters for an optimiser of torch."""
+    """A network whose step size follows a rule for depth, and parameter groups for an optimiser of torch."""
 
     network: Any
     groups: list[dict[str, Any]]
@@ -60,10 +61,10 @@ def depth_transfer(
     eps: Positive = 1e-8,
     weight_decay: NotNegative = 0.0,
 ) -> Transferred:
-    """Make what was tuned at `base_depth` hold for a new, deeper network: `(network, groups)`.
+    """Transfer settings that were tuned at `base_depth` to a new, deeper network; return `(network, groups)`.
 
-    The network has the step size of the rule. `groups` are for `torch.optim`, with the rate, eps and decay of each: the
-    blocks' by the rule, the others' as given. Depths are counted as in the model's name: 20 of a resnet, 8 of a gpt.
+    The network has the step size of the rule. `groups` are parameter groups for `torch.optim`: the learning rate, eps
+    and decay of the blocks follow the rule, the others are as given. Depths are counted as in the model's name.
     """
     scaled, multiples = at_rule(network, base_depth, rule, optimizer)
     inside = block_parameters(scaled)
@@ -77,7 +78,7 @@ def depth_transfer(
 
 
 def at_rule(network: Model, base_depth: int, rule: DepthRule, optimizer: str) -> tuple[Model, Multiples]:
-    """The network with the step size of the rule, and what the optimiser's figures for its blocks are multiplied by."""
+    """Return the network with the step size of the rule, and the factors for its blocks."""
     multiples = Multiples.of(depth_ratio(network, base_depth), rule, optimizer)
     model = cast(Network, network)
     grid = []
@@ -86,14 +87,14 @@ def at_rule(network: Model, base_depth: int, rule: DepthRule, optimizer: str) ->
         sizes = [dt if n < first else dt * multiples.dt for n, dt in enumerate(stage.dts)]
         grid.append([GridStep({n: 1.0}, dt) for n, dt in enumerate(sizes)])
     new = regrid(model, grid)
-    for stage in own_stages(new):  # initial weights that shrink with the depth shrink once, by the rule
+    for stage in own_stages(new):  # the rule replaces the decrease of initial weights with the depth
         for block in stage.blocks:
             scale(block, depth_ratio(network, base_depth) ** model.initial_exponent)
     return cast(Model, new), multiples
 
 
 def depth_ratio(network: nn.Module, base_depth: int) -> float:
-    """How many times the blocks of the network of the base depth it has."""
+    """Return the number of blocks, divided by that of the network of the base depth."""
     if not isinstance(network, Network):
         raise UserError(
             f"{type(network).__name__} has no stages that a scheme steps through: build it with create_model"
@@ -108,10 +109,10 @@ def depth_ratio(network: nn.Module, base_depth: int) -> float:
 
 
 def block_parameters(network: nn.Module) -> set[int]:
-    """The identities of the parameters whose number grows with the depth: those of the blocks after the transitions."""
+    """Return the ids of the parameters whose number grows with the depth: those of blocks other than transitions."""
     return {id(p) for stage in own_stages(cast(Network, network)) for p in stage.blocks.parameters()}
 
 
 def multiples_of(network: nn.Module, base_depth: int | None, rule: DepthRule, optimizer: str) -> Multiples:
-    """What the optimiser's figures for the blocks of a network are multiplied by; 1 without a base depth."""
+    """Return the factors for the blocks of a network; 1 without a base depth."""
     return Multiples() if base_depth is None else Multiples.of(depth_ratio(network, base_depth), rule, optimizer)

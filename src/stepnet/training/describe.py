@@ -1,4 +1,4 @@
-"""Descriptions of a run: for its files, for its config, and for a person at its start."""
+"""Descriptions of a run: for its files, for its config, and for the terminal when it starts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def describe_progress(
 
 
 def network_record(network: nn.Module, data: Data, scheme: Scheme | None) -> NetworkRecord:
-    """Count what a network costs, so that a report need not build it again."""
+    """Count the parameters and multiply-adds of a network, so that a report need not build it."""
     parameters = sum(parameter.numel() for parameter in network.parameters())
     record = NetworkRecord(parameters, scheme=scheme.name if scheme else None)
     with suppress(Exception):  # a foreign network may not run on the meta device, or cannot be copied
@@ -90,7 +90,7 @@ def weights_fingerprint(place: str | None) -> str | None:
 
 
 def run_summary(trainer: Trainer) -> list[str]:
-    """Say what a run is, in lines of at most 80 columns unless names are long."""
+    """Summarise a run in lines of at most 80 columns, unless names are long."""
     config, recipe, data, processes = trainer.config, trainer.recipe, trainer.data, trainer.processes
     scheme = f":{config.scheme}" if config.scheme else ""
     options = "".join(f", {name}={value}" for name, value in config.model_kwargs.items())

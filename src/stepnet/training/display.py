@@ -26,7 +26,7 @@ from stepnet.training.scores import SEEN, figures_of
 from stepnet.training.trainer import Trainer
 
 SECONDS_BETWEEN_LINES = 30.0  # within an epoch, where there is no terminal
-LONG_EPOCH = 60.0  # seconds: of a longer one, the duration is printed as soon as it is known
+LONG_EPOCH = 60.0  # seconds; the duration of a longer epoch is printed as soon as it is known
 
 
 class TerminalBar:
@@ -52,7 +52,7 @@ class TerminalBar:
 
 
 class Display(Callback):
-    """Print what the run is, then its loss, metric, speed and time left, in lines of at most 80 columns."""
+    """Print a summary of the run, then its loss, metric, speed and time left, in lines of at most 80 columns."""
 
     def __init__(self, title: str = "", stream: TextIO | None = None) -> None:
         self.title = title
@@ -64,7 +64,7 @@ class Display(Callback):
         self.outside: set[str] = set()
         self.described = False
         self.level: Level | None = None
-        self.began = time.monotonic(), 0  # when, and after how many steps
+        self.began = time.monotonic(), 0  # time, and number of steps done
         self.timed = False  # whether the duration of an epoch is known
         self.crowding: Crowding | None = None
 
@@ -75,7 +75,7 @@ class Display(Callback):
         return self
 
     def note(self, text: str) -> None:
-        """Show what is being done, next to the bar if there is one."""
+        """Show the current activity, next to the bar if there is one."""
         if self.quiet:
             return
         self._begin_bar()

@@ -21,10 +21,19 @@ from stepnet.training.recipes import Recipe, default_recipe, get_recipe
 from stepnet.training.run import Run
 from stepnet.training.tasks import TASKS
 
-WRITTEN = {"task", "network", *FINGERPRINTS}  # by the run
+WRITTEN = {"task", "network", *FINGERPRINTS}  # fields that the run writes
 RECIPE_FIELDS = {field.name for field in dataclasses.fields(Recipe)}
 OPTIONS = {field.name for field in dataclasses.fields(TrainConfig)} - {"model", "data", "recipe", "out", *WRITTEN}
-BUILDING = ("scheme", "model_kwargs", "memory", "weights", "pretrained", "start_like", "sync_bn")  # for a name only
+# Options for a model by name, not for a module.
+BUILDING = (
+    "scheme",
+    "model_kwargs",
+    "memory",
+    "weights",
+    "pretrained",
+    "start_like",
+    "sync_bn",
+)
 
 
 @checked
@@ -47,19 +56,18 @@ def train(
 
     `model`: a label `NAME[:SCHEME][,OPTION=VALUE…]`, any module, or a whole `TrainConfig`.
     `data`: a name, a folder of images, a text file, `(train, test)` torch Datasets, or one of them and `val_share=0.1`.
-    `recipe`: a name or a `Recipe`; the paper's for this model and data unless given.
-    `task`: a name of `register_task`; what the data says unless given, classification as a rule.
+    `recipe`: a name or a `Recipe`; by default the paper's for this model and data.
+    `task`: a name of `register_task`; by default that of the data set, usually classification.
     `callbacks`: see `stepnet.training.Callback`.
     `options`: fields of the recipe, such as `epochs=2`, `lr=0.01`, and other fields of `TrainConfig`, such as `seed=1`,
     `scheme="lm"`, `model_kwargs={"dt": 0.5}`.
 
-    Called again with the same arguments, it resumes where it was stopped, to the same bits. A folder that holds a run
-    on other data or of another network is refused: a module must come with the weights that it began with, so seed
-    torch before it is built, or with those of the checkpoint (`stepnet.load(out + "/last.safetensors", model=module)`).
-    Resuming to the bit cannot be promised of a module that keeps state outside of its `state_dict`, or draws from
-    generators other than torch's (`draw(seed, step, places)` is the way to have noise, see `stepnet.nets.draws`); nor
-    of a data set whose items are random beyond torch's, numpy's and Python's own generators; nor of
-    `precision="fp16"`, whose loss scale begins anew. A stream without length and index is refused.
+    Called again with the same arguments, it resumes where it stopped, and ends with the same bits. A folder with a run
+    on other data or of another network raises: a module must have its initial weights again, so seed torch before it
+    is built, or those of the checkpoint (`stepnet.load(out + "/last.safetensors", model=module)`). A resumed run may
+    differ if a module keeps state outside of its `state_dict`, or draws from generators other than torch's (for noise,
+    define `draw(seed, step, places)`, see `stepnet.nets.draws`); if items of a data set are random by generators other
+    than torch's, numpy's and Python's; and with `precision="fp16"`, whose loss scale starts anew.
     """
     if isinstance(model, TrainConfig):
         if any(each is not None for each in (data, recipe, out, task)) or options:
@@ -71,7 +79,7 @@ def train(
     for name in options.keys() - OPTIONS:
         near = nearest(name, [*OPTIONS, *RECIPE_FIELDS]) or f"expected one of {', '.join(sorted(OPTIONS))}"
         raise UserError(f"train takes no option {name!r}: {near}")
-    asked = TrainConfig("", **options)  # refuses what does not fit
+    asked = TrainConfig("", **options)  # raises for wrong values
     source = "digits" if data is None else data
     dataset = get_data(source, asked.data_root, **asked.data_options, of_classes=task is None or TASKS[task].of_classes)
     named = os.fspath(source) if isinstance(source, str | os.PathLike) else _identity(dataset)
@@ -96,7 +104,7 @@ def train(
 
 
 def _identity(data: Data) -> str:
-    """A name for a data set given in Python: a run goes on only with one that has the same."""
+    """Return the name of a data set that is a Python object; a run resumes only with data of the same name."""
     size = "x".join(map(str, data.train.shape))
     classes = f", {data.num_classes} classes" if data.num_classes else ""
     return f"{data.name} of {len(data.train)}+{len(data.test)} items {size}{classes}"

@@ -29,7 +29,7 @@ THUMBNAIL = 96  # pixels of the longer side at most
 
 
 class EvaluationResult(NamedTuple):
-    """Mean loss and the task's metrics on the test set, of the weights after so many epochs."""
+    """Mean loss and metrics on the test set, of the weights after `epochs` epochs."""
 
     loss: float
     metrics: dict[str, float]
@@ -39,12 +39,12 @@ class EvaluationResult(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Of classification, in per cent."""
+        """The error of classification, in per cent."""
         return self.metrics["error"]
 
     @property
     def top5_error(self) -> float | None:
-        """Where there are more than five classes."""
+        """The share of images whose class is not among the five likeliest, in per cent; None below six classes."""
         return self.metrics.get("top5_error")
 
 
@@ -57,10 +57,10 @@ def evaluate(
     batch_size: Count = 128,
     val_share: float | None = None,
 ) -> EvaluationResult:
-    """Evaluate a network, or what `stepnet.load` opens, on the whole of the test set that it was trained for.
+    """Evaluate a network, a run or a model file on the test set of the data that it was trained on.
 
-    `data` names another one; of a folder without val/, `val_share` is tested on. Its images are prepared as the
-    network's description says.
+    `data` is another data set; of a folder without val/, the share `val_share` is tested on. Images are preprocessed as
+    the network's description says.
     """
     network = model if isinstance(model, nn.Module) else load(chosen(model, which))
     description = description_of(network)
@@ -68,7 +68,7 @@ def evaluate(
     how = description.preprocessing
     normalise = tests.normalise if how is None else Normalisation(how.mean, how.std)
     _check_classes(description, tests)
-    device = torch.device(default_device())  # whatever it was trained on
+    device = torch.device(default_device())  # not necessarily the one it was trained on
     network.eval().to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     trained = description.training
     task = TASKS[trained.task if trained else tests.task](tests)
@@ -116,7 +116,7 @@ def class_errors(
 
 
 def chosen(model: Run | str | os.PathLike[str], which: Literal["best", "last"]) -> Path | str:
-    """The file of a run's best epoch, or whatever was named."""
+    """Return the file of a run's best epoch, or the location unchanged."""
     where = model.folder if isinstance(model, Run) else model
     if Path(where).is_dir() and which == "best":
         return Run(Path(where)).best
@@ -126,7 +126,7 @@ def chosen(model: Run | str | os.PathLike[str], which: Literal["best", "last"]) 
 def data_of(
     description: ModelDescription, data: str | None = None, root: str | None = None, val_share: float | None = None
 ) -> Data:
-    """The data set that a network was trained on, or the one that is named; its images as large as then."""
+    """Return the data set `data`, by default the one a network was trained on, with images of the trained size."""
     trained = description.training
     name = data or (trained.data if trained else None)
     if name is None:

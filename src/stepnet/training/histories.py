@@ -20,8 +20,8 @@ from stepnet.training.config import NetworkRecord, TrainConfig
 from stepnet.training.run import Environment, EpochMetrics, Run
 from stepnet.training.tasks import TaskRecord
 
-KByLayer = dict[str, float]  # k_n by the name of its layer; the mean where there is one for each channel
-Records = Mapping[int, Mapping[str, Any]]  # what was measured, by seed
+KByLayer = dict[str, float]  # k_n by the name of its layer; the mean over channels if there are several
+Records = Mapping[int, Mapping[str, Any]]  # measurements by seed
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def mean_and_deviation(values: Sequence[float], digits: int = 2) -> str:
 
 
 def single_numbers(ks: Mapping[str, float | list[float]]) -> KByLayer:
-    """Coefficients by layer as numbers to draw: the mean of a `k` over its channels, each entry of a named array.
+    """Return coefficients by layer as numbers to plot: the mean of a `k` over channels, each entry of another array.
 
     `blocks.1:V`, listed row by row, becomes `blocks.1:V[1]`, `blocks.1:V[2]`, ….
     """

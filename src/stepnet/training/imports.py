@@ -1,4 +1,4 @@
-"""User modules: imported for a run that names them (`--import`), and again when a run trained here is opened.
+"""User modules: imported for a run that names them (`--import`), and again when a run of this machine is opened.
 
 The config of a run names its modules, and anybody may have written it: opening an untrusted run must not execute code.
 The modules of runs trained on this machine are therefore recorded in the data folder, outside of the run; those of

@@ -1,11 +1,10 @@
-"""Multilevel training: a shallow network is trained, refined into a deeper one, and training goes on.
+"""Multilevel training: train a shallow network, refine it into a deeper one, and continue.
 
     stepnet train preact_resnet56 --levels 20 38 56
 
-Each level is a part of the run with a network of its own depth. Between two levels the checkpoint of the one becomes
-that of the other: every block comes several times with its output divided, the optimiser's state goes along, and the
-position stays. The refinement is a function of the checkpoint, so a run that is stopped anywhere resumes to the same
-bits.
+Each level is a part of the run, with a network of another depth. Between two levels the checkpoint is refined: every
+block is repeated with its output divided, the optimiser's state is repeated too, and the position is unchanged. The
+refinement is a function of the checkpoint, so a run that is stopped at any point resumes to the same bits.
 """
 
 from __future__ import annotations
@@ -48,25 +47,25 @@ if TYPE_CHECKING:
     from stepnet.training.trainer import Trainer
 
 AVERAGE = "WeightAverage.module."  # the weights of `--ema` in a checkpoint's callbacks
-SQUARES = {"exp_avg_sq", "max_exp_avg_sq", "square_avg", "sum"}  # what optimisers keep of squared gradients
+SQUARES = {"exp_avg_sq", "max_exp_avg_sq", "square_avg", "sum"}  # optimiser states that are squared gradients
 
 
 @dataclass(frozen=True)
 class Level:
-    """A part of a run: a depth as the model's name counts it, the blocks of each stage, the epoch that it ends at."""
+    """A part of a run: depth as in the model's name, number of blocks in each stage, epoch at which it ends."""
 
     depth: int
     depths: tuple[int, ...]
     end: int
-    full: bool  # the last one, whose network is the named one
+    full: bool  # whether this is the last level, with the full depth
 
     def config(self, config: TrainConfig) -> TrainConfig:
-        """What the network of this level is built by."""
+        """Return the config with which the network of this level is built."""
         return config if self.full else replace(config, model_kwargs={**config.model_kwargs, "depths": [*self.depths]})
 
 
 def levels_of(config: TrainConfig) -> list[Level]:
-    """The levels of a run, none for a run of one depth; levels that cannot be refined into each other are refused."""
+    """Return the levels of a run, none for a run of one depth; raise if one cannot be refined into the next."""
     recipe = config.recipe
     if not recipe.levels:
         return []
@@ -98,7 +97,7 @@ def _shares(epochs: int, parts: int) -> list[int]:
 
 
 def level_of(path: Path, levels: list[Level]) -> int:
-    """The number of the level whose network a checkpoint holds; 0 where there is none to be read."""
+    """Return the number of the level whose network a checkpoint holds; 0 without a readable checkpoint."""
     from stepnet.exchange import decode
 
     if not path.exists():
@@ -106,7 +105,7 @@ def level_of(path: Path, levels: list[Level]) -> int:
     try:
         options = decode(read_tensors(path)[1][DESCRIPTION], path).options
     except (UserError, KeyError):
-        return 0  # whoever opens it says what is wrong with it
+        return 0  # loading it will raise
     depths = options.get("depths")
     numbers = [
         n for n, level in enumerate(levels) if level.full == (depths is None) and depths in (None, [*level.depths])
@@ -115,7 +114,7 @@ def level_of(path: Path, levels: list[Level]) -> int:
 
 
 def refine_checkpoint(trainer: Trainer, level: Level) -> None:
-    """Write the run's checkpoint anew for the network of the next level."""
+    """Replace the run's checkpoint by one for the network of the next level."""
     old = cast(Network, trainer.network)
     grid = refined_grid(on_grid(old), None, level.depths)
     config = level.config(trainer.config)
@@ -137,7 +136,7 @@ def _on(grid: Grid, network: Network) -> Network:
 
 
 def refined_callbacks(states: Mapping[str, Tensor], network: Network, grid: Grid) -> Tensors:
-    """An average of the weights is refined as they are; what else callbacks keep stays."""
+    """Refine an average of the weights as the weights; return other states of callbacks unchanged."""
     average = {name.removeprefix(AVERAGE): tensor for name, tensor in states.items() if name.startswith(AVERAGE)}
     if not average:
         return dict(states)
@@ -150,9 +149,9 @@ def refined_callbacks(states: Mapping[str, Tensor], network: Network, grid: Grid
 def _carry_state(
     before: torch.optim.Optimizer, after: torch.optim.Optimizer, old: Network, new: Network, grid: Grid
 ) -> None:
-    """The state of each parameter, from the block that it comes from.
+    """Copy the state of each parameter from the block that it was copied from.
 
-    Where the output of a block is divided, in its last layer, the gradients of its other layers are divided too.
+    Dividing the output of a block, in its last layer, also divides the gradients of its other layers.
     """
     kept = {name: before.state.get(parameter, {}) for name, parameter in old.named_parameters()}
     parameters = dict(new.named_parameters())
@@ -168,7 +167,7 @@ def _carry_state(
 
 
 def _divided(old: Network, new: Network, grid: Grid) -> dict[str, float]:
-    """By what the gradient of a parameter is multiplied: 1 in a block's last layer, the share of its step elsewhere."""
+    """Return the factor of each parameter's gradient: 1 in a block's last layer, the share of its step elsewhere."""
     factors: dict[str, float] = {}
     for path, before, after, steps in zip(stage_paths(old), own_stages(old), own_stages(new), grid, strict=True):
         for name, block, step in zip(after.step_names, after.steps, steps, strict=True):

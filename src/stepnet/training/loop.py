@@ -78,7 +78,7 @@ _training = threading.Lock()
 
 @contextmanager
 def one_run_per_process() -> Iterator[None]:
-    """Raise if this process is training already: foreign networks draw dropout from torch's global generator."""
+    """Raise if this process is already training: foreign networks draw dropout from torch's global generator."""
     if not _training.acquire(blocking=False):
         raise UserError(
             "another run is being trained in this process, and both would draw from torch's global generator: wait "
@@ -116,7 +116,7 @@ def fit(trainer: Trainer, stop: StopRequest) -> None:
             places, parts = batches.places(step, len(inputs)), slices(len(inputs), recipe.accumulate)
             for part in parts:
                 x, y, size = inputs[part], targets[part], batches.size(step)
-                # Of the parts of a batch, the last one synchronises the gradients of all processes.
+                # Gradients are synchronised between processes with the last part of a batch.
                 with nullcontext() if part is parts[-1] else trainer.accelerator.no_sync(trainer.model):
                     sums = forward_backward(trainer, x, y, places[part], global_step, size)
                 scores.add(sums, len(x))
@@ -165,13 +165,13 @@ def forward_backward(
     outputs = at_least_float32(trainer.model(inputs, **noise, **({} if cost is None else {"cost": cost})))
     loss = task.training_loss(outputs, targets, recipe)
     objective = loss if cost is None else loss + recipe.kinetic * len(inputs) * cost.total
-    # The gradients of all processes are averaged; their mean must be that of the mean loss over the global batch.
+    # Gradients are averaged over processes; the average must be the gradient of the mean loss over the global batch.
     trainer.accelerator.backward(objective * (trainer.processes.count / size))
     return {"loss": loss.detach(), **task.sums(outputs.detach(), targets)}
 
 
 def evaluate_epoch(trainer: Trainer, saver: Saver, batches: Batches, prefix: str) -> dict[str, float]:
-    """Return the metrics of the current network over a whole set, by their names in metrics.jsonl."""
+    """Return the metrics of the current network on a whole set, by their names in metrics.jsonl."""
     network, sums = trainer.evaluated.eval(), Sums(trainer.processes.device)
     for inputs, targets in batches.epoch():
         saver.stop_if_asked()

@@ -1,4 +1,4 @@
-"""The machine that a run is on: memory that glibc keeps, cores shared with others, lower precision, torch.compile."""
+"""Properties of the machine: glibc's memory, busy cores, devices, lower precision, torch.compile."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ from torch import nn
 from stepnet.errors import UserError, first_line
 from stepnet.nets import compiled
 
-# --- memory that a step has freed, and the next step asks for again
+# --- keeping freed memory for the next step
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # glibc's numbers in malloc.h, M_TRIM_THRESHOLD and M_MMAP_THRESHOLD
-LARGEST_INT, LARGEST_MMAP_THRESHOLD = 2**31 - 1, 2**25  # it refuses more
+LARGEST_INT, LARGEST_MMAP_THRESHOLD = 2**31 - 1, 2**25  # the largest values that it accepts
 VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 
 def keep_memory() -> bool:
-    """Let glibc keep what is freed; whether it does.
+    """Make glibc keep freed memory; return whether it does.
 
-    By itself it gives the memory of large tensors back to the system, which clears every page before it hands it out
-    again; `benchmarks/cpu.py` tells what that costs a step. Who has chosen thresholds by an environment variable keeps
-    those.
+    By default it returns the memory of large tensors to the system, which clears every page before it is used again;
+    `benchmarks/cpu.py` measures the cost for a step. Thresholds set by an environment variable are not changed.
     """
     if any(variable in os.environ for variable in VARIABLES):
         return False
@@ -40,16 +39,16 @@ def keep_memory() -> bool:
     return False
 
 
-# --- cores shared with others
-# Threads wait for each other at the end of every operation. Where another process has a core, all threads wait for the
-# one that waits for it: two threads on two busy cores were seen to be seven times slower than on idle ones, which no
-# thread's own work shows. Linux counts how long each thread was ready to run and did not.
+# --- cores used by other processes
+# Threads wait for each other at the end of every operation. If another process uses a core, all threads wait for the
+# one on that core: two threads on two busy cores were measured to be seven times slower than on idle ones. Linux counts
+# how long each thread was ready to run but did not run.
 
-CROWDED = 0.25  # of the time, over all threads
+CROWDED = 0.25  # share of the time, summed over threads
 
 
 def seconds_waited() -> float:
-    """How long the threads of this process were ready to run while others ran; 0 where the system does not say."""
+    """Return the seconds that threads of this process were ready to run but did not; 0 if the system does not count."""
     waited = 0
     with suppress(OSError):
         for task in Path("/proc/self/task").iterdir():
@@ -59,13 +58,13 @@ def seconds_waited() -> float:
 
 
 class Crowding:
-    """What has been waited for since the run began."""
+    """The time that threads have waited for cores since the run began."""
 
     def __init__(self) -> None:
         self.began, self.waited = time.monotonic(), seconds_waited()
 
     def warning(self) -> str:
-        """A line, if threads that wait for each other wait for their cores too; nothing otherwise."""
+        """Return a warning if several threads wait for cores, else an empty string."""
         threads = torch.get_num_threads()
         share = (seconds_waited() - self.waited) / max(time.monotonic() - self.began, 1e-9)
         if threads == 1 or share < CROWDED:
@@ -77,12 +76,12 @@ class Crowding:
 
 
 def default_device() -> str:
-    """A GPU of the kind that torch has here, or the CPU."""
+    """Return the kind of GPU that torch can use here, or the CPU."""
     return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 def check_without_float64(network: nn.Module) -> None:
-    """Refuse what needs float64, for a device that has none: Apple's GPUs."""
+    """Raise if the network needs float64, which Apple's GPUs do not have."""
     tensors = {**dict(network.named_parameters()), **dict(network.named_buffers())}
     wide = next((name for name, tensor in tensors.items() if tensor.dtype == torch.float64), None)
     if wide is not None:
@@ -92,7 +91,7 @@ def check_without_float64(network: nn.Module) -> None:
         raise UserError("memory 'reversible' undoes sums in float64, which Apple's GPUs do not have: take 'recompute'")
 
 
-# --- lower precision: tried in a child process, which may die of it
+# --- lower precision, tested in a child process, which may crash
 
 _TRIAL = """
 import torch
@@ -103,7 +102,7 @@ with torch.autocast("cpu", torch.bfloat16):
 
 
 def check_precision(precision: str) -> None:
-    """Refuse a precision that this machine cannot compute in."""
+    """Raise for a precision that this machine does not support."""
     if precision == "fp16" and not torch.cuda.is_available():
         raise UserError("precision fp16 needs a GPU, and there is none: use --precision fp32")
     if precision == "bf16" and not torch.cuda.is_available() and not _bf16_on_cpu():
@@ -112,23 +111,22 @@ def check_precision(precision: str) -> None:
 
 @cache
 def _bf16_on_cpu() -> bool:
-    # Some CPUs die of it with an illegal instruction: no exception reaches Python, so a child has to try.
+    # On some CPUs it is an illegal instruction, which ends the process without a Python exception.
     return subprocess.run([sys.executable, "-c", _TRIAL], capture_output=True).returncode == 0
 
 
-# --- torch.compile, tried before the first step, with something to fall back on
-# A compiler that was killed leaves a truncated library in torch's cache, on which every later compiled run would die.
-# And in the middle of a step an error of the compiler would cost the step; here a trial has nothing to lose.
+# --- torch.compile, tested before the first step, with eager mode as fallback
+# A compiler that was killed leaves a truncated library in torch's cache, which breaks every later compiled run.
 
-Trial = Callable[[nn.Module], None]  # a step forward and back, without consequences
+Trial = Callable[[nn.Module], None]  # a forward and backward pass that leaves the network unchanged
 
 
 def compiled_or_eager(network: nn.Module, trial: Trial, note: Callable[[str], None], held: ExitStack) -> nn.Module:
-    """The network compiled; on failure with a fresh cache, kept as long as `held`; on failure again as it was."""
+    """Return the compiled network; on failure, compiled with a fresh cache that `held` removes; else the network."""
     note("compiling, which takes a while")
     try:
         return _tried(network, trial)
-    except Exception as error:  # a compiler fails in many ways, and none of them is the run's
+    except Exception as error:  # a compiler may raise anything
         note(f"compiling failed ({_reason(error)}): again with a fresh cache")
     from torch._inductor.utils import fresh_inductor_cache
 
@@ -142,7 +140,7 @@ def compiled_or_eager(network: nn.Module, trial: Trial, note: Callable[[str], No
 
 
 def _reason(error: Exception) -> str:
-    """Return one line; dynamo's own first line names only its backend, so that of the error behind it is taken."""
+    """Return the first line of an error; of dynamo's errors, that of their cause."""
     return first_line(getattr(error, "inner_exception", error))[:120]
 
 
@@ -154,7 +152,7 @@ def _tried(network: nn.Module, trial: Trial) -> nn.Module:
 
 
 def _forget(network: nn.Module) -> None:
-    """Drop what was compiled, of a network whose blocks were compiled in place too."""
+    """Discard compiled code, including that of blocks that were compiled in place."""
     torch._dynamo.reset()
     for module in network.modules():
         module._compiled_call_impl = None

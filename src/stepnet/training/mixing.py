@@ -23,7 +23,7 @@ Mixture = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class BatchMixing:
-    """A batch of normalised images [B, C, H, W] and their labels, augmented image by image, then mixed."""
+    """Augments each image of a batch of normalised images [B, C, H, W], then mixes images and labels."""
 
     augment: Callable[[Tensor], Tensor] | None
     mixture: Mixture | None
@@ -31,7 +31,7 @@ class BatchMixing:
 
     @classmethod
     def of(cls, recipe: Recipe, data: Data) -> BatchMixing | None:
-        """What a recipe asks for; None where it asks for nothing."""
+        """Return the augmentation of a recipe; None if it has none."""
         if not (recipe.randaugment or recipe.mixup or recipe.cutmix):
             return None
         if len(data.train.shape) != 3 or not data.num_classes:
@@ -43,7 +43,7 @@ class BatchMixing:
         return cls(augment, v2.RandomChoice(mixtures) if mixtures else None, data.normalise)
 
     def __call__(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The images that a step sees, and their labels: shares [B, classes] of a mixture."""
+        """Return augmented images and their labels, which are shares [B, classes] after mixing."""
         if self.augment is not None:
             images = self._normalised(torch.stack([self.augment(image) for image in self._bytes(images)]))
         if self.mixture is not None and len(images) > 1:

@@ -1,4 +1,4 @@
-"""What a notebook shows of a run: a progress bar, and the finished run with its figures and curves."""
+"""The display of a run in a notebook: a progress bar, and a finished run with its metrics and curves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def in_notebook() -> bool:
 
 
 def duration(seconds: float) -> str:
-    """`40 s`, `12 min`, `3.5 h`, `2.1 days`."""
+    """Format a duration: `40 s`, `12 min`, `3.5 h`, `2.1 days`."""
     for size, name, digits in ((86400, "days", 1), (3600, "h", 1), (60, "min", 0)):
         if seconds >= 1.5 * size:
             return f"{seconds / size:.{digits}f} {name}"
@@ -33,15 +33,15 @@ def duration(seconds: float) -> str:
 
 
 class NotebookBar:
-    """A line of HTML that is replaced as the run goes on."""
+    """A progress bar in HTML, updated during the run."""
 
     def __init__(self) -> None:
-        display = importlib.import_module("IPython.display").display  # which is there: this is its kernel
+        display = importlib.import_module("IPython.display").display  # installed, since this is its kernel
         self.handle: Any = display({"text/plain": ""}, raw=True, display_id=True)
         self.updated_at = -math.inf
 
     def update(self, text: str, done: int | None = None, total: int | None = None) -> None:
-        """Show a text, and how much of the whole is done where that is known."""
+        """Show a text, and the progress if it is known."""
         now = time.monotonic()
         if done is not None and now - self.updated_at < SECONDS_BETWEEN_UPDATES:
             return
@@ -56,12 +56,12 @@ class NotebookBar:
         print(text, flush=True)
 
     def close(self) -> None:
-        """Leave nothing of it on the page."""
+        """Remove the bar from the page."""
         self.handle.update({"text/html": "", "text/plain": ""}, raw=True)
 
 
 def run_as_html(title: str, about: str, lines: Sequence[Mapping[str, Any]], epochs: int, task: TaskRecord) -> str:
-    """A run for the last line of a cell: what it is, the figures of its last epoch, and its curves."""
+    """Return a run as HTML: title, the metrics of its last epoch, and its curves."""
     parts = [f"<strong>{html.escape(title)}</strong><br>{html.escape(about)}"]
     if not lines:
         return f"<div>{parts[0]}<br>no finished epoch of {epochs}</div>"
@@ -83,11 +83,11 @@ def run_as_html(title: str, about: str, lines: Sequence[Mapping[str, Any]], epoc
 
 
 def curves_as_svg(curves: Mapping[str, Sequence[float]], title: str) -> str:
-    """Lines over epochs from 1, with the range of their values; no library is needed."""
+    """Plot curves over the epochs as SVG, without a plotting library."""
     known = {name: [(n, y) for n, y in enumerate(ys) if math.isfinite(y)] for name, ys in curves.items()}
     points = [point for curve in known.values() for point in curve]
     count = max((n for n, _ in points), default=0)
-    if not count:  # a single epoch is no curve
+    if not count:  # a single epoch makes no curve
         return ""
     low, high = min(y for _, y in points), max(y for _, y in points)
     left, right, top, bottom = 50, WIDTH - 70, 20, HEIGHT - 20

@@ -1,4 +1,4 @@
-"""The processes of a run, and what they tell each other. A run of one process sends nothing."""
+"""The processes of a run and their communication; a single process sends nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REFUSED = {
 
 
 class Processes:
-    """All processes of the run, seen from one of them."""
+    """The processes of the run, from the view of one of them."""
 
     def __init__(self, config: TrainConfig) -> None:
         if config.log != "none" and find_spec(config.log) is None:
@@ -59,7 +59,7 @@ class Processes:
         self.is_sharded &= self.count > 1
 
     def _asks_for_parts(self, config: TrainConfig) -> bool:
-        """Whether the network is to be sharded; what does not go with that is refused."""
+        """Whether to shard the network; raise for options that sharding does not support."""
         if not is_set(FSDP):
             return False
         if os.environ.get(FSDP_VERSION, "2") != "2":
@@ -78,7 +78,7 @@ class Processes:
         return True
 
     def prepare(self, model: nn.Module, network: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Any, Any]:
-        """Model and optimiser for training steps: sharded, or each process with all of the network."""
+        """Return model and optimiser for training steps: sharded, or replicated in each process."""
         if not self.is_sharded:
             return self.accelerator.prepare(model, optimizer)  # type: ignore[no-any-return]
         shard(network, optimizer)
@@ -86,16 +86,16 @@ class Processes:
         return prepared, self.accelerator.prepare_optimizer(optimizer, device_placement=False)
 
     def inference(self) -> AbstractContextManager[Any]:
-        """Without gradients. Weights that are gathered in inference mode could not be trained again."""
+        """Disable gradients; not by inference mode if sharded, since weights gathered in it could not be trained."""
         return torch.no_grad() if self.is_sharded else torch.inference_mode()
 
     def sum(self, values: Tensor) -> list[float]:
-        """The sum over all processes, read from the device."""
+        """Return the sum over all processes. Synchronises with the device."""
         total: Tensor = self.accelerator.reduce(values, "sum") if self.count > 1 else values
         return total.tolist()
 
     def largest(self, values: Sequence[float]) -> list[float]:
-        """The largest of each of some numbers over all processes."""
+        """Return the maximum of each number over all processes."""
         if self.count == 1:
             return list(values)
         row = torch.tensor([list(values)], dtype=torch.float64, device=self.device)
@@ -103,7 +103,7 @@ class Processes:
         return every.amax(0).tolist()
 
     def on_main(self, action: Callable[[], T]) -> T:
-        """What `action` gives on the main process, for all; refused there, it is refused everywhere."""
+        """Run `action` on the main process and return its result in all; a `UserError` is raised in all."""
         outcome: list[Any] = [None, None]
         if self.is_main:
             try:
@@ -116,17 +116,17 @@ class Processes:
         return value  # type: ignore[no-any-return]
 
     def wait_for_all(self) -> None:
-        """A process that left early would cut the connection of the others."""
+        """Wait for all processes: one that exits early would break the connections of the others."""
         self.accelerator.wait_for_everyone()
 
 
 def is_set(flag: str) -> bool:
-    """Whether an environment variable says yes."""
+    """Whether an environment variable is true."""
     return os.environ.get(flag, "false").lower() in ("true", "1")
 
 
 def _on_cpu(device: str | None) -> bool:
-    """Whether a run is on the CPU; another device is made the one that accelerate takes."""
+    """Whether a run is on the CPU; tell Accelerate to use another device."""
     if device is None:
         return default_device() == "cpu"
     kind, _, number = device.partition(":")

@@ -135,14 +135,14 @@ class Recipe:
         return self.override({"epochs": epochs, "min_steps": self.min_steps})
 
     def extends_to(self, other: Recipe) -> bool:
-        """Whether a run of this recipe is the beginning of a longer run of `other`: its learning rates are the same."""
+        """Whether a run of this recipe is the first part of a longer run of `other`, with the same learning rates."""
         if self.epochs >= other.epochs or self.levels or other.levels:
             return False
         times = [epoch + part for epoch in range(self.epochs) for part in (0.0, 0.5, 0.99)]
         return all(self.learning_rate(t) == other.learning_rate(t) for t in times)
 
     def learning_rate(self, epoch: float) -> float:
-        """The learning rate at a time t measured in epochs: a function, so that a resumed run needs no state.
+        """Return the learning rate at time t in epochs; a function, so that a resumed run needs no state.
 
         steps: `lr / 10^j` after j milestones. The others rise to lr in the first `w` epochs, w the warm-up's share of
         all T, as `(t + 0.01) / w`; the 0.01 moves the first step. Then, with `s = (t - w) / (T - w)`, one_cycle falls
@@ -159,8 +159,8 @@ class Recipe:
 
 _paper = Recipe()
 _long = _paper.override({"epochs": 300, "milestones": (150, 225)})
-# Huang et al. train with Nesterov's momentum, and the paper takes all of theirs. What else they do: 5,000 of the 50,000
-# training images are held out, and the epoch that is best on them is the one whose test error they print.
+# Huang et al. train with Nesterov's momentum, and the paper uses their settings. They also hold out 5,000 of the 50,000
+# training images, and report the test error of the epoch that is best on them.
 _huang = _paper.override({"epochs": 500, "milestones": (250, 375), "nesterov": True, "stochastic_depth": 0.5})
 _adamw = Recipe(optimizer="adamw", schedule="cosine", milestones=(), warmup=0.1, decay_vectors=False)
 
@@ -169,21 +169,21 @@ for _name, _recipe in {
     "cifar10": _paper,
     "cifar100": _long,
     "resnext_cifar": _long.override({"weight_decay": 5e-4}),
-    # The paper gives batch, momentum and decay for ImageNet but no schedule: the 90 epochs of fb.resnet.torch, steps at
-    # 30 and 60. (He et al. divided the rate when the error stood still, in 120 epochs.)
+    # The paper states batch size, momentum and decay for ImageNet but no schedule: this is the one of fb.resnet.torch,
+    # 90 epochs with steps at 30 and 60. (He et al. divided the rate when the error stopped falling, in 120 epochs.)
     "imagenet": _paper.override({"epochs": 90, "milestones": (30, 60), "batch_size": 256}),
     "stochastic_depth": _huang,  # p_L = 0.5: Huang et al. at every depth, the paper for 110 layers
     "stochastic_depth_56": _huang.override({"stochastic_depth": 0.8}),
     "fast": Recipe(
         epochs=15, lr=0.2, schedule="one_cycle", milestones=(), nesterov=True, weight_decay=5e-4, decay_vectors=False
     ),
-    # A folder of some hundreds or thousands of photos. No randaugment, mixup or cutmix: in 600 steps on 244 images they
-    # did not pay; the page on your images has the figures.
+    # For a folder of hundreds or thousands of photos. No randaugment, mixup or cutmix: in 600 steps on 244 images they
+    # did not lower the error; docs/your_images.md has the figures.
     "photos": dataclasses.replace(
         _adamw, epochs=30, min_steps=600, batch_size=32, lr=2e-3, weight_decay=0.05, label_smoothing=0.1
     ),
     "digits": Recipe(epochs=12, batch_size=64, lr=0.1, schedule="one_cycle", milestones=(), decay_vectors=False),
-    # 600 steps. Of gpt12x48 on Shakespeare lr = 0.003, 0.006 and 0.01 gave a test loss of 2.09, 2.02 and 1.98.
+    # 600 steps. With gpt12x48 on Shakespeare, lr = 0.003, 0.006 and 0.01 gave a test loss of 2.09, 2.02 and 1.98.
     "text": dataclasses.replace(
         _adamw, epochs=6, epoch_steps=100, batch_size=16, lr=1e-2, betas=(0.9, 0.99), clip=1.0, weight_decay=0.01
     ),
@@ -203,7 +203,7 @@ def recipe_name(recipe: Recipe) -> str:
 
 
 def _at_pace_of(known: Recipe, recipe: Recipe) -> Recipe:
-    """Return a recipe of `min_steps` with the epochs of `recipe`; any other recipe unchanged."""
+    """Return the recipe `known`, with the epochs of `recipe` if both have the same `min_steps`."""
     same = recipe.min_steps is not None and known.min_steps == recipe.min_steps and known.epochs <= recipe.epochs
     return known.override({"epochs": recipe.epochs, "min_steps": recipe.min_steps}) if same else known
 

@@ -1,9 +1,9 @@
-"""A run is a folder.
+"""The folder of a run.
 
-config.yaml          what was asked for            metrics.jsonl       one line for each epoch
-environment.yaml     machine, versions, command    last.safetensors    where to go on from
-.lock                held by the run under way     best.safetensors    the network after its best epoch
-                                                   model.safetensors   and after its last one
+config.yaml          the settings                  metrics.jsonl       one line for each epoch
+environment.yaml     machine, versions, command    last.safetensors    the checkpoint to resume from
+.lock                locked during training        best.safetensors    the network after its best epoch
+                                                   model.safetensors   the network after its last epoch
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from stepnet.training.tasks import TaskRecord
 if TYPE_CHECKING:
     from stepnet.training.checkpoint import Progress
 
-EpochMetrics = dict[str, Any]  # a line of metrics.jsonl: the figures of every run, and those of its task
+EpochMetrics = dict[str, Any]  # a line of metrics.jsonl: the fields of `EveryRun`, and the metrics of the task
 
 
 class EveryRun(TypedDict):
-    """What a line holds whatever the task; `k` by layer, one number or one for each channel."""
+    """The fields of a line for every task; `k` by layer, one number or one for each channel."""
 
     epoch: CountFromZero
     loss: float
@@ -49,7 +49,7 @@ class EveryRun(TypedDict):
 
 
 class Environment(TypedDict):
-    """On what a run ran: `earlier` are its other parts, where that differed."""
+    """The machine and versions of a run; `earlier` lists those of earlier parts of the run that differ."""
 
     command: str
     processes: int
@@ -77,12 +77,12 @@ class Run:
         return f"Run({str(self.folder)!r})"
 
     def _repr_html_(self) -> str | None:
-        """What a notebook shows: the figures of the last epoch, and the curves so far."""
+        """Return the metrics of the last epoch and the curves so far, for a notebook."""
         from stepnet.training.notebook import run_as_html
 
         try:
             config, lines = self.config, self.metrics()
-        except UserError:  # a folder without a run, or a damaged one: its name, as anywhere else
+        except UserError:  # no run, or a damaged one: shown by its repr
             return None
         scheme = f":{config.scheme}" if config.scheme else ""
         about = f"{config.model}{scheme} on {config.data}, seed {config.seed}"
@@ -90,20 +90,20 @@ class Run:
 
     @property
     def config(self) -> TrainConfig:
-        """What was asked for."""
+        """The settings of the run."""
         if not self.config_file.exists():
             raise UserError(f"{self.folder} is not a run: it has no config.yaml")
         return TrainConfig.read(self.config_file)
 
     @property
     def task(self) -> TaskRecord:
-        """What its config says of its task; that of a folder without one is classification."""
+        """The record of the task in the config; classification if there is none."""
         return (self.config.task if self.config_file.exists() else None) or TaskRecord()
 
     def open(self, config: TrainConfig, resume: bool, overwrite: bool = False) -> IO[bytes]:
-        """Make the folder, or find in it a run of the same config; hold it, as long as the handle is kept open.
+        """Create the folder, or open the run of the same config in it; lock it until the returned handle is closed.
 
-        Another run that has not finished an epoch gives way, and any with `overwrite`.
+        Another run in the folder is replaced if it has not finished an epoch, or with `overwrite`.
         """
         known = self.config_file.exists()
         if not known and self.folder.exists() and self._holds_something_else():
@@ -115,9 +115,9 @@ class Run:
             raise UserError(f"cannot write to {self.folder}: {error.strerror}") from None
         if held is None:
             raise UserError(f"{self.folder} is in use by another process: wait until it ends, or name another --out")
-        if known and (overwrite or self._gives_way(config, resume)):
+        if known and (overwrite or self._is_replaced(config, resume)):
             self._clear()
-        elif known:  # it stays known by the fingerprints that it began with, or by none
+        elif known:  # keep the fingerprints of the run's start
             began = self.config
             config = dataclasses.replace(config, **{name: getattr(began, name) for name in FINGERPRINTS})
         sweep(self.folder)
@@ -127,8 +127,8 @@ class Run:
     def _holds_something_else(self) -> bool:
         return not self.folder.is_dir() or bool({path.name for path in self.folder.iterdir()} - {LOCK})
 
-    def _gives_way(self, config: TrainConfig, resume: bool) -> bool:
-        """Whether another run, which has finished no epoch, is to be cleared away; refuse to mix two runs."""
+    def _is_replaced(self, config: TrainConfig, resume: bool) -> bool:
+        """Whether to replace the run in the folder, which has finished no epoch; raise if it has and is another run."""
         differences = self.config.differences(config)
         if (differences or not resume) and not self.metrics():
             return True
@@ -145,13 +145,13 @@ class Run:
         return False
 
     def _clear(self) -> None:
-        """Remove the files of the run that was here, and no others."""
+        """Remove the files of the run in the folder, and no others."""
         described = (self.config_file, self.metrics_file, self.environment_file, self.class_errors_file)
         for path in (*described, self.last, self.best, self.model):
             path.unlink(missing_ok=True)
 
     def record_environment(self) -> None:
-        """Write down on what the run goes on, and keep what its earlier parts ran on where that differs."""
+        """Write the machine and versions, and keep those of earlier parts of the run that differ."""
         here: dict[str, Any] = {**environment()}
         if self.environment_file.exists():
             before = {**self.recorded_environment()}
@@ -161,12 +161,12 @@ class Run:
             partial.write_text(yaml.safe_dump({k: v for k, v in here.items() if v != []}, sort_keys=False))
 
     def recorded_environment(self) -> Environment:
-        """What `record_environment` wrote."""
+        """Read what `record_environment` wrote."""
         what = f"{self.environment_file}: not the environment of a stepnet run"
         return read_as(Environment, read_yaml(self.environment_file, what), what)
 
     def metrics(self) -> list[EpochMetrics]:
-        """The epochs so far. A last line that was cut off while it was written is left out."""
+        """Return the metrics of the epochs so far, without an incomplete last line."""
         if not self.metrics_file.exists():
             return []
         lines = read_file(self.metrics_file, LARGEST).decode(errors="replace").splitlines()
@@ -181,14 +181,14 @@ class Run:
         return epochs
 
     def finished(self) -> list[EpochMetrics]:
-        """The epochs of a run that has finished one at least."""
+        """Return the metrics of the epochs; raise if none is finished."""
         epochs = self.metrics()
         if not epochs:
             raise UserError(f"{self.metrics_file} holds no finished epoch: train the run first")
         return epochs
 
     def cut_metrics(self, progress: Progress) -> None:
-        """Keep the epochs before the checkpoint's: those after it will be run again."""
+        """Drop the metrics of epochs after the checkpoint, which will run again."""
         kept = [line for line in self.metrics() if line["epoch"] < progress.epoch]
         if [line["epoch"] for line in kept] != list(range(progress.epoch)):
             raise UserError(
@@ -202,12 +202,12 @@ class Run:
             partial.write_text("".join(json.dumps(line) + "\n" for line in kept))
 
     def check_still_there(self) -> None:
-        """Refuse to write into a folder that was removed under the run."""
+        """Raise if the folder was removed during the run."""
         if not self.config_file.exists():
             raise UserError(f"{self.folder} was removed while its run was under way: start the run again")
 
     def append_metrics(self, line: EpochMetrics) -> None:
-        """Add an epoch, on the disk before the checkpoint that counts it as done."""
+        """Append the metrics of an epoch; they are on disk before the checkpoint that counts the epoch as done."""
         self.check_still_there()
         try:
             with self.metrics_file.open("a") as file:
@@ -219,7 +219,7 @@ class Run:
 
 
 def _read_line(values: Any, task: TaskRecord, what: str) -> EpochMetrics:
-    """A line that anyone may have written; a metric beside the task's first one may be missing."""
+    """Validate an untrusted line; metrics other than the task's first one may be missing."""
     line: EpochMetrics = {**read_as(EveryRun, values, what)}
     numbers = {name: value for name, value in values.items() if name not in line and not isinstance(value, bool)}
     needed = {name: values.get(name) for name in (f"test_{task.metric.name}", task.speed)}
@@ -227,7 +227,7 @@ def _read_line(values: Any, task: TaskRecord, what: str) -> EpochMetrics:
 
 
 def environment() -> Environment:
-    """What a reader needs to know of the machine and the code, and the exact command."""
+    """Return the command, versions of the code, and the machine."""
     import torch  # not above: a report reads runs without it
 
     return {
@@ -243,8 +243,8 @@ def environment() -> Environment:
 
 
 def git_revision() -> str:
-    """The commit of the code that runs, marked when files differ from it; `unknown` outside a checkout."""
-    # Not `describe --dirty`: it takes the lock of the checkout's index, and a commit made meanwhile fails.
+    """Return the commit of the running code, with `-dirty` if files differ from it; `unknown` outside a checkout."""
+    # Not `describe --dirty`: it locks the index, so that a commit at the same time fails.
     git = ["git", "--no-optional-locks", "-C", str(Path(__file__).parent)]
     commands = ([*git, "rev-parse", "--short=12", "HEAD"], [*git, "status", "--porcelain", "--untracked-files=no"])
     try:

@@ -61,7 +61,7 @@ class Saver:
         self.check_weights()
         description = describe_progress(trainer.description, trainer.network, trainer.progress.epoch)
         callbacks = trainer.callbacks.state_dict()
-        collected = checkpoint.collect(trainer.network, trainer.optimizer)  # of which each process may hold a part
+        collected = checkpoint.collect(trainer.network, trainer.optimizer)  # from all processes
 
         def write() -> None:
             trainer.run.check_still_there()
@@ -98,7 +98,7 @@ class Saver:
         self.save()
 
     def check_weights(self) -> None:
-        """Check weights and optimiser state: an infinite gradient of a finite loss shows there first."""
+        """Check weights and optimiser state, where an infinite gradient of a finite loss appears first."""
         states = self.trainer.optimizer.state
         values = {n: t for n, t in self.trainer.network.state_dict().items() if t.is_floating_point()}
         for name, parameter in self.trainer.network.named_parameters():
@@ -112,7 +112,7 @@ class Saver:
             self.check_finite(name, size)
 
     def _over_all(self, sizes: torch.Tensor) -> list[float]:
-        """Sum over processes where each holds a part; otherwise all have the same."""
+        """Sum over processes if each holds a shard; otherwise all processes have the same values."""
         parts = is_sharded(self.trainer.network)
         return self.trainer.processes.sum(sizes) if parts else cast("list[float]", sizes.tolist())
 

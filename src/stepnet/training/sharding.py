@@ -1,4 +1,4 @@
-"""A network in parts: every process holds its share of each parameter (FSDP2, torch's `fully_shard`).
+"""Sharded networks: every process holds a shard of each parameter (FSDP2, torch's `fully_shard`).
 
 The parameters of a block are gathered while it is evaluated, forward and back, and its gradients are averaged into the
 shares; the optimiser sees shares only. Coefficients are gathered with the root, for the whole pass: a step reads them
@@ -37,7 +37,7 @@ def shard(network: nn.Module, optimizer: torch.optim.Optimizer | None = None, **
 
 
 def check_shardable(network: nn.Module) -> None:
-    """Refuse what would be another network, or none, in parts."""
+    """Raise for networks whose results would differ, or that fail, when sharded."""
     for path, module in network.named_modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             raise UserError(f"FSDP: {path!r} is a batch norm, of a batch that is in parts too; launch it without FSDP")
@@ -51,7 +51,7 @@ def check_shardable(network: nn.Module) -> None:
 
 
 def shardable_blocks(network: nn.Module) -> Iterator[nn.Module | list[nn.Module]]:
-    """The blocks of the steps. Of a converted one the layers: its state carries a past, which FSDP's hooks drop."""
+    """Yield the blocks to shard; of a converted block its layers, since FSDP's hooks drop its past states."""
     for module in list(network.modules()):
         if isinstance(module, Stage):
             yield from module.blocks
@@ -64,7 +64,7 @@ def shardable_blocks(network: nn.Module) -> Iterator[nn.Module | list[nn.Module]
 def _shard_optimizer(
     optimizer: torch.optim.Optimizer, names: Mapping[Tensor, str], parts: Mapping[str, nn.Parameter]
 ) -> None:
-    """Give the optimiser the shares of its parameters, and of what it keeps for each."""
+    """Replace the optimiser's parameters and their state by shards."""
     from torch.distributed.tensor import distribute_tensor
 
     for group in optimizer.param_groups:
@@ -81,9 +81,9 @@ def _shard_optimizer(
 
 
 def gather(network: nn.Module, tensors: Mapping[str, Tensor] | None = None) -> Tensors:
-    """The state dict of a network, or tensors by the names of its parameters, whole on the CPU of the main process.
+    """Return the state dict of a network, or tensors named as its parameters, gathered on the CPU of the main process.
 
-    Every process must ask, and the others get nothing. A network that is not in parts gives what it has.
+    Every process must call this; the others get nothing. For a network that is not sharded, return the tensors.
     """
     tensors = network.state_dict() if tensors is None else tensors
     if not is_sharded(network):
@@ -97,12 +97,12 @@ def gather(network: nn.Module, tensors: Mapping[str, Tensor] | None = None) -> T
 
 
 def is_sharded(network: nn.Module) -> bool:
-    """Whether `shard` has taken it apart."""
+    """Whether a network was sharded by `shard`."""
     return hasattr(network, "unshard")
 
 
 def coefficients_of(network: nn.Module) -> dict[str, float | list[float]]:
-    """`stepnet.nets.coefficients`, of a network that may be in parts; then every process must ask."""
+    """Return `stepnet.nets.coefficients` of a network; if it is sharded, every process must call this."""
     if is_sharded(network):
         network.unshard()  # type: ignore[operator]
     found = coefficients(network)
@@ -111,13 +111,13 @@ def coefficients_of(network: nn.Module) -> dict[str, float | list[float]]:
 
 
 def reshard(network: nn.Module) -> None:
-    """Let go of what was gathered: after a forward pass that no backward pass follows."""
+    """Free gathered parameters, after a forward pass without a backward pass."""
     for module in network.modules() if is_sharded(network) else ():
         if hasattr(module, "reshard"):
             module.reshard()  # type: ignore[operator]
 
 
 def local(value: Tensor) -> Tensor:
-    """What this process holds of a tensor."""
+    """Return the part of a tensor that this process holds."""
     part: Tensor = value.to_local() if hasattr(value, "to_local") else value
     return part

@@ -18,12 +18,12 @@ class Interrupted(KeyboardInterrupt):
         self.exit_code = 128 + number
 
 
-# Under a launcher Ctrl-C arrives twice, from the terminal and from the launcher: within these seconds, they are one.
+# Under a launcher Ctrl-C arrives twice, from the terminal and from the launcher: within these seconds they count once.
 DEBOUNCE = 1.0
 
 
 class StopRequest:
-    """The signal that asked the run to stop, and when; 0 until one does."""
+    """The number of the signal that asks the run to stop, 0 until one arrives, and its time."""
 
     number: int = 0
     at: float = 0.0
@@ -34,7 +34,7 @@ class StopRequest:
 
 @contextmanager
 def stop_signals() -> Iterator[StopRequest]:
-    """Record SIGINT and SIGTERM instead of dying of them. A second one stops the process at once."""
+    """Record SIGINT and SIGTERM, so that the run can stop after its step; a second one stops the process at once."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():  # Python allows handlers in the main thread only
         yield request

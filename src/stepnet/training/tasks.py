@@ -1,7 +1,7 @@
-"""What a network is trained to do: a task says the loss, what is summed over an epoch, and which figures that gives.
+"""Tasks: a task defines the loss of a network, the sums over an epoch, and the metrics computed from them.
 
-The loop, the run's folder, comparisons and the report ask the task and know none by name. Classification and the
-next token of a text are built in. One of your own is a class:
+The loop, the run's folder, comparisons and the report use any task alike. Classification and next-token prediction are
+built in. A task of your own is a class:
 
     @register_task("regression")
     class Regression(Task):
@@ -26,58 +26,58 @@ from stepnet.arguments import checked
 from stepnet.errors import UserError
 from stepnet.registry import Registry
 
-if TYPE_CHECKING:  # a report reads what a run says of its task, and does not wait for torch
+if TYPE_CHECKING:  # a report reads the records of tasks without importing torch
     from torch import Tensor
 
     from stepnet.data import Data
     from stepnet.training.recipes import Recipe
 
-TOP = 5  # the second error that ImageNet is measured by
+TOP = 5  # ImageNet is also evaluated by its top-5 error
 
 
 @checked
 @dataclass(frozen=True)
 class Metric:
-    """A figure of an epoch beside the loss: `name` of the training set, `test_` and `name` of the test set."""
+    """A metric of an epoch besides the loss: `name` on the training set, `test_name` on the test set."""
 
     name: str
-    title: str = ""  # as a person calls it; by default its name
+    title: str = ""  # as it is printed; by default its name
     unit: str = ""
     higher_is_better: bool = False
-    tested_only: bool = False  # whether it is not taken in training
+    tested_only: bool = False  # whether it is measured on the test set only
 
     def __str__(self) -> str:
         return self.title or self.name
 
     @property
     def heading(self) -> str:
-        """With its unit: `error (%)`."""
+        """The title with the unit: `error (%)`."""
         return f"{self} ({self.unit})" if self.unit else str(self)
 
     @property
     def digits(self) -> int:
-        """Behind the point, as it is printed: two of per cent."""
+        """Digits after the decimal point: two for per cent."""
         return 2 if self.unit == "%" else 4
 
     def show(self, value: float) -> str:
-        """`12.50%`, `0.1234`."""
+        """Format a value: `12.50%`, `0.1234`."""
         return f"{value:.{self.digits}f}{self.unit}"
 
     def better(self, value: float, than: float) -> bool:
-        """Whether the first of two values is the better one."""
+        """Whether `value` is better than `than`."""
         return value > than if self.higher_is_better else value < than
 
     def best(self, values: Sequence[float]) -> float:
-        """The best of some values."""
+        """Return the best of the values."""
         return max(values) if self.higher_is_better else min(values)
 
 
 @dataclass(frozen=True)
 class TaskRecord:
-    """What the config of a run says of its task, so that its figures are read without the task's code."""
+    """The task in the config of a run, from which its metrics are read without the task's code."""
 
     name: str = "classification"
-    items: str = "images"  # what a batch holds, in the plural
+    items: str = "images"  # the name of what a batch holds, in the plural
     metrics: tuple[Metric, ...] = (
         Metric("error", unit="%"),
         Metric("top5_error", "top-5 error", unit="%", tested_only=True),  # where there are more than five classes
@@ -85,21 +85,21 @@ class TaskRecord:
 
     @property
     def metric(self) -> Metric:
-        """The first of them, which says which epoch is the best and by which networks are compared."""
+        """The first metric, by which the best epoch is chosen and networks are compared."""
         return self.metrics[0]
 
     def choice(self, line: Mapping[str, float]) -> float:
-        """By which an epoch is chosen: the first metric on the validation set, or on the test set where it has none."""
+        """Return the value by which an epoch is chosen: the metric on the validation set, else on the test set."""
         tested = line[f"test_{self.metric.name}"]
         return line.get(f"val_{self.metric.name}", tested)
 
     @property
     def speed(self) -> str:
-        """The name of the figure `images_per_second`."""
+        """The field of the speed, such as `images_per_second`."""
         return f"{self.items}_per_second"
 
     def names(self) -> Iterator[str]:
-        """The names of all its figures in a line of metrics.jsonl."""
+        """Yield the names of the metrics in a line of metrics.jsonl."""
         for metric in self.metrics:
             if not metric.tested_only:
                 yield metric.name
@@ -107,42 +107,42 @@ class TaskRecord:
 
 
 class Task:
-    """Loss, sums and figures, for the data set that it is made for."""
+    """The loss, sums and metrics of a network on a data set."""
 
     name: ClassVar[str]
     items: ClassVar[str] = "items"
-    metrics: tuple[Metric, ...]  # one or more; the first says which epoch is the best
-    of_classes: ClassVar[bool] = False  # whether targets are numbers of classes
+    metrics: tuple[Metric, ...]  # one or more; the best epoch is chosen by the first
+    of_classes: ClassVar[bool] = False  # whether targets are class numbers
 
     def __init__(self, data: Data) -> None:
         self.data = data
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The losses of the items of a batch, summed: a scalar. Steps follow the gradient of its mean over items."""
+        """Return the loss summed over the items of a batch, a scalar; training minimises its mean over items."""
         raise NotImplementedError
 
     def training_loss(self, outputs: Tensor, targets: Tensor, recipe: Recipe) -> Tensor:
-        """The same in training, where a recipe may smooth labels; by default `loss`."""
+        """Return the loss in training, where a recipe may smooth labels; by default `loss`."""
         return self.loss(outputs, targets)
 
     def sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """What else is summed over the items of a batch, by name; by default nothing."""
+        """Return other sums over the items of a batch, by name; by default none."""
         return {}
 
     def test_sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """The same for the test set, where more may be asked for; by default `sums`."""
+        """Return the sums for the test set; by default `sums`."""
         return self.sums(outputs, targets)
 
     def figures(self, means: Mapping[str, float]) -> dict[str, float]:
-        """The metrics by name, from the means over items of `loss` and of the sums."""
+        """Return the metrics by name, from the means over items of `loss` and of the sums."""
         raise NotImplementedError
 
     def check_outputs(self, outputs: Tensor) -> None:
-        """Refuse outputs of a shape that the loss cannot take, before anything is written; by default none."""
+        """Raise for outputs of a shape that the loss does not accept, before training; by default never."""
 
     @property
     def record(self) -> TaskRecord:
-        """What the run's config says of it."""
+        """The record for the run's config."""
         return TaskRecord(self.name, self.items, self.metrics)
 
 
@@ -152,7 +152,7 @@ TASKS: Registry[type[Task]] = Registry("task")
 
 @checked
 def register_task(name: str) -> Callable[[AnyTask], AnyTask]:
-    """Register a class of tasks under `name`, for `stepnet.train(…, task=name)` and for data sets that name it."""
+    """Register a task class under `name`, for `stepnet.train(…, task=name)` and for data sets of this task."""
 
     def add(kind: AnyTask) -> AnyTask:
         kind.name = name
@@ -164,7 +164,7 @@ def register_task(name: str) -> Callable[[AnyTask], AnyTask]:
 
 @register_task("classification")
 class Classification(Task):
-    """Cross-entropy of logits [batch, classes]; in per cent, wrong answers and labels not among the likeliest five."""
+    """Cross-entropy of logits [batch, classes]; the error and, above five classes, the top-5 error in per cent."""
 
     items = "images"
     of_classes = True
@@ -193,7 +193,7 @@ class Classification(Task):
 
     @cached_property
     def class_weights(self) -> Tensor:
-        """N / (C n_c) for a class of n_c of the N training images, C classes: their mean over the images is 1."""
+        """`N / (C n_c)` for a class with n_c of N training images, of C classes: the mean over images is 1."""
         import torch
 
         labels = getattr(self.data.train, "labels", None)
@@ -203,7 +203,7 @@ class Classification(Task):
         return len(labels) / (len(counts) * counts.clamp(min=1).double())
 
     def sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        labels = targets if targets.ndim == 1 else targets.argmax(1)  # of a mixture of images the larger part
+        labels = targets if targets.ndim == 1 else targets.argmax(1)  # of mixed images, that of the largest share
         return {"wrong": (outputs.argmax(1) != labels).sum()}
 
     def test_sums(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
@@ -239,7 +239,7 @@ class NextToken(Task):
         return self._loss(outputs, targets, recipe.label_smoothing)
 
     def _loss(self, outputs: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
-        """The mean over the tokens of a sequence, summed over sequences."""
+        """Return the mean over the tokens of a sequence, summed over sequences."""
         return summed_cross_entropy(outputs.flatten(0, 1), targets.flatten(), label_smoothing) / targets.shape[1]
 
     def figures(self, means: Mapping[str, float]) -> dict[str, float]:
@@ -250,7 +250,7 @@ class NextToken(Task):
 def summed_cross_entropy(
     logits: Tensor, targets: Tensor, label_smoothing: float = 0.0, weight: Tensor | None = None
 ) -> Tensor:
-    """`-log p` of the targets, summed; `weight` is by class."""
+    """Return the sum of `-log p` of the targets; `weight` has a factor for each class."""
     from torch.nn.functional import cross_entropy
 
     return cross_entropy(logits, targets, weight, reduction="sum", label_smoothing=label_smoothing)

@@ -99,7 +99,7 @@ class Trainer:
         self.progress, self.callback_states = Progress(), dict[str, Tensor]()
         if has_checkpoint:
             self.progress, self.callback_states = checkpoint.load(self.run.last, self.network, self.optimizer)
-        if initial != config and not has_checkpoint:  # the checkpoint was of a run that this one has replaced
+        if initial != config and not has_checkpoint:  # the checkpoint belonged to a run that was replaced
             first = level.config(config) if level else config
             self.network.load_state_dict(build_network(first, self.data).state_dict())
         self._check_position()
@@ -120,7 +120,7 @@ class Trainer:
         return replace(self.config, pretrained=False, weights=None) if resumed else self.config
 
     def place(self, network: nn.Module) -> nn.Module:
-        """Move a network to the run's device and memory layout; one to be sharded waits on the CPU."""
+        """Move a network to the run's device and memory layout; one to be sharded stays on the CPU."""
         if self.config.sync_bn and self.processes.device.type == "cpu":
             raise UserError("--sync-bn: torch's synchronised batch norm is for GPUs, and this run is on a CPU")
         if self.processes.device.type == "mps":

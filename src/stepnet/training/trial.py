@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def check_forward(trainer: Trainer) -> None:
-    """Pass the smallest batch of an epoch through a copy of the network; raise for what it cannot take.
+    """Pass the smallest batch of an epoch through a copy of the network; raise if that fails.
 
     Batch norm refuses a batch of one image, which a process may get from a short last batch; images may be too small.
     """
