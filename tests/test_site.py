@@ -108,6 +108,7 @@ def test_the_page_of_a_command_has_every_flag_of_its_help(name: str, capsys) -> 
     flags = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", capsys.readouterr().out.partition("─ options ")[2])) - {"--help"}
     assert flags <= set(re.findall(r"--[a-z][\w-]*", page))
     assert page.startswith(f"# stepnet {name}\n") and COMMANDS[name].examples[0] in page
+    assert all(len(f"$ stepnet {example}") <= 80 for example in COMMANDS[name].examples)
 
 
 def test_a_table_has_each_parameter_with_its_type_and_default() -> None:

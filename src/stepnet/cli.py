@@ -67,7 +67,7 @@ COMMANDS = {
     "transfer": Command(
         "transfer:Transfer",
         "Train a network at several depths and learning rates, with and without a rule for depth",
-        ("transfer gpt8x32 --data book.txt --depths 4,8,16 --lrs 0.001,0.004,0.016",),
+        ("transfer gpt8x32 --data book.txt --depths 4,8,16 --lrs 0.001,0.004",),
     ),
     "export": Command(
         "export:Export", "Export a trained network to ONNX or torch.export", ("export runs/mine --onnx model.onnx",)

@@ -62,7 +62,7 @@ def test_what_cannot_be_read_is_told_and_the_others_are_predicted(tmp_path, mode
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["{m}", "nowhere.png"], "nowhere.png cannot be read as an image (cannot read it: No such file"),
+        (["{m}", "nowhere.png"], "stepnet: nowhere.png: no such file\n"),
         (["{m}", "{t}/empty"], "empty holds no pictures"),
         (["{m}", "x.png", "--top", "0"], "top = 0"),
         (["nowhere", "x.png"], "nowhere: no such file"),

@@ -58,7 +58,7 @@ def test_what_is_no_picture_is_one_line(tmp_path):
     cases = [
         (tmp_path / "text.jpg", "cannot be read as an image"),
         (tmp_path / "script.jpg", "cannot be read as an image"),  # Ghostscript is never started
-        (tmp_path / "nowhere.png", "No such file"),
+        (tmp_path / "nowhere.png", "no such file"),
         (tmp_path, "not a regular file"),
         (np.zeros((8, 8, 3)), "a picture is a float64"),
         ([], "no pictures"),

@@ -8,6 +8,7 @@ decoded at the smallest of its own scales that still holds all the pixels of a t
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -144,5 +145,7 @@ def _opened(path: Path) -> Iterator[Image.Image]:
         with open_file(path, LARGEST_FILE) as file, Image.open(file, formats=FORMATS) as image:
             yield image
     except Exception as error:  # a decoder raises whatever damaged bytes happen to mean
+        if not os.path.exists(path):  # noqa: PTH110  (pathlib raises on long names)
+            raise UnreadableImage(f"{printable(path)}: no such file") from None
         said = first_line(error).replace(printable(path), "it")
         raise UnreadableImage(f"{printable(path)} cannot be read as an image ({said})") from None
