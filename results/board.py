@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 FILE, PAGE = "board.json", DOCS / "board.md"
 MEASURED = "<!-- Below this line: made by `python results/board.py`. -->"
+SUMMARY = "<!-- Summary: made by `python results/board.py`. -->", "<!-- End of the summary. -->"
 ENOUGH = 5  # pairs for a verdict
 FIRST = "euler"
 COSTS = ("step_time", "memory")  # of a step, over Euler's
@@ -262,12 +263,28 @@ def sentence(task: BoardTask, row: Row) -> str:
     return f"`{row.scheme}` **{row.verdict(task.margin)}**: {size} ({len(gaps)} pairs)."
 
 
+def summary(runs: list[dict[str, Any]]) -> list[str]:
+    """Return a line for each task: the schemes with a verdict, those that are inconclusive by name only."""
+    lines = []
+    for task in TASKS:
+        judged: dict[str, list[str]] = {}
+        for row in drawn(rows(task, runs)):
+            verdict = row.verdict(task.margin)
+            size = "" if verdict == "inconclusive" else f" ({row.gaps.interval(task.digits)} {task.unit})"
+            judged.setdefault(verdict, []).append(f"`{row.scheme}`{size}")
+        told = [f"**{verdict}**: {', '.join(schemes)}" for verdict, schemes in judged.items()]
+        lines.append(f"- {task.title}, `{task.model}`: {'; '.join(told) or 'too few pairs for a verdict'}.")
+    return lines
+
+
 def page() -> str:
     """The protocol as it stands, and what was measured."""
-    sections = [line for task in TASKS for line in section(task, read_runs())]
+    runs = read_runs()
+    text = with_part(PAGE.read_text(), SUMMARY[0], "\n".join(summary(runs)), SUMMARY[1])
+    sections = [line for task in TASKS for line in section(task, runs)]
     opening = ["## Measured", "", REMARK, ""]
     closing = ["Data: `results/board.json`; page and pictures: `python results/board.py`."]
-    return with_part(PAGE.read_text(), MEASURED, "\n".join([*opening, *sections, *closing]))
+    return with_part(text, MEASURED, "\n".join([*opening, *sections, *closing]))
 
 
 def drawn(found: list[Row]) -> list[Row]:

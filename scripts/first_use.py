@@ -55,11 +55,12 @@ report runs/digits runs/damped -o report.html
 BEFORE_PAGES = """
 train lm_resnet20 --epochs 1 --epoch-steps 2 --out runs/image
 train gpt1x16 --data novel.txt --epochs 1 --epoch-steps 2 --out runs/text
+train preact_resnet20 --data photos --epochs 1 --epoch-steps 2 --out runs/plain
 export runs/image --safetensors model.safetensors
 """
 STAND_INS = [
     (r"runs/shakespeare/\S+", "runs/text"),
-    (r"\bruns/(cifar10|flowers|plain)\S*|\bRUN\b|\bresults/digits/\S*", "runs/image"),
+    (r"\bruns/(cifar10|flowers)\S*|\bRUN\b|\bresults/digits/\S*", "runs/image"),
     (r"--data cifar10", "--data digits"),
     (r"--data shakespeare", "--data novel.txt"),
     (r"--data flowers", "--data photos"),

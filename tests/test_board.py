@@ -51,6 +51,14 @@ def test_verdicts_follow_the_rule():
     assert "| `euler` | 6 | 2.0000 |" in text and "too few for a verdict" in text
 
 
+def test_the_summary_gives_the_figures_of_verdicts_and_the_names_of_others():
+    better, wide = [1.99, 1.985, 1.99, 1.995, 1.992], [2.1, 1.9, 2.05, 1.95, 2.0]
+    first, *others = BOARD["summary"](made(euler=[2.0] * 5, better=better, wide=wide))
+    figures = "**helps**: `better` (-0.0096 ± 0.0045 nats); **inconclusive**: `wide`."
+    assert first == f"- {SIX.title}, `{SIX.model}`: {figures}"
+    assert all(line.endswith(": too few pairs for a verdict.") for line in others)
+
+
 def test_a_finished_run_is_recorded(tmp_path):
     history = RunHistory.read(run_with_errors(tmp_path, "preact_resnet20", 3, (5, 7.25)))
     found = BOARD["measured"](BOARD["TASKS"][2], history)
