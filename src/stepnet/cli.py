@@ -62,7 +62,7 @@ COMMANDS = {
     "coarsen": Command(
         "coarsen:Coarsen",
         "Drop blocks of a trained network and refit the steps of the others",
-        ("coarsen runs/digits/lm_resnet20-12ep-seed0 --keep 0.75 --figure depth.svg",),
+        ("coarsen lm_resnet20.digits --keep 0.75 --figure depth.svg",),
     ),
     "transfer": Command(
         "transfer:Transfer",
