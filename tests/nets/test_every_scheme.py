@@ -20,7 +20,7 @@ from stepnet.nets.draws import drawn_options
 from stepnet.nets.fractalnet import cifar_fractalnet
 from stepnet.nets.polynet import cifar_polynet
 from stepnet.nets.resnet import cifar_bottleneck_resnet, cifar_resnet
-from stepnet.nets.resnext import cifar_resnext
+from stepnet.nets.resnext import resnext
 from stepnet.nets.revnet import revnet
 from stepnet.nets.shakeshake import ShakeShake, cifar_shakeshake
 from stepnet.nets.stage import Coupling
@@ -34,7 +34,7 @@ FAMILIES: dict[str, Callable[..., Network]] = {
     "resnet": partial(cifar_resnet, 20),
     "preact": partial(cifar_resnet, 20, True),
     "bottleneck": partial(cifar_bottleneck_resnet, 20),
-    "resnext": partial(cifar_resnext, 20, 2, 4, True),
+    "resnext": partial(resnext, (2, 2, 2), 2, 4, True),
     "poly2": partial(cifar_polynet, 20, "poly2"),
     "poly3": partial(cifar_polynet, 20, "poly3"),
     "mpoly2": partial(cifar_polynet, 20, "mpoly2"),

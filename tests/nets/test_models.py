@@ -20,7 +20,7 @@ from stepnet.nets.densenet import DenseNet
 from stepnet.nets.fractalnet import cifar_fractalnet
 from stepnet.nets.polynet import VeryDeepPolyNet, cifar_polynet
 from stepnet.nets.resnet import cifar_bottleneck_resnet, cifar_resnet
-from stepnet.nets.resnext import cifar_resnext
+from stepnet.nets.resnext import resnext
 from stepnet.nets.revnet import RevNet
 from stepnet.nets.shakeshake import cifar_shakeshake
 from stepnet.report.catalogue import kept
@@ -32,8 +32,8 @@ SMALL: dict[str, Callable[[], Network]] = {
     "resnet": lambda: cifar_resnet(8),
     "preact_resnet": lambda: cifar_bottleneck_resnet(11),
     "lm_resnet": lambda: ResidualNetwork(TWO_STAGES, "lm"),
-    "resnext": lambda: cifar_resnext(11, cardinality=2, group_width=4),
-    "lm_resnext": lambda: cifar_resnext(11, cardinality=2, group_width=4, pre_activation=True, scheme="lm"),
+    "resnext": lambda: resnext((1, 1, 1), cardinality=2, group_width=4),
+    "lm_resnext": lambda: resnext((1, 1, 1), cardinality=2, group_width=4, pre_activation=True, scheme="lm"),
     "polynet": lambda: cifar_polynet(14, "poly2"),
     "mpolynet": lambda: cifar_polynet(14, "mpoly2"),
     "two_way": lambda: cifar_polynet(14, "two_way"),

@@ -7,17 +7,17 @@ import torch
 
 from stepnet.errors import UserError
 from stepnet.nets import Stage
-from stepnet.nets.resnext import cifar_resnext
+from stepnet.nets.resnext import resnext
 
 
 def parameters(**options: object) -> int:
     with torch.device("meta"):
-        return sum(p.numel() for p in cifar_resnext(29, 8, 64, pre_activation=True, **options).parameters())
+        return sum(p.numel() for p in resnext((3, 3, 3), 8, 64, pre_activation=True, **options).parameters())
 
 
 def test_groups_widen_with_the_stages() -> None:
     with torch.device("meta"):
-        model = cifar_resnext(29, 16, 64)
+        model = resnext((3, 3, 3), 16, 64)
     middles = [stage.blocks[0].convs[1] for stage in model.stages]
     assert [c.groups for c in middles] == [16, 16, 16]
     assert [c.in_channels // c.groups for c in middles] == [64, 128, 256]
@@ -31,7 +31,7 @@ def test_lm_adds_the_projected_pasts_and_one_k_for_each_step_with_a_past() -> No
 
 
 def test_past_state_crosses_the_stage_change() -> None:
-    model = cifar_resnext(20, 2, 4, pre_activation=True, scheme="lm").double().eval()
+    model = resnext((2, 2, 2), 2, 4, pre_activation=True, scheme="lm").double().eval()
     x = torch.randn(2, 3, 8, 8, dtype=torch.float64)
     first, second, _ = model.stages
     assert isinstance(first, Stage) and isinstance(second, Stage) and second.transition is not None
@@ -49,7 +49,7 @@ def test_past_state_crosses_the_stage_change() -> None:
 
 
 def test_bad_options() -> None:
-    with pytest.raises(UserError, match=r"depth 30: expected 9n \+ 2"):
-        cifar_resnext(30)
+    with pytest.raises(UserError, match=r"blocks\[1\] = 0: expected 1 or more"):
+        resnext((3, 0, 3))
     with pytest.raises(UserError, match="cardinality = 0"):
-        cifar_resnext(29, 0)
+        resnext((3, 3, 3), 0)

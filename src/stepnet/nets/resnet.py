@@ -54,23 +54,18 @@ def imagenet_resnet(
     **options: Unpack[ResidualOptions],
 ) -> ResidualNetwork:
     """An ImageNet ResNet with bottlenecks."""
+    if depth not in IMAGENET_DEPTHS:
+        raise UserError(f"ImageNet ResNet of depth {depth!r}: expected one of {', '.join(map(str, IMAGENET_DEPTHS))}")
     backbone = Backbone(
         bottleneck,
         (256, 512, 1024, 2048),
-        imagenet_depths(depth),
+        IMAGENET_DEPTHS[depth],
         stem_width=64,
         pre_activation=pre_activation,
         shortcut=shortcut,
         large_images=True,
     )
     return ResidualNetwork(backbone, scheme, **options)
-
-
-def imagenet_depths(depth: int) -> tuple[int, ...]:
-    """Return the blocks of each stage; raise for another depth."""
-    if depth not in IMAGENET_DEPTHS:
-        raise UserError(f"ImageNet ResNet of depth {depth!r}: expected one of {', '.join(map(str, IMAGENET_DEPTHS))}")
-    return IMAGENET_DEPTHS[depth]
 
 
 def blocks_per_stage(depth: int, layers: int, outside: int = 2) -> int:
