@@ -16,40 +16,42 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from stepnet.conversion.carried_past import Role
 from stepnet.conversion.converted_network import ConvertedNetwork, Gates
 from stepnet.conversion.record import RECORD, remember_conversion
-from stepnet.conversion.step import K_FREE, ConvertedStep, K, converted_chains
+from stepnet.conversion.step import K_FREE, ConvertedStep, K
 from stepnet.conversion.summary import Conversion
 from stepnet.errors import UserError
-from stepnet.nets import Grid, GridStep, March, NetworkOnGrid, StageOnGrid, carried, check_step_sizes, free_k, on_grid
-from stepnet.schemes import Plan, Scheme, plan
+from stepnet.nets import (
+    Grid,
+    GridStep,
+    March,
+    NetworkOnGrid,
+    NetworkStep,
+    StageOnGrid,
+    Steps,
+    carried,
+    check_step_sizes,
+    free_k,
+    on_grid,
+    steps_by_stage,
+)
+from stepnet.schemes import Entry, plan
 
 LAYERS = "num_hidden_layers"  # in a configuration of transformers, whatever name it has there
 NUMBER = "layer_idx"  # of a layer of transformers, by which it finds its keys and values in a cache
 Layout = Mapping[str, Sequence[int]]
 
 
-@dataclass
-class StepRow:
-    """A chain of converted steps in one list of blocks."""
+@dataclass(frozen=True)
+class StepRow(Steps):
+    """The steps of a chain whose blocks are in one list, the container."""
 
     container: str
-    steps: tuple[tuple[ConvertedStep, Role], ...]
-    scheme: Scheme
-    plan: Plan
-    dts: tuple[float, ...]
 
     @property
-    def transition(self) -> ConvertedStep | None:
-        """The first step if it changes the shape, or None."""
-        step, role = self.steps[0]
-        return step if role.transition else None
-
-    @property
-    def blocks(self) -> list[nn.Module]:
-        """The blocks after the transition."""
-        return [step for step, role in self.steps if not role.transition]
+    def converted(self) -> list[ConvertedStep]:
+        """The blocks of all steps."""
+        return [cast(ConvertedStep, step.block) for step in self.steps]
 
 
 class ConvertedGrid(NetworkOnGrid):
@@ -59,7 +61,7 @@ class ConvertedGrid(NetworkOnGrid):
 
     def __init__(self, network: nn.Module) -> None:
         self.network = network
-        self.rows = [_row(network, row) for row in converted_chains(network)]
+        self.rows = [_row(network, steps) for steps in steps_by_stage(network) if steps[0].role is not None]
         self.stages: Sequence[StageOnGrid] = self.rows
         if not hasattr(network, RECORD):
             raise UserError(f"a part of {type(network).__name__} was converted by itself: refine or coarsen that part")
@@ -93,17 +95,17 @@ class ConvertedGrid(NetworkOnGrid):
         return new
 
     def coefficients(self) -> list[nn.Parameter]:
-        steps = [step for row in self.rows for step, _ in row.steps]
+        steps = [step for row in self.rows for step in row.converted]
         ks = (getattr(step, K_FREE if step.step_role.bound is not None else K, None) for step in steps)
         return [k for k in ks if k is not None]
 
     @contextmanager
     def stepping(self, dts: Sequence[Tensor]) -> Iterator[None]:
-        before = {step: step.step_roles for row in self.rows for step, _ in row.steps}
+        before = {step: step.step_roles for row in self.rows for step in row.converted}
         for row, sizes in zip(self.rows, dts, strict=True):
-            for (step, role), dt in zip(row.steps, sizes.unbind(), strict=True):
-                like = next(step.parameters())
-                step.step_roles = (replace(role, step=role.step.with_dt(dt.to(like))),)
+            for step, dt in zip(row.converted, sizes.unbind(), strict=True):
+                (role,) = step.step_roles
+                step.step_roles = (replace(role, step=role.step.with_dt(dt.to(next(step.parameters())))),)
         try:
             yield
         finally:
@@ -131,9 +133,9 @@ def lay_out(network: nn.Module, layout: Layout, most: int | None = None) -> None
         _number(network, container)
 
 
-def _row(network: nn.Module, row: list[tuple[str, ConvertedStep, Role]]) -> StepRow:
-    containers = {path.rpartition(".")[0] for path, _, _ in row}
-    role = row[0][2]
+def _row(network: nn.Module, steps: Sequence[NetworkStep]) -> StepRow:
+    containers = {step.path.rpartition(".")[0] for step in steps}
+    role = steps[0].role
     if role.repeats or len(containers) != 1:
         raise UserError(f"{role.name!r}: blocks that are called several times, or stand in several lists, stay as many")
     if role.scheme.learned:
@@ -143,9 +145,8 @@ def _row(network: nn.Module, row: list[tuple[str, ConvertedStep, Role]]) -> Step
         )
     (name,) = containers
     _container(network, name)
-    planned = plan(role.scheme, len(row), "projected" if role.transition else "identity")
-    steps = tuple((step, own) for _, step, own in row)
-    return StepRow(name, steps, role.scheme, planned, tuple(own.dt for _, own in steps))
+    entry: Entry = "projected" if role.transition else "identity"
+    return StepRow(steps, plan(role.scheme, len(steps), entry), name)
 
 
 def _container(network: nn.Module, name: str) -> nn.Sequential | nn.ModuleList:
@@ -161,7 +162,7 @@ def _container(network: nn.Module, name: str) -> nn.Sequential | nn.ModuleList:
 def _entries(network: nn.Module, row: StepRow) -> list[int]:
     """Return the indices of a chain in its list; raise if other modules are between them."""
     children = list(_container(network, row.container))
-    places = [next(n for n, child in enumerate(children) if child is step) for step, _ in row.steps]
+    places = [next(n for n, child in enumerate(children) if child is step) for step in row.converted]
     if places != list(range(places[0], places[0] + len(places))):
         raise UserError(f"{row.container!r} holds other modules between the steps of a row: it stays as it is")
     return places
@@ -174,9 +175,9 @@ def _main(step: GridStep) -> int:
 @torch.no_grad()
 def _block(row: StepRow, step: GridStep) -> ConvertedStep:
     """Return the block of a new step: a copy, or the mean of several."""
-    new = copy.deepcopy(row.steps[_main(step)][0])
+    new = copy.deepcopy(row.converted[_main(step)])
     if len(step.blocks) > 1:
-        sources = [(dict(row.steps[n][0].state_dict()), share) for n, share in step.blocks.items()]
+        sources = [(dict(row.steps[n].block.state_dict()), share) for n, share in step.blocks.items()]
         state = new.state_dict()
         for name, value in state.items():
             if value.is_floating_point() and not name.endswith((K, K_FREE)):
@@ -202,19 +203,19 @@ def _assign_roles(
     gates: Gates | None,
 ) -> None:
     """Assign the method and the coefficient of each step from the plan of the new chain, as `convert` does."""
-    role = row.steps[0][1]
+    role = row.steps[0].role
     planned = plan(row.scheme, len(steps), row.plan.entry)
     places = {id(child): n for n, child in enumerate(container.children())}
     prefix = f"{row.container}." if row.container else ""
     names = tuple(f"{prefix}{places[id(block)]}" for block in blocks)
-    owned = {n: k.detach()[0] for n, (step, own) in enumerate(row.steps) if (k := step.k_of(own)) is not None}
+    owned = {n: k.detach()[0] for n, step in enumerate(row.steps) if (k := step.coefficient) is not None}
     like = next(iter(owned.values()), torch.zeros(()))
     values = carried("ratio", row.dts, owned, steps, planned.owners, lambda n: torch.zeros_like(like))
     ks = dict(zip(planned.owners, values, strict=True))
-    whole = [row.steps[_main(step)][1].split is None for step in steps]
+    whole = [row.steps[_main(step)].role.split is None for step in steps]
     recorded = March(row.scheme, planned, [step.dt for step in steps], whole=whole).steps
     for n, (block, step) in enumerate(zip(blocks, steps, strict=True)):
-        source = row.steps[_main(step)][1]
+        source = row.steps[_main(step)].role
         if planned.evaluations[n] != source.evaluations:
             raise UserError(
                 f"scheme {row.scheme.name!r} starts with other evaluations than it goes on with, whose statistics "

@@ -63,6 +63,7 @@ from stepnet.nets.refinement import Grid as Grid
 from stepnet.nets.refinement import Interpolation as Interpolation
 from stepnet.nets.refinement import NetworkOnGrid as NetworkOnGrid
 from stepnet.nets.refinement import StageOnGrid as StageOnGrid
+from stepnet.nets.refinement import Steps as Steps
 from stepnet.nets.refinement import carried_over as carried_over
 from stepnet.nets.refinement import check_refines as check_refines
 from stepnet.nets.refinement import check_step_sizes as check_step_sizes

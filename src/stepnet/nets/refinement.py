@@ -25,6 +25,7 @@ from stepnet.errors import UserError
 from stepnet.nets.blocks import PostActivation, PreActivation, Sum, UnsharedWeights
 from stepnet.nets.carried_coefficients import GridStep, carried_coefficients
 from stepnet.nets.model_registry import Origin, create_model, origin_of
+from stepnet.nets.network_steps import NetworkStep
 from stepnet.nets.residual import Network
 from stepnet.nets.stage import Coupling, Stage, written
 from stepnet.schemes import Plan, Point, Scheme, advance
@@ -37,19 +38,53 @@ Grid = list[list[GridStep]]  # for each stage its steps, a transition among them
 class StageOnGrid(Protocol):
     """A stage of steps, ours or one that `convert` made."""
 
-    scheme: Scheme
-    plan: Plan
-    dts: tuple[float, ...]
+    @property
+    def scheme(self) -> Scheme:
+        """The scheme of the stage."""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of its march."""
+
+    @property
+    def dts(self) -> tuple[float, ...]:
+        """The step sizes."""
 
     @property
     def transition(self) -> object | None:
         """The block that changes the shape, or None."""
-        ...
 
     @property
     def blocks(self) -> Sequence[nn.Module] | nn.ModuleList:
         """The blocks after the transition."""
-        ...
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A stage by its steps: one that `convert` made, or the first steps of one of ours."""
+
+    steps: Sequence[NetworkStep]
+    plan: Plan
+
+    @property
+    def scheme(self) -> Scheme:
+        """See `StageOnGrid`."""
+        return self.steps[0].network_scheme
+
+    @property
+    def dts(self) -> tuple[float, ...]:
+        """See `StageOnGrid`."""
+        return tuple(step.dt for step in self.steps)
+
+    @property
+    def transition(self) -> nn.Module | None:
+        """See `StageOnGrid`."""
+        return self.steps[0].block if self.steps[0].transition else None
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        """See `StageOnGrid`."""
+        return [step.block for step in self.steps if not step.transition]
 
 
 class NetworkOnGrid(ABC):
@@ -132,28 +167,13 @@ def refined(stage: StageOnGrid, count: int, unit: int, interpolation: Interpolat
     return steps
 
 
-@dataclass
-class FirstBlocks:
-    """The first blocks of a stage, which stand for the stage of a shallower network that is not built."""
-
-    scheme: Scheme
-    plan: Plan
-    dts: tuple[float, ...]
-    transition: object | None
-    blocks: Sequence[nn.Module]
-
-    @classmethod
-    def of(cls, stage: Stage, count: int) -> FirstBlocks:
-        first = int(stage.transition is not None)
-        return cls(stage.scheme, stage.plan, stage.dts[: first + count], stage.transition, [*stage.blocks][:count])
-
-
 def check_refines(network: Network, shallow: Sequence[int], deep: Sequence[int]) -> None:
     """Raise if the network at `shallow` depths cannot be refined to `deep` ones."""
     unit = network.steps_per_block
     for stage, few, many in zip(own_stages(network), shallow, deep, strict=True):
         first = int(stage.transition is not None)
-        steps = refined(FirstBlocks.of(stage, (few - first) * unit), many - first, unit, "copied")
+        shallower = Steps([*stage.network_steps()][: first + (few - first) * unit], stage.plan)
+        steps = refined(shallower, many - first, unit, "copied")
         check_step_sizes(stage, [step.dt for step in steps], scaled=True)
 
 
