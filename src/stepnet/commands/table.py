@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tyro.conf import Positional
 
@@ -13,7 +14,7 @@ from stepnet.commands.import_flag import ImportFlag
 from stepnet.escaping import echo, print_json
 
 if TYPE_CHECKING:
-    from stepnet.report import Measurement, PaperRow, ParameterCount
+    from stepnet.report import PaperRow, ParameterCount
 
 TITLES = {
     "schemes": "Table 1: networks, their equations, their schemes",
@@ -42,14 +43,29 @@ class Table(ImportFlag):
 
         self.import_modules()
         if self.name == "schemes":
-            print_schemes(self.json, self.latex)
+            print_schemes(self)
         elif self.name == "residual":
-            print_residual(self.json, self.latex)
+            print_residual(self)
         else:
             print_errors({"cifar": CIFAR, "imagenet": IMAGENET, "stochastic": STOCHASTIC}[self.name], self)
 
+    def show(
+        self,
+        headings: Sequence[str],
+        cells: Iterable[Sequence[str]],
+        records: Sequence[Mapping[str, Any]],
+        spare: Sequence[str] = (),
+    ) -> None:
+        """Print the table for a terminal or for LaTeX, or its records as JSON."""
+        if self.json:
+            print_json(records)
+        elif self.latex:
+            echo(latex_table(headings, cells, TITLES[self.name]))
+        else:
+            print_table(headings, cells, TITLES[self.name], spare)
 
-def print_schemes(as_json: bool, as_latex: bool = False) -> None:
+
+def print_schemes(table: Table) -> None:
     """Print table 1 from the registry of schemes: those that a known network uses."""
     from stepnet.analysis import analyse
     from stepnet.report import SCHEMES
@@ -62,28 +78,18 @@ def print_schemes(as_json: bool, as_latex: bool = False) -> None:
         if network := analysis.scheme.network:
             rows.append([network, analysis.equation_line, name, str(analysis.order), printed.get(network, "")])
     headings = ["network", "equation", "scheme", RIGHT + "order", "the paper says"]
-    if as_json:
-        names = [heading.removeprefix(RIGHT).replace(" ", "_") for heading in headings]
-        print_json([dict(zip(names, row, strict=True)) for row in rows])
-    elif as_latex:
-        echo(latex_table(headings, rows, TITLES["schemes"]))
-    else:
-        print_table(headings, rows, TITLES["schemes"])
+    names = [heading.removeprefix(RIGHT).replace(" ", "_") for heading in headings]
+    table.show(headings, rows, [dict(zip(names, row, strict=True)) for row in rows])
 
 
-def print_residual(as_json: bool, as_latex: bool = False) -> None:
+def print_residual(table: Table) -> None:
     """Print the schemes of several coefficients and streams with the properties of their matrices."""
     from stepnet.report import general_linear_table
 
     rows = [asdict(row) for row in general_linear_table()]
     headings = [name.replace("_", "-") for name in rows[0]]
     cells = [list(row.values()) for row in rows]
-    if as_json:
-        print_json(rows)
-    elif as_latex:
-        echo(latex_table(headings, cells, TITLES["residual"]))
-    else:
-        print_table(headings, cells, TITLES["residual"], ("source", "cost", "parameters", "equation"))
+    table.show(headings, cells, rows, ("source", "cost", "parameters", "equation"))
 
 
 def print_errors(rows: tuple[PaperRow, ...], table: Table) -> None:
@@ -93,19 +99,17 @@ def print_errors(rows: tuple[PaperRow, ...], table: Table) -> None:
     folder = table.results or measured_here()
     measurements = read_measurements(folder)
     counts = [count(row) for row in rows]
-    if table.json:
-        results = [measured(row, measurements) for row in rows]
-        ours = [
-            {
-                "params": None if row.params is None else round(float(row.params.removesuffix("M")) * 1e6),
-                "counted": counted.parameters,
-                "counted_classes": counted.classes,
-                "measured": result and asdict(result),
-            }
-            for row, counted, result in zip(rows, counts, results, strict=True)
-        ]
-        print_json([asdict(row) | our for row, our in zip(rows, ours, strict=True)])
-        return
+    results = [measured(row, measurements) for row in rows]
+    records = [
+        asdict(row)
+        | {
+            "params": None if row.params is None else round(float(row.params.removesuffix("M")) * 1e6),
+            "counted": counted.parameters,
+            "counted_classes": counted.classes,
+            "measured": result and asdict(result),
+        }
+        for row, counted, result in zip(rows, counts, results, strict=True)
+    ]
     cells = {
         "network": [row.model for row in rows],
         "layers": [row.layers for row in rows],
@@ -116,20 +120,18 @@ def print_errors(rows: tuple[PaperRow, ...], table: Table) -> None:
             f"{counted.parameters:,}{_mark(row, counted)}" for row, counted in zip(rows, counts, strict=True)
         ],
         RIGHT + "error": [_error(row) for row in rows],
-        "measured": [str(measured(row, measurements) or "") for row in rows],
+        "measured": [str(result or "") for result in results],
         "our model": [row.name for row in rows],
         "recipe": [row.recipe for row in rows] if table.name == "stochastic" else [],
         "source": [row.source for row in rows],
     }
     columns = {heading: column for heading, column in cells.items() if column}
-    if table.latex:
-        echo(latex_table(list(columns), zip(*columns.values(), strict=True), TITLES[table.name]))
-        return
-    # The name of our network tells the paper's network and its layers, and the recipe its training.
+    # The name of our network also identifies the paper's network and its layers, and the recipe its training.
     spare = ("source", "layers", "network", "training")
-    print_table(list(columns), zip(*columns.values(), strict=True), TITLES[table.name], spare)
-    for note in _notes(rows, counts, measurements, folder):
-        echo(note)
+    table.show(list(columns), zip(*columns.values(), strict=True), records, spare)
+    if not table.json and not table.latex:
+        for note in _notes(rows, counts, any(results), folder):
+            echo(note)
 
 
 def _error(row: PaperRow) -> str:
@@ -145,16 +147,12 @@ def _mark(row: PaperRow, counted: ParameterCount) -> str:
     return "*" if counted.classes != CLASSES[row.dataset] else " "
 
 
-def _notes(
-    rows: tuple[PaperRow, ...], counts: list[ParameterCount], measurements: list[Measurement], folder: Path
-) -> list[str]:
-    from stepnet.report import measured
-
+def _notes(rows: tuple[PaperRow, ...], counts: list[ParameterCount], is_measured: bool, folder: Path) -> list[str]:
     marks = {_mark(row, counted) for row, counted in zip(rows, counts, strict=True)}
     notes = ["* counted for 10 classes, as the paper's figure must have been"] if "*" in marks else []
     notes += ["! not the paper's figure: as described, the network has this many"] if "!" in marks else []
     if any(row.top5 is not None for row in rows):
         notes.append("error: top-1 / top-5")
-    if not any(measured(row, measurements) for row in rows):
+    if not is_measured:
         notes.append(f"measured: no run in {folder}")
     return notes

@@ -3,17 +3,17 @@
 lookup          get_data: from a name, a folder or a torch Dataset to a data set
 datasets        what a data set is, and the registry: list_data, register_data
 digits          8x8 digits inside the package: no download
-cifar           CIFAR-10 and CIFAR-100 in any layout that people have on disk
+cifar           CIFAR-10 and CIFAR-100 in any of their layouts on disk
 folders         which images a folder holds, and of which class; ImageNet
-photos          image files, decoded in threads when they are asked for, or once, into one array
+photos          image files, decoded by threads in every epoch, or once into an array
 images          one image file as the pixels of a view
 torch_datasets  the items of a torch Dataset
 augment         crops and flips of a whole batch of uint8 images
 text            a text file as sequences of characters or bytes
 normalise       uint8 images to the float tensors that a network reads
-batches         which image stands where: a function of (seed, epoch, position), for any number of ranks
-fetch           `stepnet data fetch`; built on download
-arrays          numpy's files: read, and nothing in them is run
+batches         the order of images: a function of (seed, epoch, position), for any number of ranks
+fetching        `stepnet data fetch`; built on download
+arrays          numpy's files, read without running code
 """
 
 from stepnet.data import cifar, digits, folders, text  # noqa: F401  (each registers its data sets)

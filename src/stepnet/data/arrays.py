@@ -1,6 +1,6 @@
 """Read .npy and .npz files from untrusted sources, with limits on their size.
 
-No object is ever unpickled. A file that holds no arrays raises a `UserError` of one line.
+No object is unpickled. A file without arrays raises a `UserError`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stepnet.errors import UserError, first_line
 from stepnet.files import open_file, printable
 
 HEADER = 2**16  # bytes; headers that numpy writes have 118
-# What damaged content makes the readers of zip, deflate and numpy's header raise.
+# Errors that the readers of zip, deflate and numpy's header raise for damaged content.
 DAMAGE = (OSError, EOFError, ValueError, KeyError, SyntaxError, RecursionError, MemoryError, NotImplementedError)
 DAMAGE_OF_ZIP = (*DAMAGE, zipfile.BadZipFile, zlib.error, lzma.LZMAError, RuntimeError)
 

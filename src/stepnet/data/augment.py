@@ -1,8 +1,8 @@
 """Crops and flips of a whole batch of uint8 images at once.
 
 The paper's augmentation ("4 pixels are padded on each side, and a 32x32 crop is randomly sampled from the
-padded image or its horizontal flip"), in three copies of memory: mirror, pad, crop. Nothing is done per image in
-Python, and nothing is kept between batches, so the images may stay memory-mapped.
+padded image or its horizontal flip"), as operations on the whole batch: mirror, pad, crop.
+Nothing is kept between batches, so the images may stay memory-mapped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Views(NamedTuple):
 @checked
 @dataclass(frozen=True)
 class Augmentation:
-    """Pad with `pad` black pixels on each side and crop the old size; mirror every second image if `flip`."""
+    """Pad with `pad` black pixels on each side and crop the old size; mirror with probability 1/2 if `flip`."""
 
     pad: CountFromZero = 0
     flip: bool = False

@@ -36,7 +36,7 @@ class Batches:
     seed: Seed | None = None
     rank: CountFromZero = 0
     world_size: Count = 1
-    most_steps: Count | None = None  # of an epoch, which otherwise takes the whole source
+    most_steps: Count | None = None  # in an epoch; by default the whole source
 
     def __post_init__(self) -> None:
         if self.rank >= self.world_size:

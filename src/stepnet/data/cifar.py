@@ -1,11 +1,11 @@
-"""CIFAR-10 and CIFAR-100, from any layout that people have on disk.
+"""CIFAR-10 and CIFAR-100, from any of their layouts on disk.
 
 Whatever the layout, the images are copied once into `ROOT/NAME/images.npy`, one uint8 array [60000, 32, 32, 3] with
 the training images first, and from then on memory-mapped: all processes of a machine share it. Looked for in `ROOT`,
 in this order:
 
     cifar-10-batches-bin/     cifar-100-binary/      the official binary batches
-    cifar-10-batches-py/      cifar-100-python/      the official pickles, those very files and no others
+    cifar-10-batches-py/      cifar-100-python/      the official pickles, checked by their md5
     cifar10.npz               cifar100.npz           x_train, y_train, x_test, y_test; no objects
 """
 
@@ -43,7 +43,7 @@ Files = Sequence[Arrays]
 
 @dataclass(frozen=True)
 class Cifar:
-    """One of the two data sets: how its official files are called and what they hold."""
+    """One of the two data sets: the names and contents of its official files."""
 
     name: str
     classes: tuple[str, ...]
@@ -94,7 +94,7 @@ CIFAR100 = Cifar(
 )
 
 
-# The md5 of the authors' pickles, as torchvision lists them too: no other pickle is opened.
+# The md5 of the official pickles, as in torchvision: no other pickle is opened.
 PUBLISHED_PICKLES = {
     "c99cafc152244af753f735de768cd75f",
     "d4bba439e000b95fd0a9bffe97cbabec",
@@ -136,9 +136,9 @@ def prepare(kind: Cifar, root: Path) -> bool:
     folder = root / kind.name
     if folder.is_dir():
         return False
-    layout_of(kind, root)  # a root without the data set is not even touched
+    layout_of(kind, root)  # raises before anything is written if there is none
     with exclusive_lock(folder):
-        if folder.is_dir():  # another process made it meanwhile
+        if folder.is_dir():  # another process has made it
             return False
         images, labels = read(kind, root)
         with atomic_folder(folder) as partial:

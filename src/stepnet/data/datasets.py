@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 MOST_CLASSES = 100_000
-HELD_OUT = 0x40DD  # keys the choice of what is held out
+HELD_OUT = 0x40DD  # key of the random choice of held-out items
 Batch: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
 
 
@@ -58,10 +58,10 @@ class Source(Protocol):
 
 @runtime_checkable
 class HoldsOut(Protocol):
-    """A source whose items share parts: held out by index, some of what is held out would be trained on."""
+    """A source whose items overlap, so that holding out by index would leave parts of them in the training set."""
 
     def hold_out(self, share: float) -> tuple[Source, Source]:
-        """What stays for training, and what is held out."""
+        """Return the rest for training, and the held-out part."""
 
 
 @checked
@@ -73,7 +73,7 @@ class ImageSet:
     labels: NDArray[np.int64]
     classes: tuple[str, ...]
     augmentation: Augmentation = field(default_factory=Augmentation)
-    paths: tuple[Path, ...] = ()  # of images that were files
+    paths: tuple[Path, ...] = ()  # of images from files
 
     def __post_init__(self) -> None:
         if self.images.ndim != 4 or self.images.dtype != np.uint8:
@@ -162,8 +162,7 @@ class Subset:
 class Data:
     """A training set and a test set of the same classes, normalised by published or by computed constants.
 
-    With a `validation` set, that one says which epoch is the best and when to stop early, and the test set decides
-    nothing.
+    With a `validation` set, the best epoch and early stopping depend on it, and not on the test set.
     """
 
     name: str
@@ -171,7 +170,7 @@ class Data:
     test: Source
     constants: Normalisation | None = None
     kept: Path | None = None  # a file that caches the computed statistics
-    task: str = "classification"  # what a network is trained to do with it: a name of `stepnet.training.tasks`
+    task: str = "classification"  # a name of `stepnet.training.register_task`
     validation: Source | None = None
 
     def __post_init__(self) -> None:
@@ -185,7 +184,7 @@ class Data:
     def hold_out(self, share: float) -> Data:
         """Use a share of the training set as validation set; the choice depends only on positions.
 
-        A source whose items overlap, such as the sequences of a text, chooses itself.
+        A source whose items overlap, such as the sequences of a text, makes the choice itself.
         """
         if self.validation is not None:
             raise UserError(f"holdout = {share}: {self.name} has a validation set of its own; leave it out")

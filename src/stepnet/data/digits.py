@@ -15,14 +15,14 @@ import numpy as np
 from stepnet.data.augment import Augmentation
 from stepnet.data.datasets import Data, ImageSet, register_data
 
-# The last 300 are the test set, as they stand: a split that no seed decides.
+# The last 300 are the test set: a fixed split.
 TEST_IMAGES = 300
 
 # The grey values are the whole numbers 0 to 16. Times 15, the largest whole factor that fits into a byte, the scaling
 # is exact, and the normalisation undoes it.
 GREY_STEP = 15
 
-# A digit moved by one pixel is the same digit; its mirror image is another sign, or none.
+# A digit moved by one pixel is the same digit; its mirror image is not.
 AUGMENTATION = Augmentation(pad=1, flip=False)
 
 

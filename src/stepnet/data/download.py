@@ -44,7 +44,7 @@ def download(url: str, path: Path, sha256: str) -> None:
                 continue  # interrupted: resume from there
             if not have:
                 part.unlink()
-            cause = getattr(error.args[0], "reason", error)  # urllib3's retries around it say less
+            cause = getattr(error.args[0], "reason", error)  # the cause of urllib3's retries
             raise Unreachable(f"{url} cannot be reached: {first_line(cause)}") from None
         actual = sha256_of(part)
         if actual == sha256:

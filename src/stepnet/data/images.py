@@ -1,7 +1,7 @@
 """Read one image file as the pixels that a network sees.
 
-A file is opened only in the formats named here: Pillow knows forty others, one of which starts another program. Of the
-image no more is decoded and resized than the view takes: the view is cut out before it is resized, and a JPEG is
+A file is opened only in the formats named here: Pillow knows forty others, one of which starts another program. No
+more of the image is decoded and resized than necessary: the view is cut out before it is resized, and a JPEG is
 decoded at the smallest of its own scales that still holds all the pixels of a training view.
 """
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 BLOCK = 2**17  # numbers
-SAMPLE = 2000  # images of which mean and deviation are taken, where each has to be decoded
+SAMPLE = 2000  # images for computing mean and deviation, where each has to be decoded
 LARGEST_KEPT = 10_000  # bytes
 
 
@@ -80,7 +80,7 @@ def kept_statistics(path: Path, take: Callable[[], Normalisation]) -> Normalisat
         values = json.loads(read_file(path, LARGEST_KEPT))
         return Normalisation(tuple(map(float, values["mean"])), tuple(map(float, values["std"])))
     computed = take()
-    with suppress(UserError), atomic_file(path) as partial:  # where nothing can be written they are taken again
+    with suppress(UserError), atomic_file(path) as partial:  # where nothing can be written they are computed again
         partial.write_text(json.dumps(asdict(computed)))
     return computed
 

@@ -29,7 +29,7 @@ from stepnet.files import atomic_folder, exclusive_lock
 
 BATCH = 256
 AHEAD = 2  # batches that are decoded while one is used
-CACHE_VERSION = 1  # of the arrays that are kept; another one is another name
+CACHE_VERSION = 1  # of the cached arrays; part of their name
 
 log = logging.getLogger(__name__)
 
@@ -132,8 +132,8 @@ class Photos:
 def decode_once(photos: Photos, cache: Path, augmentation: Augmentation | None = None) -> ImageSet:
     """Decode all images that can be decoded: shorter side `photos.side` pixels, centre crop.
 
-    They are kept in `cache` under a name that stands for the files' names, sizes and times; where it cannot be
-    written, in memory.
+    They are cached in the folder `cache`, under a hash of the files' names, sizes and times; in memory if it cannot be
+    written.
     """
     folder = cache / cache_key(photos)
     augmentation = augmentation or Augmentation()
@@ -173,6 +173,6 @@ def _mapped(photos: Photos, folder: Path, augmentation: Augmentation) -> ImageSe
 
 
 def _image_set(photos: Photos, images: Pixels, kept: NDArray[np.intp], augmentation: Augmentation) -> ImageSet:
-    """The files that could be decoded, as an array."""
+    """Return the decoded files as an image set."""
     paths = tuple(photos.paths[place] for place in kept.tolist())
     return ImageSet(images, photos.labels[kept], photos.classes, augmentation, paths)

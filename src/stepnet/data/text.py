@@ -1,7 +1,7 @@
-"""Text for language models: a file as tokens, its characters or its bytes, and sequences cut out of it.
+"""Text for language models: a file as tokens, its characters or bytes, and sequences of them.
 
-The last tenth of the file is for validation, a split that no seed decides. A training sequence begins anywhere in the
-rest, at a place given by its random word; the sequences for validation are spread evenly over their part.
+The last tenth of the file is for validation. A training sequence begins anywhere in the rest, at a position drawn from
+its random word; the sequences for validation are spread evenly over their part.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from stepnet.data.normalise import Normalisation
 from stepnet.errors import UserError
 from stepnet.files import printable, read_file
 
-BYTES = tuple(f"0x{n:02x}" for n in range(256))  # the vocabulary of bytes; one of characters has their own names
-CONTEXT = 64  # tokens of a sequence, unless another number is given
+BYTES = tuple(f"0x{n:02x}" for n in range(256))  # the vocabulary of bytes; in one of characters, each names itself
+CONTEXT = 64  # default number of tokens in a sequence
 VALIDATION_SHARE = 0.1
 MOST_TESTED = 1024  # sequences for validation
 LARGEST = 2**30  # bytes of a file
@@ -49,14 +49,14 @@ class Text:
 
     @property
     def windows(self) -> int:
-        """How many sequences stand side by side in the text, each with the token that follows it."""
+        """The number of sequences in the text without overlap, each with the token that follows it."""
         return (len(self.tokens) - 1) // self.context
 
     def __len__(self) -> int:
         return self.windows if self.most is None else min(self.windows, self.most)
 
     def starts(self, request: Request) -> NDArray[np.intp]:
-        """Where the requested sequences begin: by their random words, or for evaluation side by side."""
+        """Return the starts of the requested sequences: by their random words, or evenly spread for evaluation."""
         indices, words = request
         if words is not None:
             return (words % np.uint64(len(self.tokens) - self.context)).astype(np.intp)
@@ -75,7 +75,7 @@ class Text:
         return Normalisation((0.0,), (1.0,))
 
     def hold_out(self, share: float, what: str = "the training text") -> tuple[Text, Text]:
-        """The text without its last `share`, and that for evaluation: no sequence reaches from one into the other."""
+        """Return the text without its last `share`, and that part for evaluation; no sequence has tokens of both."""
         cut = round(len(self.tokens) * (1 - share))
         shorter = min(cut, len(self.tokens) - cut)
         if shorter <= self.context:
@@ -95,7 +95,7 @@ def read_text(
     val_share: float | None = None,
     name: str | None = None,
 ) -> Data:
-    """A file as a data set; `vocabulary` is that of its characters, of bytes, or a given one such as a model's."""
+    """Read a file as a data set of its characters or bytes, or of a given vocabulary such as a model's."""
     content = read_file(path, LARGEST)
     context, share = context or CONTEXT, VALIDATION_SHARE if val_share is None else val_share
     if not 0 < share < 1:
@@ -110,7 +110,7 @@ def read_text(
 
 
 def encode(text: str, classes: Sequence[str], what: str) -> NDArray[np.int64]:
-    """The tokens of a text; a character that the vocabulary does not have is refused."""
+    """Return the tokens of a text; raise for a character outside of the vocabulary."""
     if tuple(classes) == BYTES:
         return np.frombuffer(text.encode(), np.uint8).astype(np.int64)
     number = {character: token for token, character in enumerate(classes)}
@@ -120,7 +120,7 @@ def encode(text: str, classes: Sequence[str], what: str) -> NDArray[np.int64]:
 
 
 def unknown_characters(what: str, strange: Sequence[str], classes: Sequence[str]) -> UserError:
-    """The error for characters that a vocabulary does not have."""
+    """Return the error for characters outside of the vocabulary."""
     shown = " ".join(f"{character!r}" for character in strange[:5])
     more = f" and {len(strange) - 5} more" if len(strange) > 5 else ""
     return UserError(f"{what} has characters outside of the model's vocabulary of {len(classes)}: {shown}{more}")
@@ -150,7 +150,7 @@ TEXTS = {"shakespeare": "shakespeare.txt"}  # texts that `stepnet data fetch` fe
 
 
 def text_file(name: str, root: Path) -> Path | None:
-    """The file of a text by name or path; None where it is neither."""
+    """Return the file of a text by name or path; None if it is neither."""
     if name in TEXTS:
         path = root / TEXTS[name]
         if not path.exists():
@@ -170,7 +170,7 @@ def is_text(name: str) -> bool:
 
 @register_data("shakespeare")
 def shakespeare(root: Path) -> Data:
-    """The works of Shakespeare in modern spelling, by characters."""
+    """Return the works of Shakespeare in modern spelling, by characters."""
     path = text_file("shakespeare", data_root(root))
     assert path is not None
     return read_text(path, name="shakespeare")

@@ -1,7 +1,7 @@
 """A torch Dataset, or any object with a length and (image, label) at each index, as a source of batches.
 
-Random transforms of its own draw from Python's, numpy's and torch's generators. These are seeded before each item by
-the item's random word, and put back after the batch: a run resumes to the bit, and one process and two see the same.
+Its random transforms draw from Python's, numpy's and torch's generators. These are seeded before each item by the
+item's random word, and restored after the batch: a run resumes to the bit, with any number of processes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from stepnet.randomness import random_words, uniform
 if TYPE_CHECKING:
     import torch
 
-SPLIT = 0x51717  # keys the split into training and validation
+SPLIT = 0x51717  # key of the random split into training and validation
 
 
 @runtime_checkable
@@ -117,7 +117,7 @@ class DatasetImages:
 
     @property
     def target_shape(self) -> tuple[int, ...]:
-        """Of one target: () for a number."""
+        """The shape of a target: () for a number."""
         return tuple(self._first_item[1].shape)
 
     @property
@@ -158,7 +158,7 @@ class DatasetImages:
         """Read an image [C, H, W] and its label, or any item and its target, after seeding the generators."""
         import torch
 
-        torch.default_generator.manual_seed(seed)  # not those of GPUs, which nobody puts back
+        torch.default_generator.manual_seed(seed)  # not those of GPUs, which are not restored
         np.random.seed(seed % 2**32)
         random.seed(seed)
         read = _pair if self.classes else _target_pair
@@ -190,7 +190,7 @@ class DatasetImages:
 def _is_set(value: object) -> bool:
     try:
         return isinstance(value, Indexable) and not isinstance(value, str | bytes | dict) and len(value) >= 0
-    except TypeError:  # an IterableDataset has the methods, and refuses
+    except TypeError:  # an IterableDataset has the methods, but they raise
         return False
 
 

@@ -1,9 +1,9 @@
 """Self-contained models: save, load, predict, export and share them without their data set.
 
-model_description    what a file says of its model
+model_description    the description of a model in its file
 model_files          `load` and `save`
 rebuild              from a description to a network
-transformers_folder  what transformers' `save_pretrained` wrote of a converted network
+transformers_folder  converted networks that transformers' `save_pretrained` wrote
 prediction           from a picture to the network's input, and to its likeliest classes
 depth                the same network on a finer or a coarser grid of steps
 exporting            ONNX and torch.export

@@ -27,10 +27,10 @@ def refine(
 ) -> Model:
     """Return a network with `factor` times the blocks and steps as much shorter: the same flow on a finer grid.
 
-    `depths` are the blocks of each stage instead, such as (6, 6, 6) for a resnet20; blocks that come more often are
-    spread evenly. "copied" repeats each block; "linear" puts blocks between neighbours whose weights, coefficients and
-    running statistics lie on the line between theirs. A block that changes the shape stays as it is. With a `dt`, that
-    is the step size of the result, and the last layer of each block is scaled instead: `refine(resnet20,
+    `depths` are the numbers of blocks of each stage instead, such as (6, 6, 6) for a resnet20; blocks that are repeated
+    more often are spread evenly. "copied" repeats each block; "linear" inserts blocks whose weights, coefficients and
+    running statistics are interpolated between neighbours. A block that changes the shape is unchanged. With a `dt`,
+    the result has this step size, and the last layer of each block is scaled instead: `refine(resnet20,
     depths=(6, 6, 6), dt=1)` is a plain resnet38.
     """
     return described_like(refine_network(network, factor, depths, interpolation, dt), network)
@@ -47,13 +47,13 @@ def coarsen(
 ) -> Model:
     """Return a network with a share `keep` of the blocks and longer steps.
 
-    The blocks go whose going costs least: on `example`, a batch of inputs (no labels), by how much the outputs change;
-    without one, by how near a block's weights are to its neighbours', so that `coarsen(refine(network, 2), 0.5)` is the
-    network again where no block changes the shape. On an example the step sizes and coefficients of what is left are
-    fitted to the outputs of the whole network, unless `refit` is off: then the block before takes over the time. No
+    The least important blocks are removed: on `example`, a batch of inputs (no labels), those that change the outputs
+    least; without one, those whose weights are nearest to their neighbours', so that `coarsen(refine(network, 2), 0.5)`
+    is the network again if no block changes the shape. With an example, the step sizes and coefficients of the others
+    are fitted to the outputs of the whole network, unless `refit` is off: then the block before takes over the time. No
     weight changes, except with `refit="matrix"`: each step has a matrix in place of dt, fitted to the states of the
-    whole network and multiplied into the last layer of its block. `depths` says how many blocks stay in each stage
-    instead of `keep`.
+    whole network and multiplied into the last layer of its block. `depths` are the
+    numbers of blocks to keep in each stage, instead of `keep`.
     """
     if (keep is None) == (depths is None):
         raise UserError(f"keep = {keep!r} and depths = {depths!r}: give one of them")

@@ -1,4 +1,4 @@
-"""`stepnet generate`: text that a language model continues, token by token."""
+"""`stepnet generate`: continue a text with a language model, token by token."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _continuation(
     like = next(network.parameters())
     tokens = tokens[None].to(like.device)
     for draw in draws:
-        with training_mode(network, False), torch.inference_mode():  # restored before the caller has the token
+        with training_mode(network, False), torch.inference_mode():  # flags are restored before each token is yielded
             logits = network(tokens[:, -context:])[0, -1].cpu().double()
         token = draw_token(logits, draw, temperature)
         tokens = torch.cat([tokens[:, -context:], tokens.new_tensor([[token]])], dim=1)
@@ -52,7 +52,7 @@ def _continuation(
 
 
 def draw_token(logits: Tensor, draw: float, temperature: float) -> int:
-    """The token at which the distribution function of `softmax(logits / temperature)` passes a number in [0, 1)."""
+    """Return the token at which the distribution function of `softmax(logits / temperature)` exceeds `draw`."""
     if temperature == 0:
         return int(logits.argmax())
     below = (logits / temperature).softmax(0).cumsum(0)

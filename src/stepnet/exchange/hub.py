@@ -29,7 +29,7 @@ from huggingface_hub import (  # noqa: E402
 )
 from huggingface_hub.utils import logging  # noqa: E402
 
-QUIET = 40  # logging.ERROR: the hub's library tells of every retry
+QUIET = 40  # logging.ERROR: huggingface_hub logs every retry
 
 
 class HubModel(PyTorchModelHubMixin, library_name="stepnet"):
@@ -61,7 +61,7 @@ def download(name: str, **options: Any) -> Path:
     place = {key: options.get(key) for key in ("cache_dir", "revision")}
     try:
         if not options.get("local_files_only") and not isinstance(try_to_load_from_cache(name, MODEL, **place), str):
-            # Asked once: the download asks again and again, for half a minute, where there is no connection.
+            # Fails at once without a connection; the download would retry for half a minute.
             get_hf_file_metadata(hf_hub_url(name, MODEL, revision=place["revision"]), token=options.get("token"))
         return Path(hf_hub_download(name, MODEL, **options))
     except Exception as error:  # no connection, no such name, no permission: each has its own class

@@ -43,11 +43,11 @@ class ConversionRecord(Record):
 
     scheme: str
     stages: tuple[tuple[str, ...], ...]  # the names of the blocks that became steps, row by row
-    split: tuple[str, ...] | None = None  # those of which branch, shortcut and activation were known
-    blocks: tuple[str, ...] | None = None  # the patterns that named them, if any did
+    split: tuple[str, ...] | None = None  # blocks whose branch, shortcut and activation were known
+    blocks: tuple[str, ...] | None = None  # the patterns by which they were chosen, if any
     k_bound: tuple[float, float] | None = None
     dt: float | tuple[tuple[float, ...], ...] = 1  # the weight of f, or for each row those of its steps
-    layout: dict[str, tuple[int, ...]] = field(default_factory=dict)  # which entries lists hold on another grid
+    layout: dict[str, tuple[int, ...]] = field(default_factory=dict)  # the entries of module lists, at another depth
     stochastic_depth: dict[str, int | float | str] | None = None  # the options of `StochasticDepth`
 
 
@@ -79,7 +79,7 @@ class TrainingRecord(Record):
     recipe: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
     task: str = "classification"
-    tested: dict[str, float] = field(default_factory=dict)  # on the test set, beside the two errors
+    tested: dict[str, float] = field(default_factory=dict)  # other metrics on the test set
     test_error: Percent | None = None
     top5_error: Percent | None = None
     command: str = ""
@@ -91,7 +91,7 @@ class ModelDescription(Record):
     """The description in the header of a model file."""
 
     model: str  # a name of `create_model`, or timm/NAME, torchvision/NAME; a class, if `built_elsewhere`
-    built_elsewhere: bool = False  # by a program that stepnet does not know: `load` must be given the network
+    built_elsewhere: bool = False  # not by stepnet: `load` needs the network as an argument
     options: dict[str, Any] = field(default_factory=dict)  # with which it was created
     conversion: ConversionRecord | None = None
     classes: tuple[str, ...] = ()
@@ -166,7 +166,7 @@ def plain_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two schemes, or what they are made of, are the same; `start` is a scheme within one."""
+    """Whether two schemes, or attributes of them, are equal; `start` is a scheme within a scheme."""
     if isinstance(one, Scheme):
         names = vars(one).keys() | vars(other).keys()
         return type(one) is type(other) and all(_same(getattr(one, n, None), getattr(other, n, None)) for n in names)

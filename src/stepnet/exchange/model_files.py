@@ -47,16 +47,16 @@ class Opened(NamedTuple):
 def load(where: Location, model: str | nn.Module | None = None, **options: Any) -> nn.Module:
     """Load a network from a file, a run's folder, the hub, or by the name of pretrained weights, in evaluation mode.
 
-    It is in evaluation mode. `network.description` tells what it is; `network.preprocess(picture)` makes its input of
-    a path, a PIL image or an array. Weights that say nothing of themselves are opened by naming their `model`, with
-    options as in `create_model`; those of a network that stepnet cannot build, by giving it as `model`: it is filled.
-    A folder of transformers' `save_pretrained` gives a converted network with its `k`.
+    `network.description` describes it; `network.preprocess(picture)` makes its input from a path, a PIL image or an
+    array. For weights without a description, `model` is the name of their network, with options as in `create_model`;
+    for a network that stepnet cannot build, `model` is the network, which gets the weights. A folder of transformers'
+    `save_pretrained` gives a converted network with its `k`.
     """
     strange = options.keys() - {"example"}
     if strange and not isinstance(model, str):
         raise UserError(
-            f"load takes no option {min(strange)!r} here: a file says how its network is built; with weights that say "
-            "nothing of themselves, options follow model='NAME'"
+            f"load takes no option {min(strange)!r} here: a file describes its network; options are for weights "
+            "without a description, after model='NAME'"
         )
     if is_converted(Path(where)) and not isinstance(model, str):
         network = load_converted(Path(where), model, options.get("example"))

@@ -27,26 +27,26 @@ from stepnet.tensors import Tensors, first_difference
 
 
 def rebuild(description: ModelDescription, weights: Tensors, where: object) -> nn.Module:
-    """Return the network with these weights, in evaluation mode; raise where the description does not fit them.
+    """Return the network with these weights, in evaluation mode; raise if the description does not fit them.
 
-    It is laid out without memory first, so that what a stranger's description asks for is compared with what the file
-    holds before anything of that size is allocated, and then takes the file's tensors as its own.
+    It is first built on the meta device, so that an untrusted description is compared with the tensors in the file
+    before memory is allocated.
     """
     if description.built_elsewhere:
         raise UserError(f"{where} holds a {description.model}, which stepnet cannot build: load(…, model=your network)")
     with torch.random.fork_rng(devices=[]):
         network = _try_build(description.changed(conversion=None), weights, where)
-        if description.conversion is not None:  # which modules are blocks is found by running the network
+        if description.conversion is not None:  # a conversion runs the network, which needs memory
             lay_out(network, description.conversion.layout, len(weights))
             original = {name: weights[name] for name in network.state_dict() if name in weights}
             _check_same(network, description, original, where)
             network = _try_build(description, weights, where, "cpu")
         _check_same(network, description, weights, where)
         check_finite(weights, where)
-        # Copies in torch's own memory: kernels choose by alignment, which a file's bytes do not have, and would round
-        # differently from the network that was saved.
+        # Copied, since a file's bytes may not be aligned as torch's memory is, and kernels that depend on the alignment
+        # would round differently from the network that was saved.
         network.load_state_dict({name: tensor.clone() for name, tensor in weights.items()}, assign=True)
-        if any(t.is_meta for t in (*network.parameters(), *network.buffers())):  # constants that no file holds
+        if any(t.is_meta for t in (*network.parameters(), *network.buffers())):  # buffers that are not saved
             network = _build(description)
             network.load_state_dict(weights)
     return network.eval()
@@ -55,7 +55,7 @@ def rebuild(description: ModelDescription, weights: Tensors, where: object) -> n
 def fill(
     network: nn.Module, description: ModelDescription, weights: Tensors, where: object, example: Any = None
 ) -> nn.Module:
-    """Load the weights into a network, which is converted first if the saved one was."""
+    """Load the weights into a network; convert it first if the saved one was converted."""
     if description.conversion is not None and not hasattr(network, RECORD):
         restore_conversion(network, description.conversion, _image(description) if example is None else example)
     _check_same(network, description, weights, where)
@@ -75,14 +75,14 @@ def _try_build(description: ModelDescription, weights: Tensors, where: object, d
             return _build(description)
     except UserError as error:
         raise UserError(f"{where} cannot be built again: {error}") from None
-    except Exception as error:  # whatever another library makes of a stranger's options
+    except Exception as error:  # another library may raise anything for untrusted options
         raise UserError(f"{where} cannot be built again from what it says: {first_line(error)}") from None
 
 
 @contextmanager
 def at_most(tensors: int) -> Iterator[None]:
-    """Stop building a network of far more parameters than the file has tensors: 10**9 layers would take for ever."""
-    left = 1000 + 4 * tensors  # a builder may replace layers that it has made
+    """Stop building a network with far more parameters than the file has tensors, such as 10**9 layers."""
+    left = 1000 + 4 * tensors  # some layers are built and replaced
 
     def count(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
         nonlocal left
@@ -100,7 +100,7 @@ def at_most(tensors: int) -> Iterator[None]:
 def check_finite(weights: Mapping[str, torch.Tensor], where: object) -> None:
     """Raise for weights with infinity or NaN."""
     for name, tensor in weights.items():
-        values = tensor.float() if tensor.itemsize == 1 else tensor  # eight bits have no isfinite
+        values = tensor.float() if tensor.itemsize == 1 else tensor  # isfinite does not support eight bits
         if tensor.is_floating_point() and not bool(values.isfinite().all()):
             raise UserError(f"{where}: {name!r} holds values that are not finite, and the network would give NaN")
 
@@ -127,7 +127,7 @@ def _build(description: ModelDescription) -> nn.Module:
 
 
 def restore_conversion(network: nn.Module, done: ConversionRecord, example: Any = None) -> None:
-    """Convert a network as the record says that another of its kind was converted."""
+    """Convert a network as its record describes."""
     lay_out(network, done.layout)
     blocks = None if done.blocks is None else list(done.blocks)
     options: dict[str, Any] = {"blocks": blocks, "dt": done.dt, "k_bound": done.k_bound}

@@ -1,7 +1,7 @@
-"""Folders that transformers' `save_pretrained` wrote of a converted network.
+"""Folders of converted networks that transformers' `save_pretrained` wrote.
 
-The conversion stands in `config.json`. `from_pretrained` knows nothing of it and would leave the trained `k` out, so
-the network is loaded by transformers, converted again, and given what the conversion added.
+The conversion is recorded in `config.json`. `from_pretrained` ignores it and would drop the trained `k`, so the network
+is loaded by transformers, converted again, and given the parameters that the conversion added.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stepnet.tensors import Tensors, read_tensors
 
 LARGEST_CONFIG = 2**24  # bytes
 LARGEST_NUMBER = 2**24  # of layers, channels, tokens
-# Whose networks are built from numbers alone; those of other families may name files, addresses and code.
+# Families whose configurations hold numbers only; those of others may name files, addresses and code.
 FAMILIES = frozenset(
     re.findall(
         r"\w+",
@@ -44,9 +44,9 @@ def is_converted(folder: Path) -> bool:
 
 
 def load_converted(folder: Path, model: nn.Module | None = None, example: Any = None) -> nn.Module:
-    """The network with the scheme and the `k` that it was saved with.
+    """Return the network with the scheme and the `k` that it was saved with.
 
-    `model` is what `from_pretrained` gave, if it was not what `config.json` names; `example` is for `convert`.
+    `model` is a network from `from_pretrained`, instead of the one `config.json` names; `example` is for `convert`.
     """
     config, conversion = _config(folder / "config.json")
     weights: Tensors = {}
@@ -75,10 +75,10 @@ def _config(path: Path) -> tuple[dict[str, Any], ConversionRecord]:
 
 
 def _from_pretrained(values: dict[str, Any], weights: Tensors, folder: Path) -> nn.Module:
-    """By the class that the configuration names, if it is of a family that builds its networks by itself.
+    """Load by the class that the configuration names, if its family is one of `FAMILIES`.
 
-    It is laid out without memory first, as in `rebuild`: what a stranger's configuration asks for is compared with the
-    weights before anything of that size is allocated.
+    It is first built on the meta device, as in `rebuild`, to compare an untrusted configuration with the weights before
+    memory is allocated.
     """
     library = import_extra("transformers")
     names = values.get("architectures")
@@ -111,7 +111,7 @@ def _from_pretrained(values: dict[str, Any], weights: Tensors, folder: Path) -> 
         )
         if loading["missing_keys"]:
             raise UserError(f"its weights lack {min(loading['missing_keys'])!r}")
-    except Exception as error:  # whatever transformers makes of a stranger's configuration
+    except Exception as error:  # transformers may raise anything for an untrusted configuration
         raise UserError(f"{folder}: transformers cannot load it ({first_line(error)})") from None
     finally:
         library.logging.set_verbosity(verbosity)
@@ -119,7 +119,7 @@ def _from_pretrained(values: dict[str, Any], weights: Tensors, folder: Path) -> 
 
 
 def _plain(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    """The fields of the class's own configuration: `auto_map`, `quantization_config`, others' kernels are left out."""
+    """Return the fields that the class itself defines, without `auto_map`, `quantization_config` and the like."""
     kept = {key: value for key, value in values.items() if key in defaults or key == "torch_dtype"}
     for key, value in kept.items():
         most = LARGEST_SIDE if key == "image_size" else LARGEST_NUMBER

@@ -25,7 +25,7 @@ from typing import Any
 
 from stepnet.files import atomic_file
 
-Variant = Callable[[], object]  # one that returns a float has timed itself, in another process
+Variant = Callable[[], object]  # if it returns a float, that is its time, measured in another process
 Seconds = dict[str, list[float]]
 CONTROL = "A/A control"
 LIBRARIES = ("torch", "timm", "torchvision", "transformers", "memcnn", "momentumnet", "revtorch", "numpy", "stepnet")
@@ -77,7 +77,7 @@ def interleave(
     names = list(variants)
     seconds: Seconds = {name: [] for name in names}
     collecting = gc.isenabled()
-    gc.disable()  # a collection would fall on whichever variant is running
+    gc.disable()  # a collection would slow whichever variant is running
     try:
         for repeat in range(-warmup, repeats):
             gc.collect()

@@ -1,4 +1,4 @@
-"""Where the time of a training step goes, and the rate of its convolutions against a matrix multiply."""
+"""The time of a training step by kind of operation, and the rate of its convolutions against a matrix multiply."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stepnet.nets import Flops, create_model, model_entry
 from stepnet.timing.harness import Row, Spread, interleave, steady_clock
 from stepnet.timing.steps import Step, batch, silent_profiler, training_step
 
-# By the names of torch's operators, the first that fits. What a scheme does to its states is lerp, add and sub.
+# By parts of the names of torch's operators; the first match counts. Schemes combine states by lerp, add and sub.
 CONVOLUTION, OTHER = "convolution", "other"
 KINDS = {
     CONVOLUTION: ("conv", "mkldnn", "nnpack", "slow_conv"),
