@@ -168,6 +168,8 @@ def fit(scheme: Scheme, measured: Weights, layout: MarchShape, several: bool = F
 
     if scheme.partitioned and (layout.activated or layout.entry == "with past"):
         return None
+    if scheme.splits and layout.entry != "identity":
+        return None  # a layer of two branches has no transition
     shapes = [one.shape() for one in scheme.euler_start]
     if scheme.whole_past or any(len(shape) > 1 for shape in shapes) or (scheme.streams and layout.activated):
         return None  # a free matrix in each step would fit almost any response
