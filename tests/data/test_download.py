@@ -89,7 +89,7 @@ def test_the_next_run_goes_on_where_the_last_gave_up(
 ) -> None:
     monkeypatch.setattr(module, "ATTEMPTS", 1)
     server.break_after = [400_000]
-    with pytest.raises(UserError, match="broke off 1 times: run the same command to resume the download"):
+    with pytest.raises(UserError, match="was interrupted 1 times: run the same command to resume the download"):
         download(server.url, tmp_path / "file", SHA256)
     assert [path.name for path in tmp_path.iterdir()] == ["file.part"]
     download(server.url, tmp_path / "file", SHA256)

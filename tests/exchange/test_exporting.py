@@ -38,7 +38,7 @@ def test_onnx_gives_the_same_outputs_and_says_what_it_is(tmp_path, network):
 
 def test_what_differs_is_not_written(tmp_path, network, monkeypatch):
     monkeypatch.setattr(exporting, "TOLERANCE", -1.0)
-    with pytest.raises(UserError, match="is not written: exported, the network's outputs differ"):
+    with pytest.raises(UserError, match="is not written: outputs of the exported network differ"):
         export_pt2(network, tmp_path / "m.pt2")
     assert not list(tmp_path.iterdir())
 

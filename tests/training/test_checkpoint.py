@@ -99,7 +99,7 @@ def test_a_header_that_anyone_may_have_written_is_checked(tmp_path, trained, pro
     header = header_of(path)
     header.pop("progress")
     forge(path, read_all(path), header | ({} if progress is None else {"progress": progress}))
-    with pytest.raises(UserError, match="does not say where the run stood"):
+    with pytest.raises(UserError, match="its position cannot be read"):
         checkpoint.load(path, *trained)
 
 
@@ -113,7 +113,7 @@ def test_a_state_that_fits_no_parameter_changes_nothing(tmp_path, trained, name)
     tensors[name] = torch.zeros(1, 1, 77)
     forge(path, tensors, {"format": RESUME, "progress": json.dumps(vars(Progress()))})
     before = {n: t.clone() for n, t in model.state_dict().items()}
-    with pytest.raises(UserError, match=f"'{name}' is the optimiser's state of no parameter"):
+    with pytest.raises(UserError, match=f"'{name}' belongs to no parameter"):
         checkpoint.load(path, model, optimizer)
     assert all(torch.equal(t, before[n]) for n, t in model.state_dict().items())
 

@@ -158,7 +158,7 @@ def pixels(labels):
 @pytest.mark.parametrize(
     ("arguments", "options", "said"),
     [
-        ((TrainConfig("tiny"), "digits"), {}, "a TrainConfig says everything"),
+        ((TrainConfig("tiny"), "digits"), {}, "a TrainConfig holds all settings"),
         (("tiny", "digits"), {"sede": 1}, "train takes no option 'sede'"),
         (
             ("tiny", type("Stream", (IterableDataset,), {"__iter__": iter})()),

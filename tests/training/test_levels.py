@@ -157,7 +157,7 @@ WRONG = [
     ({"levels": (2, 4, 6, 8)}, r"no more of them than the 3 epochs"),
     ({"levels": (4, 8), "scheme": "midpoint2"}, r"levels 4 and 8 of levelled8: scheme 'midpoint2' needs steps of one"),
     ({"levels": (4, 8), "scheme": "dense"}, r"'dense' learns weights of past states"),
-    ({"model": "timm/resnet18"}, r"of timm/resnet18: expected a network of stepnet's"),
+    ({"model": "timm/resnet18"}, r"of timm/resnet18: expected a network of stepnet"),
     ({"level_epochs": (1, 1)}, r"level_epochs = \(1, 1\): expected 3 epochs in all, some for each of 3 levels"),
 ]
 

@@ -126,9 +126,9 @@ def test_bytes_are_generated_as_text(play, tmp_path):
 
 
 def test_mistakes_are_one_line(run, play, tmp_path):
-    with pytest.raises(stepnet.UserError, match=r"resnet20 takes images, and play.txt is text: take a GPT"):
+    with pytest.raises(stepnet.UserError, match=r"resnet20 takes images, and play.txt is text: use a GPT"):
         train("resnet20", play, RECIPE, out=tmp_path / "a")
-    with pytest.raises(stepnet.UserError, match=r"gpt2x8 takes text, and digits is none"):
+    with pytest.raises(stepnet.UserError, match=r"gpt2x8 takes text, but digits holds images"):
         train("gpt2x8", "digits", RECIPE, out=tmp_path / "b")
     with pytest.raises(stepnet.UserError, match=r"context = 9: give it as --context"):
         train("gpt2x8", play, RECIPE, out=tmp_path / "c", model_kwargs={"context": 9})

@@ -59,7 +59,7 @@ def test_a_folder_that_is_removed_under_a_run_is_not_made_again(tmp_path):
             folder.rmdir() if folder.exists() else None
 
     folder = tmp_path / "a"
-    with pytest.raises(UserError, match="was removed while its run was under way"):
+    with pytest.raises(UserError, match="was removed during the run"):
         train(tiny_config(folder, model="tiniest", checkpoint_steps=1), callbacks=[Remove()])
     assert not folder.exists()
 

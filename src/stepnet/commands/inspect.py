@@ -49,7 +49,7 @@ class Inspect(ImportFlag):
         network = sketch(model, title)
         if self.json:
             if self.out is not None or self.figures is not None:
-                raise UserError("--json prints facts: leave --out and --figures to a command of their own")
+                raise UserError("--json cannot be combined with --out or --figures: use two commands")
             self._print_json(network)
             return
         echo(network)

@@ -221,7 +221,7 @@ class Evaluate(ImportFlag):
             run = Run(Path(self.run))
             wanted = run.config.recipe.epochs
             if self.which != "last" or result.epochs < wanted:
-                raise UserError(f"--record: {self.run} is at {result.epochs} of {wanted} epochs; record the last one")
+                raise UserError(f"--record: {self.run} is at {result.epochs} of {wanted} epochs; record a finished run")
             record(run, result, self.record)
 
 

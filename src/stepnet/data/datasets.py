@@ -84,7 +84,7 @@ class ImageSet:
                 f"expected int64 [{len(self.images)}], one for each image"
             )
         if not len(self.images):
-            raise UserError("an image set of no images: expected at least one")
+            raise UserError("an image set without images: expected at least one")
         low, high = int(self.labels.min()), int(self.labels.max())
         if low < 0 or high >= len(self.classes):
             raise UserError(f"labels run from {low} to {high}: expected 0 to {len(self.classes) - 1}")

@@ -55,7 +55,7 @@ def download(url: str, path: Path, sha256: str) -> None:
             raise UserError(
                 f"{url} has the sha256 {actual} where {sha256} is expected: it was deleted; try again later"
             )
-    raise UserError(f"{url} broke off {ATTEMPTS} times: run the same command to resume the download")
+    raise UserError(f"{url} was interrupted {ATTEMPTS} times: run the same command to resume the download")
 
 
 def extract(archive: Path, sha256: str, folder: Path) -> None:

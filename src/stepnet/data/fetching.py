@@ -211,7 +211,7 @@ def fetch(name: str, root: Path, say: Callable[[str], None] = print) -> Path:
         for batch, sha256 in published.batches:
             say(f"{sha256}  {batch}  as published")
         if not cifar.prepare(published.kind, root) and not cifar.is_copy(published.kind, root):
-            raise UserError(f"{arrays} was made from something else than {folder}: delete it and run again")
+            raise UserError(f"{arrays} was not made from {folder}: delete it and run again")
     except OSError as error:
         raise UserError(f"cannot write {printable(error.filename or root)}: {reason(error)}") from None
     say(f"{name} is in {arrays}")

@@ -83,7 +83,7 @@ def imagenet(root: Path) -> Data:
 def find_images(folder: Path, val_share: float | None = None) -> FolderImages:
     """List the images below `folder`, in one of the known layouts."""
     if val_share is not None and not 0 < val_share < 1:
-        raise UserError(f"val_share = {val_share}: expected a share between 0 and 1, as 0.1")
+        raise UserError(f"val_share = {val_share}: expected a share between 0 and 1, such as 0.1")
     train = folder / "train" if (folder / "train").is_dir() else folder
     held_out = (
         next((folder / name for name in VALIDATION if (folder / name).is_dir()), None) if train != folder else None

@@ -81,7 +81,7 @@ class Text:
         if shorter <= self.context:
             raise UserError(
                 f"{what} holds {len(self.tokens):,} tokens, {shorter:,} in the smaller of training and validation "
-                f"part: expected more than {self.context} in each; take a longer text or a shorter context"
+                f"part: expected more than {self.context} in each; use a longer text or a shorter context"
             )
         evaluated = replace(self, tokens=self.tokens[cut:], most=MOST_TESTED)
         return replace(self, tokens=self.tokens[:cut]), evaluated

@@ -90,7 +90,7 @@ def _compared(network: nn.Module, exported: Callable[[Tensor], Tensor], example:
             wanted, outputs = network(images), exported(images)
             worst = max(worst, float((outputs - wanted).abs().max() / wanted.abs().max().clamp(min=1e-12)))
     if not worst <= TOLERANCE:
-        raise UserError(f"{path} is not written: exported, the network's outputs differ by {worst:.1e} of the largest")
+        raise UserError(f"{path} is not written: outputs of the exported network differ by {worst:.1e} of the largest")
     return worst
 
 

@@ -76,7 +76,7 @@ def _try_build(description: ModelDescription, weights: Tensors, where: object, d
     except UserError as error:
         raise UserError(f"{where} cannot be built again: {error}") from None
     except Exception as error:  # another library may raise anything for untrusted options
-        raise UserError(f"{where} cannot be built again from what it says: {first_line(error)}") from None
+        raise UserError(f"{where} cannot be built from its description: {first_line(error)}") from None
 
 
 @contextmanager
@@ -114,7 +114,7 @@ def _check_same(network: nn.Module, description: ModelDescription, weights: Tens
 def _build(description: ModelDescription) -> nn.Module:
     name, options = description.model, dict(description.options)
     if "pretrained" in options:
-        raise UserError("it asks for pretrained weights: a file holds its own")
+        raise UserError("it asks for pretrained weights, which a model file must not")
     network: nn.Module
     if not is_foreign(name):
         network = create_model(name, **options)
@@ -140,7 +140,7 @@ def restore_conversion(network: nn.Module, done: ConversionRecord, example: Any 
     if done.layout:
         remember_conversion(network, {**getattr(network, RECORD), "layout": {k: [*v] for k, v in done.layout.items()}})
     if done.stages and (now.stages, now.split) != (done.stages, done.split if done.split is not None else now.split):
-        raise UserError(f"its blocks became other steps than when it was saved: {now} where {done} was")
+        raise UserError(f"its blocks became other steps than when it was saved: {now}, expected {done}")
 
 
 def _image(description: ModelDescription) -> torch.Tensor | None:

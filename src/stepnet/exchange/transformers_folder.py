@@ -93,7 +93,7 @@ def _from_pretrained(values: dict[str, Any], weights: Tensors, folder: Path) -> 
         or (folder / "adapter_config.json").exists()
     ):
         raise UserError(
-            f"{folder}: {name!r} may fetch other files; if you trust it, load it yourself and give it: "
+            f"{folder}: {name!r} may fetch other files; if you trust it, load it yourself and pass it: "
             "load(folder, model=network)"
         )
     verbosity = library.logging.get_verbosity()

@@ -100,10 +100,10 @@ def _input_options(model: str, data: Data) -> dict[str, Any]:
     takes = model_entry(split_tag(model)[0]).takes
     if takes == "tokens":
         if not isinstance(data.train, Text):
-            raise UserError(f"{model} takes text, and {data.name} is none: give --data shakespeare or a text file")
+            raise UserError(f"{model} takes text, but {data.name} holds images: give --data shakespeare or a text file")
         return {"context": data.train.context}
     if isinstance(data.train, Text):
-        raise UserError(f"{model} takes images, and {data.name} is text: take a GPT such as gpt12x48")
+        raise UserError(f"{model} takes images, and {data.name} is text: use a GPT such as gpt12x48")
     return {"in_channels": data.in_channels}
 
 
@@ -123,12 +123,12 @@ def _foreign(config: TrainConfig, data: Data) -> nn.Module:
                 "leaves the network as it is"
             )
     if recipe.tuned_at_depth is not None:
-        raise UserError(f"tuned_at_depth = {recipe.tuned_at_depth}: {config.model!r} does not say how its depths count")
+        raise UserError(f"tuned_at_depth = {recipe.tuned_at_depth}: {config.model!r} has no known depth; leave it out")
     if config.model_kwargs:
         raise UserError(f"model_kwargs are for stepnet's own networks, not {config.model!r}: leave them out")
     if config.memory is not None and config.scheme is None:
         raise UserError(
-            f"memory = {config.memory!r}: the blocks of {config.model!r} are evaluated again by a scheme; "
+            f"memory = {config.memory!r}: {config.model!r} must be converted to recompute its blocks; "
             "add --scheme euler, which leaves the network as it is"
         )
     from stepnet.conversion import convert, load_foreign

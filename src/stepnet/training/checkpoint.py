@@ -69,7 +69,7 @@ def collect(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Tensors
         for key, value in kept.items():
             if not isinstance(value, Tensor | int | float):
                 kind = f"{type(optimizer).__name__} keeps a {type(value).__name__}"
-                raise UserError(f"{kind}, {key!r}, which a checkpoint cannot hold: take another optimizer")
+                raise UserError(f"{kind}, {key!r}, which a checkpoint cannot hold: use another optimizer")
         states[name] = {key: None if isinstance(value, Tensor) else value for key, value in kept.items()}
         for key, value in kept.items():
             if isinstance(value, Tensor):
@@ -139,7 +139,7 @@ def _progress(path: Path, header: Mapping[str, str]) -> Progress:
             raise ValueError("its sums are not finite")
         return progress
     except (KeyError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged: it does not say where the run stood ({first_line(error)})") from None
+        raise UserError(f"{path} is damaged: its position cannot be read ({first_line(error)})") from None
 
 
 def _states(
@@ -172,10 +172,10 @@ def _states(
     for name in kept:
         owner = parameters.get(name.rpartition(".")[0])
         if owner is None or not _broadcasts(kept[name], owner):
-            raise UserError(f"{path} is damaged: {OPTIMIZER + name!r} is the optimiser's state of no parameter")
+            raise UserError(f"{path} is damaged: {OPTIMIZER + name!r} belongs to no parameter")
     if wanted != kept.keys():
         raise UserError(
-            f"{path} is damaged: the optimiser's {sorted(wanted ^ kept.keys())[0]!r} is missing or too much"
+            f"{path} is damaged: the optimiser's {sorted(wanted ^ kept.keys())[0]!r} is missing or superfluous"
         )
     return states
 

@@ -41,9 +41,9 @@ FINGERPRINTS = ("data_fingerprint", "network_fingerprint", "weights_fingerprint"
 INCIDENTAL = {"out", "data_root", "device", "checkpoint_steps", "checkpoint_minutes", "log", "imports"}
 
 FIXED_OPTIONS = {
-    "num_classes": "the data says how many; leave it out",
-    "in_channels": "the data says how many; leave it out",
-    "in_chans": "the data says how many; leave it out",
+    "num_classes": "determined by the data; leave it out",
+    "in_channels": "determined by the data; leave it out",
+    "in_chans": "determined by the data; leave it out",
     "context": "give it as --context, for data and network",
     "features_only": "training needs the classifier; leave it out",
     "scheme": "name it as --scheme, or in the model's label NAME:SCHEME",

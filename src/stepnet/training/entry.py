@@ -71,7 +71,7 @@ def train(
     """
     if isinstance(model, TrainConfig):
         if any(each is not None for each in (data, recipe, out, task)) or options:
-            raise UserError("a TrainConfig says everything: leave data, recipe, out, task and options to it")
+            raise UserError("a TrainConfig holds all settings: leave out data, recipe, out, task and options")
         with Display(model.model) as display:
             shown = [*callbacks, *([] if quiet else [display])]
             return train_config(model, resume, shown, overwrite=overwrite)
@@ -79,9 +79,11 @@ def train(
     for name in options.keys() - OPTIONS:
         near = nearest(name, [*OPTIONS, *RECIPE_FIELDS]) or f"expected one of {', '.join(sorted(OPTIONS))}"
         raise UserError(f"train takes no option {name!r}: {near}")
-    asked = TrainConfig("", **options)  # raises for wrong values
+    settings = TrainConfig("", **options)  # raises for wrong values
     source = "digits" if data is None else data
-    dataset = get_data(source, asked.data_root, **asked.data_options, of_classes=task is None or TASKS[task].of_classes)
+    dataset = get_data(
+        source, settings.data_root, **settings.data_options, of_classes=task is None or TASKS[task].of_classes
+    )
     named = os.fspath(source) if isinstance(source, str | os.PathLike) else _identity(dataset)
     if isinstance(model, str):
         label, network = read_label(model).under(options.pop("scheme", None)), None

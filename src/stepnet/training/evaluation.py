@@ -181,9 +181,9 @@ def _readable(test: Any) -> list[int]:
 @contextmanager
 def _outputs(network: nn.Module) -> Iterator[list[Tensor]]:
     """Collect the outputs of the network for each batch."""
-    kept: list[Tensor] = []
-    handle = network.register_forward_hook(lambda module, inputs, output: kept.append(output.detach().float().cpu()))
+    outputs: list[Tensor] = []
+    handle = network.register_forward_hook(lambda module, inputs, output: outputs.append(output.detach().float().cpu()))
     try:
-        yield kept
+        yield outputs
     finally:
         handle.remove()

@@ -211,15 +211,15 @@ def single_numbers(ks: Mapping[str, float | list[float]]) -> KByLayer:
 
     `blocks.1:V`, listed row by row, becomes `blocks.1:V[1]`, `blocks.1:V[2]`, ….
     """
-    found: KByLayer = {}
+    numbers: KByLayer = {}
     for name, k in ks.items():
         if not isinstance(k, list):
-            found[name] = k
+            numbers[name] = k
         elif layer_and_name(name)[1] != "k":
-            found |= {f"{name}[{n + 1}]": value for n, value in enumerate(k)}
+            numbers |= {f"{name}[{n + 1}]": value for n, value in enumerate(k)}
         else:
-            found[name] = statistics.fmean(k or [math.nan])
-    return found
+            numbers[name] = statistics.fmean(k or [math.nan])
+    return numbers
 
 
 def _cost(folder: Path) -> NetworkRecord:

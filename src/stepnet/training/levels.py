@@ -70,7 +70,7 @@ def levels_of(config: TrainConfig) -> list[Level]:
     if not recipe.levels:
         return []
     if "/" in config.model or "depths" in config.model_kwargs:
-        raise UserError(f"levels {recipe.levels} of {config.model}: expected a network of stepnet's, without depths=")
+        raise UserError(f"levels {recipe.levels} of {config.model}: expected a network of stepnet, without depths=")
     options: dict[str, Any] = model_options(config.model_kwargs)
     options |= {"scheme": config.scheme} if config.scheme else {}
     with torch.device("meta"):

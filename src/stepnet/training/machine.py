@@ -85,10 +85,10 @@ def check_without_float64(network: nn.Module) -> None:
     tensors = {**dict(network.named_parameters()), **dict(network.named_buffers())}
     wide = next((name for name, tensor in tensors.items() if tensor.dtype == torch.float64), None)
     if wide is not None:
-        raise UserError(f"{wide!r} is in float64, which Apple's GPUs do not have: take --device cpu, or float32")
+        raise UserError(f"{wide!r} is in float64, which Apple's GPUs do not have: use --device cpu, or float32")
     modes = [getattr(module, "memory_in_use", None) for module in network.modules()]
     if "reversible" in modes:
-        raise UserError("memory 'reversible' undoes sums in float64, which Apple's GPUs do not have: take 'recompute'")
+        raise UserError("memory 'reversible' undoes sums in float64, which Apple's GPUs do not have: use 'recompute'")
 
 
 # --- lower precision, tested in a child process, which may crash
@@ -121,8 +121,8 @@ def _bf16_on_cpu() -> bool:
 Trial = Callable[[nn.Module], None]  # a forward and backward pass that leaves the network unchanged
 
 
-def compiled_or_eager(network: nn.Module, trial: Trial, note: Callable[[str], None], held: ExitStack) -> nn.Module:
-    """Return the compiled network; on failure, compiled with a fresh cache that `held` removes; else the network."""
+def compiled_or_eager(network: nn.Module, trial: Trial, note: Callable[[str], None], cleanup: ExitStack) -> nn.Module:
+    """Return the compiled network; on failure, compiled with a fresh cache that `cleanup` removes; else the network."""
     note("compiling, which takes a while")
     try:
         return _tried(network, trial)
@@ -130,7 +130,7 @@ def compiled_or_eager(network: nn.Module, trial: Trial, note: Callable[[str], No
         note(f"compiling failed ({_reason(error)}): again with a fresh cache")
     from torch._inductor.utils import fresh_inductor_cache
 
-    held.enter_context(fresh_inductor_cache())
+    cleanup.enter_context(fresh_inductor_cache())
     try:
         return _tried(network, trial)
     except Exception as error:

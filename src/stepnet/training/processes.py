@@ -40,7 +40,7 @@ class Processes:
             raise UserError(f"--log {config.log} needs the package {config.log}: pip install {config.log}")
         for name, flag in REFUSED.items():
             if is_set(flag):
-                raise UserError(f"{name}: a stepnet run cannot be in its parts; launch it without {name}")
+                raise UserError(f"{name}: stepnet does not support it; launch the run without {name}")
         self.is_sharded = self._asks_for_parts(config)
         use_fresh_store()
         leave_group_at_exit()
@@ -134,7 +134,7 @@ def _on_cpu(device: str | None) -> bool:
     if kind not in there or (number and not number.isdecimal()):
         raise UserError(f"device = {device!r}: expected cpu, cuda, cuda:1 or mps")
     if int(number or 0) >= there[kind]:
-        raise UserError(f"device = {device!r}: this machine has {there[kind]} of them; leave --device out, or take cpu")
+        raise UserError(f"device = {device!r}: this machine has {there[kind]} of them; leave --device out, or use cpu")
     if kind != "cpu":
         os.environ["ACCELERATE_TORCH_DEVICE"] = device  # read when the first run of a process begins
     return kind == "cpu"

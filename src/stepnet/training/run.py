@@ -110,10 +110,10 @@ class Run:
             raise UserError(f"{self.folder} exists and is not a run: name another --out")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            held = try_lock(self.folder)
+            lock = try_lock(self.folder)
         except OSError as error:
             raise UserError(f"cannot write to {self.folder}: {error.strerror}") from None
-        if held is None:
+        if lock is None:
             raise UserError(f"{self.folder} is in use by another process: wait until it ends, or name another --out")
         if known and (overwrite or self._is_replaced(config, resume)):
             self._clear()
@@ -122,7 +122,7 @@ class Run:
             config = dataclasses.replace(config, **{name: getattr(began, name) for name in FINGERPRINTS})
         sweep(self.folder)
         config.write(self.config_file)
-        return held
+        return lock
 
     def _holds_something_else(self) -> bool:
         return not self.folder.is_dir() or bool({path.name for path in self.folder.iterdir()} - {LOCK})
@@ -204,7 +204,7 @@ class Run:
     def check_still_there(self) -> None:
         """Raise if the folder was removed during the run."""
         if not self.config_file.exists():
-            raise UserError(f"{self.folder} was removed while its run was under way: start the run again")
+            raise UserError(f"{self.folder} was removed during the run: start the run again")
 
     def append_metrics(self, line: EpochMetrics) -> None:
         """Append the metrics of an epoch; they are on disk before the checkpoint that counts the epoch as done."""

@@ -40,14 +40,14 @@ def check_shardable(network: nn.Module) -> None:
     """Raise for networks whose results would differ, or that fail, when sharded."""
     for path, module in network.named_modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            raise UserError(f"FSDP: {path!r} is a batch norm, of a batch that is in parts too; launch it without FSDP")
+            raise UserError(f"FSDP: {path!r} is a batch norm, whose statistics would differ; launch it without FSDP")
         roles = getattr(module, "step_roles", ())
         for memory in (getattr(module, "memory", "stored"), *(role.memory for role in roles)):
             if isinstance(memory, str) and memory != "stored":
-                raise UserError(f"FSDP with memory={memory!r}: blocks evaluated again have let go of their weights; "
+                raise UserError(f"FSDP with memory={memory!r}: the weights of recomputed blocks are already freed; "
                                 "leave --memory out, or launch it without FSDP")  # fmt: skip
     if hasattr(network, "draw"):
-        raise UserError("FSDP with stochastic depth or noise: a dropped block gathers nothing; leave one of them out")
+        raise UserError("FSDP with stochastic depth or noise: not supported; leave one of them out")
 
 
 def shardable_blocks(network: nn.Module) -> Iterator[nn.Module | list[nn.Module]]:
@@ -105,9 +105,9 @@ def coefficients_of(network: nn.Module) -> dict[str, float | list[float]]:
     """Return `stepnet.nets.coefficients` of a network; if it is sharded, every process must call this."""
     if is_sharded(network):
         network.unshard()  # type: ignore[operator]
-    found = coefficients(network)
+    values = coefficients(network)
     reshard(network)
-    return found
+    return values
 
 
 def reshard(network: nn.Module) -> None:

@@ -181,7 +181,7 @@ class Classification(Task):
         if shape[1] < classes:
             raise UserError(
                 f"{shape[1]} outputs, and labels from 0 to {classes - 1}: expected {classes} outputs or more; "
-                "give its last layer so many, or number the labels from 0 on"
+                "change its last layer, or number the labels from 0"
             )
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -198,7 +198,7 @@ class Classification(Task):
 
         labels = getattr(self.data.train, "labels", None)
         if labels is None:
-            raise UserError("class_weights = 'balanced': this data set does not say its labels; give it `targets`")
+            raise UserError("class_weights = 'balanced': the labels of this data set are not known; give it `targets`")
         counts = torch.bincount(torch.as_tensor(labels), minlength=self.data.num_classes)
         return len(labels) / (len(counts) * counts.clamp(min=1).double())
 
