@@ -10,8 +10,21 @@ document$.subscribe(() => {
       throwOnError: false,
     });
   }
+  for (const formula of document.querySelectorAll(".katex")) keepPunctuation(formula);
   requestAnimationFrame(() => { // what is too wide scrolls by keyboard too
     for (const wide of document.querySelectorAll(".jupyter-wrapper pre, .md-typeset__scrollwrap")) wide.tabIndex = 0;
   });
 });
+// A comma or full stop stays on the line of a short formula: browsers allow a break before it.
+function keepPunctuation(formula) {
+  let last = formula;
+  while (!last.nextSibling && last.parentElement.childNodes.length === 1) last = last.parentElement;
+  const text = last.nextSibling;
+  if (text?.nodeType !== Node.TEXT_NODE || !/^[.,;:)]/.test(text.data) || formula.offsetWidth > 150) return;
+  text.splitText(1);
+  const line = document.createElement("span");
+  line.style.whiteSpace = "nowrap";
+  last.before(line);
+  line.append(last, text);
+}
 document.querySelector(".md-search")?.setAttribute("aria-label", "Search"); // a dialog needs a name
