@@ -232,7 +232,14 @@ def test_blocks_go_that_do_nothing_and_no_weight_changes() -> None:
         torch.testing.assert_close(small(IMAGES), model(IMAGES), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("name", "options"), [("narrow", {"scheme": "lm"}), ("gpt3x16", {"num_classes": 16})])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("narrow", {"scheme": "lm"}),
+        ("gpt3x16", {"num_classes": 16}),
+        ("gpt3x16", {"num_classes": 16, "scheme": "strang"}),
+    ],
+)
 def test_refitted_steps_come_nearer_to_the_outputs(name: str, options: dict[str, Any]) -> None:
     model = network(name, **options)
     inputs = inputs_of(model)
@@ -352,6 +359,10 @@ WRONG = [
     (
         lambda m: stepnet.coarsen(stepnet.create_model("narrow", scheme="rk4"), 0.67, IMAGES, refit="matrix"),
         r"refit='matrix': expected .* one f in a step, as euler, not 'rk4'",
+    ),
+    (
+        lambda m: stepnet.coarsen(stepnet.create_model("gpt3x16", scheme="parallel"), 0.67, TOKENS, refit="matrix"),
+        r"one f in a step, as euler, not 'parallel'",
     ),
     (
         lambda m: stepnet.coarsen(stepnet.create_model("post_activation"), 0.67, IMAGES, refit="matrix"),

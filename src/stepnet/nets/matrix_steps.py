@@ -32,7 +32,8 @@ def check_takes_matrices(network: nn.Module) -> None:
         raise UserError("refit='matrix': the last layers of another library's blocks are not known; refit numbers")
     for stage in own_stages(network):
         scheme = stage.scheme
-        if max(stage.plan.evaluations) > 1 or stage.plan.reads_older_f or scheme.streams or scheme.partitioned:
+        pair = scheme.streams or scheme.splits or scheme.partitioned
+        if pair or max(stage.plan.evaluations) > 1 or stage.plan.reads_older_f:
             raise UserError(
                 f"refit='matrix': expected u_n, u_(n-1), … and one f in a step, as euler, not {scheme.name!r}"
             )

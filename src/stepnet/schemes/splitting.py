@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Literal
 
 from stepnet.errors import check_known
-from stepnet.schemes.arithmetic import Coefficient, Difference, State, combine
+from stepnet.schemes.arithmetic import Coefficient, Difference, State, combine, scale
 from stepnet.schemes.core import Equation, Past, RightHandSide, Scheme
 from stepnet.schemes.scheme_registry import register_scheme
 
@@ -78,6 +78,6 @@ class Strang(Splitting):
     def _moved(self, part: RightHandSide, v: State, dt: Coefficient, c: Fraction, share: Fraction, turn: int) -> State:
         """What a step of one part adds to `v`: from time `c`, over its `share` of dt, the part's `turn`-th in all."""
         if self.base == "euler":
-            return combine((share * dt, part(v, c, turn)))
-        middle = combine((1, v), (share * HALF * dt, part(v, c, 2 * turn)))
-        return combine((share * dt, part(middle, c + HALF * share, 2 * turn + 1)))
+            return combine((scale(share, dt), part(v, c, turn)))
+        middle = combine((1, v), (scale(share * HALF, dt), part(v, c, 2 * turn)))
+        return combine((scale(share, dt), part(middle, c + HALF * share, 2 * turn + 1)))
