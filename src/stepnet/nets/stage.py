@@ -106,8 +106,8 @@ class CoupledTransition(nn.Module):
 class Stage(nn.Module):
     """`u_0 … u_N` by `march`, as its `plan` says: an optional transition, then the blocks.
 
-    `dt` is the step size, or one for each step. `k` is one parameter that holds the coefficients of all steps that own
-    one; a starting step owns none. With a `k_bound` the parameter is `k_free`, from which `coefficients` computes k.
+    `dt` is the step size, or one for each step. `k` is one parameter with the coefficients of all steps that have
+    one; a starting step has none. With a `k_bound` the parameter is `k_free`, from which `coefficients` computes k.
     `width` is the number of features of a state, which coefficients that vary with it need.
     """
 
@@ -169,7 +169,7 @@ class Stage(nn.Module):
 
     @property
     def coefficients(self) -> Tensor | None:
-        """`k_n` of the steps that own one, in order; named coefficients are in `mixing`."""
+        """`k_n` of the steps that have one, in order; named coefficients are in `mixing`."""
         return self.k if self.bound is None or not self.plan.owners else self.bound.k(self.k_free)
 
     @property

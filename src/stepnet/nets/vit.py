@@ -19,7 +19,7 @@ from stepnet.nets.model_registry import register_family
 from stepnet.nets.options import Depths, StepSizes
 from stepnet.schemes import Scheme
 
-BASE = 10_000.0  # of the wavelengths of positions
+BASE = 10_000.0  # the ratio of the longest to the shortest wavelength of positions
 
 
 class ViT(Transformer):
@@ -50,7 +50,7 @@ class ViT(Transformer):
         self.reset_classifier(num_classes)
 
     def forward_features(self, x: Tensor) -> Tensor:
-        """The last states of the patches, normalised: [batch, width, rows, columns]."""
+        """Return the last states of the patches, normalised: [batch, width, rows, columns]."""
         self.check_input(x)
         patches = self.stem(x)
         rows, columns = patches.shape[2:]
@@ -58,7 +58,7 @@ class ViT(Transformer):
         return cast(Tensor, self.norm(self.stages[0](u)).transpose(1, 2).unflatten(2, (rows, columns)))
 
     def check_input(self, x: Tensor) -> None:
-        """One line for a batch that cannot pass."""
+        """Raise for images of a size that the patches do not divide."""
         super().check_input(x)
         if any(side % self.reduction for side in x.shape[2:]):
             size = " x ".join(map(str, x.shape[2:]))
@@ -66,7 +66,7 @@ class ViT(Transformer):
 
 
 def positions(rows: int, columns: int, width: int) -> Tensor:
-    """[rows * columns, width]: of each coordinate sines and cosines with wavelengths from 2 pi to 10000 * 2 pi."""
+    """Return [rows * columns, width]: sines and cosines of each coordinate, of wavelengths 2 pi to 10000 * 2 pi."""
     quarter = width // 4
     frequencies = BASE ** -(torch.arange(quarter) / max(1, quarter - 1))
     row, column = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
@@ -76,5 +76,5 @@ def positions(rows: int, columns: int, width: int) -> Tensor:
 
 @register_family(r"vit(\d{1,4})x(\d{1,5})", example="vit6x48", family="vit")
 def vit(layers: int, width: int, **options: Any) -> ViT:
-    """A ViT of so many layers and so wide: `vit6x48`."""
+    """Build a ViT by its number of layers and its width: `vit6x48`."""
     return ViT(layers, width, **options)

@@ -252,7 +252,7 @@ class Scheme(ABC):
 
     @property
     def why_not_invertible(self) -> str:
-        """What keeps a step from being taken back, where it is known."""
+        """Why a step has no inverse, if known."""
         return ""
 
     def inverse(

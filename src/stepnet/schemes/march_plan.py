@@ -168,7 +168,7 @@ def warn_if_rarely_used(scheme: Scheme, plans: Iterable[Plan]) -> None:
 
 
 def warn_of_memory(scheme: Scheme, length: int) -> None:
-    """Warn about a long march whose steps read all the past, before anything of its size is made."""
+    """Warn about a long march whose steps read all the past, before its memory is allocated."""
     if scheme.whole_past and length > MOST_PAST:
         weights = length * (length + 1) // 2 - 1
         warnings.warn(
@@ -179,7 +179,7 @@ def warn_of_memory(scheme: Scheme, length: int) -> None:
 
 
 def plan(scheme: Scheme, length: int, entry: Entry = "identity", ks: list[Coefficient] | None = None) -> Plan:
-    """Plan `length` steps; `ks`, one for each step, replace the scheme's own coefficients."""
+    """Plan `length` steps; `ks`, one for each step, replace the coefficients of the scheme."""
     transition = transition_of(scheme) if entry == "projected" else None
     recorder = _Recorder(scheme, length, transition)
     marching = march(
