@@ -46,6 +46,7 @@ def test_the_start_is_the_network_and_then_the_scheme(scheme: str, memory: Any) 
     wanted = plain(x)
     model = stepnet.convert(network().double(), scheme, example=x, init="identity", memory=memory)
     assert torch.equal(model(x), wanted)
+    assert stepnet.read(model, x).stages[0].deviation == pytest.approx(0, abs=1e-12)
     own = moved(model)
     fs = [lambda u, block=block: block(u) - u for block in plain]
     reference = REFERENCES[scheme.rstrip("0123456789") if scheme != "x0" else scheme](x, fs, own)

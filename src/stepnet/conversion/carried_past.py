@@ -8,7 +8,7 @@ loop over its blocks may stay, and `torch.compile`, `torch.export` and torch.fx 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ PAST = "_stepnet_past"  # the attribute in which a state carries the states befo
 class Role:
     """What one call of a block does in its chain of steps."""
 
-    name: str  # its path in the network
+    name: str  # its path in the network, followed by `:0`, `:1`, … where a call takes several steps
     scheme: Scheme
     place: int  # number of steps before it in the chain
     method: StepMethod  # whether the scheme, its starter or its transition takes the step
@@ -37,6 +37,7 @@ class Role:
     last: bool = False  # the last step of the chain, whose state needs no past
     chain: tuple[str, ...] = ()  # the blocks of the chain, in order
     split: Split | None = None  # branch, shortcut and activation, if they are known
+    kinds: tuple[str, ...] = ()  # of a layer that takes several steps in a call: see `sublayers`
     overwrites: bool = False  # the block works in place, and gets a copy of the state
     memory: Memory = "stored"  # what is saved for the gradient: see `stepnet.nets.march`
     keeps_f: bool = False  # later steps read this step's f
@@ -56,6 +57,16 @@ class Role:
     def repeats(self) -> bool:
         """Whether a block occurs more than once in the chain."""
         return len(set(self.chain)) < len(self.chain)
+
+    @property
+    def sublayer(self) -> str:
+        """The end of the name, `:0` or `:1`, of a step inside a layer."""
+        return self.name[self.name.rfind(":") :] if self.kinds else ""
+
+    @property
+    def activated(self) -> bool:
+        """Whether an activation or a norm follows the sum."""
+        return "norm" in self.kinds or (self.split is not None and bool(self.split.after))
 
     @property
     def transition(self) -> bool:
@@ -136,6 +147,18 @@ def copied_for_backward(u: Tensor) -> bool:
 def without_alias(new: Tensor, streams: State) -> State:
     """The streams, with a view in place of the state itself: it carries them, and must not refer to itself."""
     return tuple(y.view_as(y) if y is new else y for y in streams) if type(streams) is tuple else streams
+
+
+def laid_out_like(result: Tensor, new: Tensor) -> Tensor:
+    """The new state with the dtype and strides of the block's result.
+
+    With another layout the next block may compute in another order, and round differently.
+    """
+    if is_traced(new):  # compared at run time, when strides are known
+        return cast(Tensor, new.tracer.create_proxy("call_function", laid_out_like, (result, new), {}))
+    if result.is_nested or (new.dtype, new.stride()) == (result.dtype, result.stride()):
+        return new
+    return torch.empty_like(result).copy_(new)
 
 
 def version_of(u: Tensor) -> int | None:

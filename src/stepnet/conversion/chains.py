@@ -11,6 +11,7 @@ from typing import TypeAlias
 from torch import nn
 
 from stepnet.conversion.inline import Residual
+from stepnet.conversion.sublayers import sublayers
 from stepnet.conversion.trace import Call
 from stepnet.errors import UserError
 from stepnet.schemes import Plan, Scheme, plan
@@ -66,8 +67,8 @@ class Chain:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The name of the block of each step, repeated for a block that is called several times."""
-        return tuple(call.name for call in self.calls)
+        """The name of each step, repeated for a block that is called several times."""
+        return tuple(call.step_name for call in self.calls)
 
     @property
     def repeats(self) -> bool:
@@ -97,6 +98,7 @@ def select(calls: Sequence[Call], scheme: Scheme, named: bool = False, layers: b
     able, reasons = blocks_among(calls, named, layers)
     chains = []
     for chain in _distinct_chains(able, reasons):
+        chain.calls = [step for call in chain.calls for step in sublayers(call)]
         if scheme.steps == 1 and chain.transition and not scheme.learned:
             first = chain.calls.pop(0)
             reasons[first.name] = f"changes the shape: {scheme.name} reads no past, and leaves it as it is"
@@ -106,7 +108,7 @@ def select(calls: Sequence[Call], scheme: Scheme, named: bool = False, layers: b
         else:
             for call in chain.calls:
                 reasons[call.name] = f"no other block of its shape: {scheme.name} needs {needed} blocks in a row"
-    steps = {name for chain in chains for name in chain.names}
+    steps = {call.name for chain in chains for call in chain.calls}
     residual = {call.name for call in calls if call.residual}
     stays = _outermost({name: reason for name, reason in reasons.items() if reason}, residual, steps)
     left = {name: reason for name, reason in stays.items() if name in residual}

@@ -136,8 +136,8 @@ def lay_out(network: nn.Module, layout: Layout, most: int | None = None) -> None
 def _row(network: nn.Module, steps: Sequence[NetworkStep]) -> StepRow:
     containers = {step.path.rpartition(".")[0] for step in steps}
     role = steps[0].role
-    if role.repeats or len(containers) != 1:
-        raise UserError(f"{role.name!r}: blocks that are called several times, or stand in several lists, stay as many")
+    if role.repeats or role.kinds or len(containers) != 1:
+        raise UserError(f"{role.name!r}: blocks that take several steps, or stand in several lists, stay as many")
     if role.scheme.learned:
         raise UserError(
             f"scheme {role.scheme.name!r} in a converted network: its steps hold their coefficients and streams, and "

@@ -6,7 +6,7 @@ finds, and what they add is read from the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -119,7 +119,7 @@ class _Watcher(KineticCost):
     def __init__(self) -> None:
         super().__init__()
         self.marches: list[ObservedMarch] = []
-        self.name = ""
+        self.names: Iterator[str] = iter(())  # of the steps that the block under way takes
         self.transition = False
 
     def stage(self, name: str, stage: Stage) -> ExitStack:
@@ -162,7 +162,8 @@ class _Watcher(KineticCost):
 
         def begin(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             role = step.role_of(step.step_role.argument.of(args, kwargs))
-            self.name, self.transition = name, role.transition
+            self.names = iter([name + one.sublayer for one in step.roles_from(role)])
+            self.transition = role.transition
             if role.place == 0:
                 self.marches.append(ObservedMarch())
 
@@ -172,7 +173,7 @@ class _Watcher(KineticCost):
         return hooks
 
     def watch(self, f: Callable[..., State], dt: float) -> Callable[..., State]:
-        name, projected = self.name, self.transition
+        name, projected = next(self.names), self.transition
 
         def watched(u: State, *place: Any) -> State:
             slope = f(u, *place)
@@ -212,7 +213,7 @@ def _declared_by_row(row: Sequence[tuple[str, ConvertedStep, Role]]) -> Declared
     roles = [role for _, _, role in row]
     ks = [None if role.k_index is None else as_channels(step.coefficients_of(role)) for _, step, role in row]
     gates = [1.0 if role.mean_gate is None else role.mean_gate for role in roles]
-    activated = any(role.split is not None and role.split.after for role in roles)
+    activated = any(role.activated for role in roles)
     layout = MarchShape(len(row), "projected" if roles[0].transition else "identity", activated)
     return Declared(roles[0].scheme, layout, [role.dt for role in roles], ks, gates)
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from stepnet.arguments import Positive, checked
+from stepnet.conversion.autograd_graph import GraphPlace
 from stepnet.conversion.chains import Blocks
 from stepnet.conversion.marches import Declared, ObservedMarch, found_marches, own_marches, weights_at
 from stepnet.conversion.step import ConvertedStep
@@ -244,7 +245,11 @@ def _weights(march: ObservedMarch) -> tuple[Weights, bool]:
     for n, row in enumerate(weights):
         for j, evaluation in enumerate(evaluations[:n]):
             if evaluation.whole:  # B(u) = u + f: in terms of f
-                weights[n] = row + row[firsts + j] * weights[j]
+                read = cast(GraphPlace, evaluation.read)
+                if read in settled:
+                    row[firsts + len(evaluations) + settled.index(read)] += row[firsts + j]
+                else:
+                    row += row[firsts + j] * weights[j]
     return weights, activated
 
 

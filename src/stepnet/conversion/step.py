@@ -7,6 +7,7 @@ The past travels with the state: see `carried_past`.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,6 +22,7 @@ from stepnet.conversion.carried_past import (
     CarriedPast,
     Role,
     copied_for_backward,
+    laid_out_like,
     next_past,
     overwritten,
     past_of,
@@ -32,6 +34,7 @@ from stepnet.conversion.mixins import InstanceMixin, add_mixin, remove_mixin
 from stepnet.conversion.places import state_in, with_state
 from stepnet.conversion.split import Split
 from stepnet.conversion.statistics import Statistics, at_evaluation, bring_together, keep_apart
+from stepnet.conversion.sublayers import SublayerSteps
 from stepnet.errors import UserError
 from stepnet.nets import (
     STEP_MIXING,
@@ -72,14 +75,19 @@ class ConvertedStep(InstanceMixin):
     step_layout: CoefficientLayout | None = None  # of named coefficients
 
     @property
+    def cost(self) -> KineticCost | None:
+        """The running cost of this pass."""
+        return None if self.step_pass is None else self.step_pass.cost
+
+    @property
     def step_role(self) -> Role:
         """The role of the first call; calls differ only in their place and their coefficient."""
         return self.step_roles[0]
 
     def role_of(self, u: Tensor) -> Role:
         """The role of a call with this state, which carries the number of steps before it."""
-        if len(self.step_roles) == 1:
-            return self.step_roles[0]
+        if not self.step_role.repeats:
+            return self.step_role
         past = getattr(u, PAST, None)
         if isinstance(past, CarriedPast) and past.chain == self.step_role.chain:
             place = past.place
@@ -95,17 +103,24 @@ class ConvertedStep(InstanceMixin):
             "example that calls it as often, alter no state between; with gradient checkpointing, use_reentrant=False"
         )
 
+    def roles_from(self, role: Role) -> tuple[Role, ...]:
+        """The steps of a call that begins with this one."""
+        last = role.place + max(role.kinds.count("sum"), 1) - 1
+        return tuple(one for one in self.step_roles if role.place <= one.place <= last)
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Take one step; other arguments and outputs are those of the block."""
         u = self.step_role.argument.of(args, kwargs)
         role = self.role_of(u)
+        if role.kinds:
+            return self._take_sublayers(role, u, args, kwargs)
         # A branch is a function of the state only.
         args, kwargs = role.argument.put(args, kwargs, None) if role.split is None else ((), {})
         if isinstance(self, Residual) and role.memory != "stored":
             args, kwargs = tuple(map(bound_now, args)), {name: bound_now(f) for name, f in kwargs.items()}
         if is_traced(u):
             _check_recordable(self)
-        gate, cost = self._gate(role, u), None if self.step_pass is None else self.step_pass.cost
+        gate, cost = self.gate_of(role, u), self.cost
         if cost is not None and role.memory == "reversible":
             role = replace(role, memory="recompute")  # a running cost needs every f
         slope = _Slope(self, role, args, kwargs)
@@ -119,11 +134,43 @@ class ConvertedStep(InstanceMixin):
         if is_number(gate, 0):
             slope.outputs += self._dropped(role, u, args, kwargs)
         output, new = self._output(role, u, new, slope.outputs, gate)
-        if not role.last or role.repeats:  # a repeated block counts its calls, and reports one too many
+        self._hand_on(role, new, carried, streams)
+        self.visit(role, u, new)
+        slope.outputs.clear()  # recomputation keeps a reference to the slope
+        return output
+
+    def _hand_on(self, role: Role, new: Tensor, carried: CarriedPast, streams: State) -> None:
+        """Attach its past to the new state; a repeated block counts its calls, and reports one too many."""
+        if not role.last or role.repeats:
             carried.version, carried.chain, carried.place = version_of(new), role.chain, role.place + 1
             carried.streams = None if streams is None else without_alias(new, streams)
             setattr(new, PAST, carried)
-        slope.outputs.clear()  # recomputation keeps a reference to the slope
+
+    def _take_sublayers(self, role: Role, u: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the layer's own forward, whose residual sums are steps."""
+        if is_traced(u):
+            raise UserError(f"torch.fx cannot record the steps inside {role.name!r}: use torch.export")
+        roles = self.roles_from(role)
+        past = past_of(role, u)
+        runs: list[SublayerSteps] = []
+        if self.step_pass is not None and self.step_pass.gates is not None:
+            self.step_pass.unused += self.parameters()
+        args, kwargs = self._without_cache(role, args, kwargs)
+        if self._checkpointed and self._again(role).keywords.get("use_reentrant", True):  # type: ignore[attr-defined]
+            raise UserError(f"{role.name!r} cannot be evaluated again in two passes: choose use_reentrant=False")
+
+        def layer(u: Tensor, *args: Any) -> Any:
+            steps = SublayerSteps(self, roles, u, past)
+            runs.append(steps)  # a backward pass may run it again
+            placed, named = role.argument.put(args, kwargs, steps.argument)
+            with steps:
+                output = self.original.forward(self, *placed, **named)
+            steps.check_end(state_in(output, role.result))
+            return output
+
+        placed, _ = role.argument.put(args, kwargs, None)
+        output = self._again(role)(layer, u, *placed)
+        self._hand_on(roles[-1], state_in(output, role.result), runs[0].past, runs[0].streams)
         return output
 
     def _transition(
@@ -137,7 +184,7 @@ class ConvertedStep(InstanceMixin):
             projected, f = self._terms(role, u, 0)
             slope.outputs.append(f)
         side = _Known(f)
-        new, slope_value = self._advance(
+        new, slope_value = self.advance(
             role, side if cost is None else cost.watch(side, role.dt), (projected,), (), None, gate
         )
         return new, next_past(role, projected, slope_value, CarriedPast())
@@ -155,7 +202,7 @@ class ConvertedStep(InstanceMixin):
         march, exact = self._march(role, u)
         if march is None:
             f = slope if cost is None else cost.watch(slope, role.dt)
-            new, slope_value = self._advance(
+            new, slope_value = self.advance(
                 role, f, (u if past.streams is None else past.streams, *past.us), past.fs, k, gate
             )
             return new, next_past(role, u, slope_value, past)
@@ -164,7 +211,7 @@ class ConvertedStep(InstanceMixin):
         new_exact = march.close(new_exact) if role.last else new_exact
         return march.rounded(new_exact), replace(next_past(role, exact, None, past), march=march, exact=new_exact)
 
-    def _advance(
+    def advance(
         self, role: Role, f: Callable[..., Any], us: States, fs: States, k: Coefficient, gate: Coefficient
     ) -> tuple[Tensor, State]:
         """Return `u_{n+1}`, and `f_n` if the scheme reads older f."""
@@ -180,10 +227,10 @@ class ConvertedStep(InstanceMixin):
         """Return the block's output with the new state in it, and the new state."""
         if role.split is not None:
             # with gate 0 the carry may be a tensor that others refer to
-            new = new.clone() if is_number(gate, 0) else _laid_out_like(outputs[0], new)
+            new = new.clone() if is_number(gate, 0) else laid_out_like(outputs[0], new)
             new = new if role.scheme.streams else role.split.activation(self, new)
             return new, new
-        new = _laid_out_like(state_in(outputs[0], role.result) if outputs else u, new)
+        new = laid_out_like(state_in(outputs[0], role.result) if outputs else u, new)
         new = new.view_as(new) if new is u else new  # the block returned its input, which belongs to the caller
         return with_state(outputs[0], new, role.result) if outputs else new, new
 
@@ -191,7 +238,7 @@ class ConvertedStep(InstanceMixin):
         """Apply the block's activation to the new streams."""
         return y if role.split is None else role.scheme.activate(partial(role.split.activation, self), y)
 
-    def _gate(self, role: Role, u: Tensor) -> Coefficient:
+    def gate_of(self, role: Role, u: Tensor) -> Coefficient:
         """The factor of the increment: the gate of this pass, the mean gate in evaluation, or 1."""
         gates = None if self.step_pass is None else self.step_pass.gates
         if gates is None and role.mean_gate is not None and self.training:
@@ -243,25 +290,37 @@ class ConvertedStep(InstanceMixin):
             )
         v = v.clone() if role.overwrites else v
         version = version_of(v)
-        checkpointed = getattr(self, "gradient_checkpointing", False) and self.training  # by transformers
-        again: Callable[..., Any] = (
-            self.__dict__["_gradient_checkpointing_func"] if checkpointed else partial(self._recomputed, role)
-        )
-        if checkpointed or (role.memory != "stored" and torch.is_grad_enabled()):  # a cache would be written to twice
-            args = tuple(None if _is_cache(value) else value for value in args)
-            kwargs = {key: None if _is_cache(value) else value for key, value in kwargs.items()}
+        args, kwargs = self._without_cache(role, args, kwargs)
 
         def block(v: Tensor, *args: Any) -> Any:
             placed, named = role.argument.put(args, kwargs, v)
             return self.original.forward(self, *placed, **named)
 
-        output = again(self._evaluation(role, i, block), v, *args)
+        output = self._again(role)(self._evaluation(role, i, block), v, *args)
         if not role.overwrites and overwritten(v, version):
             raise UserError(
                 f"step {role.name!r} overwrote its state, which it did not on the example, and the scheme "
                 "still needs it: make the block work out of place"
             )
         return output
+
+    @property
+    def _checkpointed(self) -> bool:
+        """Whether transformers asks for gradient checkpointing."""
+        return getattr(self, "gradient_checkpointing", False) and self.training
+
+    def _again(self, role: Role) -> Callable[..., Any]:
+        """How a function of the state is called: as it is, or such that the backward pass evaluates it again."""
+        return self.__dict__["_gradient_checkpointing_func"] if self._checkpointed else partial(self._recomputed, role)
+
+    def _without_cache(
+        self, role: Role, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments without a cache, to which an evaluation that is repeated would write twice."""
+        if not self._checkpointed and (role.memory == "stored" or not torch.is_grad_enabled()):
+            return args, kwargs
+        kept = {key: None if _is_cache(value) else value for key, value in kwargs.items()}
+        return tuple(None if _is_cache(value) else value for value in args), kept
 
     def _evaluation(self, role: Role, i: int, f: Callable[..., Any]) -> Callable[..., Any]:
         return partial(at_evaluation, i, f) if role.evaluations > 1 else f
@@ -315,23 +374,26 @@ class ConvertedStep(InstanceMixin):
     def network_steps(self) -> Iterator[NetworkStep]:
         """See `Stepped`: one step for each call of the block."""
         for n, role in enumerate(self.step_roles):
-            call = n + 1 if len(self.step_roles) > 1 else 0
+            call = f" (call {n + 1})" if role.repeats else role.sublayer
             k = self.k_of(role)
             yield NetworkStep("", role.scheme, role.method, role.dt, k, self, role.place, role.chain, call, role)
 
     def watch_states(self, stages: list[list[Tensor]]) -> RemovableHandle:
-        """See `Stepped`: the new state is appended to the stage whose last state is the input."""
+        """See `Stepped`."""
+        if "step_watchers" not in vars(self):
+            vars(self)["step_watchers"] = OrderedDict()
+        handle = RemovableHandle(vars(self)["step_watchers"])
+        vars(self)["step_watchers"][handle.id] = stages
+        return handle
 
-        def note(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
-            u, new = self.step_role.argument.of(args, options), state_in(output, self.step_role.result)
-            role = self.role_of(u)
+    def visit(self, role: Role, u: Tensor, new: Tensor) -> None:
+        """Append a new state to the stages whose last state is `u`, of those that are watched."""
+        for stages in vars(self).get("step_watchers", {}).values():
             states = next((states for states in stages if states[-1] is u), None)
             if states is None or role.place == 0:
                 states = [getattr(new, PAST).us[0] if role.transition else u]
                 stages.append(states)
             states.append(new)
-
-        return self.register_forward_hook(note, with_kwargs=True)
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, local_metadata: Any, strict: bool, missing: list[str],
@@ -429,7 +491,8 @@ def become_block(step: ConvertedStep) -> None:
     remove_mixin(step)
     bring_together(step)
     del step.step_roles
-    vars(step).pop("step_layout", None)
+    for name in ("step_layout", "step_watchers"):
+        vars(step).pop(name, None)
     named = [name for name in step._parameters if name.startswith(STEP_MIXING)]
     for name in (K, K_FREE, *named):
         step._parameters.pop(name, None)
@@ -442,18 +505,6 @@ def _check_recordable(step: ConvertedStep) -> None:
             f"torch.fx cannot record scheme {step.step_role.scheme.name!r} in {step.step_role.name!r}, whose batch "
             "norm has statistics for each of its evaluations: use torch.export"
         )
-
-
-def _laid_out_like(result: Tensor, new: Tensor) -> Tensor:
-    """The new state with the dtype and strides of the block's result.
-
-    With another layout the next block may compute in another order, and round differently.
-    """
-    if is_traced(new):  # compared at run time, when strides are known
-        return cast(Tensor, new.tracer.create_proxy("call_function", _laid_out_like, (result, new), {}))
-    if result.is_nested or (new.dtype, new.stride()) == (result.dtype, result.stride()):
-        return new
-    return torch.empty_like(result).copy_(new)
 
 
 def _is_cache(value: object) -> bool:

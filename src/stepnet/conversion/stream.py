@@ -144,9 +144,10 @@ def _weight(ones: Tensor | None, other: Tensor | None, vector: Tensor) -> Weight
         return np.zeros(1)
     if ones.numel() != vector.numel():
         return None
+    rounding = 64 * torch.finfo(ones.dtype).eps  # what is left where weights cancel
     ones, other, vector = ones.double(), other.double(), vector.double()
     largest = max(float(ones.abs().max()), float(other.abs().max()))
-    if not largest:
+    if largest <= rounding:
         return np.zeros(1)
     near = 1e-3 * largest
     weight = _by_channel(ones, near)

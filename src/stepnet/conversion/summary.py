@@ -88,7 +88,11 @@ def _stage(chain: Chain, scheme: Scheme) -> ConvertedStage:
     if activated:
         some = "" if len(activated) == len(calls) else f" ({', '.join(call.name for call in activated)})"
         notes.append(f"split{some}: the scheme acts before the activation")
-    whole = [call for call in calls if call.split is None and call.activation]
+    divided = [call for call in calls if call.kinds]
+    if divided:
+        inside = ", inside the norm that follows it" if "norm" in divided[0].kinds else ""
+        notes.append(f"each residual sum of a layer is a step{inside}")
+    whole = [call for call in calls if call.split is None and call.activation and not call.kinds]
     if whole:
         some = "" if len(whole) == len(calls) else f" ({', '.join(call.name for call in whole)})"
         advice = "split_block tells branch, shortcut and activation"
@@ -110,7 +114,7 @@ def _stage(chain: Chain, scheme: Scheme) -> ConvertedStage:
             f"{counts[0]} evaluations in a step" if same else f"evaluations by step: {', '.join(map(str, counts))}"
         )
     classes = tuple(dict.fromkeys(type(call.block).__name__ for call in calls))
-    names, shape = tuple(call.name for call in calls), tuple(calls[-1].after.shape[1:])
+    shape = tuple(calls[-1].after.shape[1:])
     return ConvertedStage(
-        names, classes, shape, len(plan.owners), tuple(notes), tuple(dict.fromkeys(call.name for call in split))
+        chain.names, classes, shape, len(plan.owners), tuple(notes), tuple(dict.fromkeys(call.name for call in split))
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -19,6 +19,7 @@ from stepnet.conversion.example import Example, as_example, guesses, with_gradie
 from stepnet.conversion.forward_graph import read_split
 from stepnet.conversion.places import FIRST, Argument, Path, entry, tensor_arguments, tensor_entries
 from stepnet.conversion.split import Split, stated_for
+from stepnet.conversion.sublayers import Kind, StateRead, as_state_read
 from stepnet.errors import UserError, first_line
 from stepnet.nets import training_mode
 
@@ -43,6 +44,14 @@ class Call:
     overwrites: bool
     split: Split | None = None
     activation: str = ""  # the last operation of the block, after its sum
+    reads: list[StateRead] = field(default_factory=list)  # functions that may read the state, if they were recorded
+    kinds: tuple[Kind, ...] = ()  # of those that do, in a block that takes several steps in a call
+    part: int = 0  # which of them it is
+
+    @property
+    def step_name(self) -> str:
+        """The name of the step: the block's, or `h.0:1` for the second sublayer of a layer."""
+        return f"{self.name}:{self.part}" if self.kinds else self.name
 
     @property
     def input_key(self) -> tuple[int, int]:
@@ -86,29 +95,33 @@ def trace(
     blocks: Mapping[str, nn.Module],
     training: bool = False,
     gradient: bool = False,
+    sums: bool = False,
 ) -> list[Call]:
     """Return the calls of those `blocks` whose state is a tensor, in the order in which they ended.
 
     The network runs with autograd, by which residual blocks are recognised; with `gradient` the input requires a
-    gradient, so that operations on it outside of blocks are in the graph. Random generators and training flags are
+    gradient, so that operations on it outside of blocks are in the graph; with `sums` the functions that may read a
+    state are recorded, by which `sublayers` divides a layer. Random generators and training flags are
     restored.
     """
     prepare = with_gradient if gradient else as_example
     if example is not None:
-        return _trace(model, prepare(as_example(example)), blocks, training)
+        return _trace(model, prepare(as_example(example)), blocks, training, sums)
     errors: list[UserError] = []
     for guess in guesses(model):
         try:
-            return _trace(model, prepare(guess), blocks, training)
+            return _trace(model, prepare(guess), blocks, training, sums)
         except UserError as error:
             errors.append(error)
     raise UserError(f"no example was given, and none could be guessed ({errors[0]}): give an example=")
 
 
-def _trace(model: nn.Module, example: Example, blocks: Mapping[str, nn.Module], training: bool) -> list[Call]:
+def _trace(
+    model: nn.Module, example: Example, blocks: Mapping[str, nn.Module], training: bool, sums: bool
+) -> list[Call]:
     watch = _Watch()
     with ExitStack() as hooks, training_mode(model, training), torch.random.fork_rng(devices=[]), torch.enable_grad():
-        hooks.enter_context(_DropoutMakesATensor())
+        hooks.enter_context(_Functions(watch.reads if sums else None))
         for name, block in blocks.items():
             for hook in watch.hooks(name, block):
                 hooks.enter_context(hook)
@@ -131,14 +144,20 @@ class _Seen(NamedTuple):
     version: int
 
 
-class _DropoutMakesATensor(TorchFunctionMode):
-    """Make dropout return a new tensor in evaluation too: between two blocks it changes the state."""
+class _Functions(TorchFunctionMode):
+    """Make dropout return a new tensor in evaluation too: between two blocks it changes the state. Record sums."""
+
+    def __init__(self, reads: list[StateRead] | None) -> None:
+        super().__init__()
+        self.reads = reads
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output = func(*args, **(kwargs or {}))
         if func in DROPOUTS and args and output is args[0]:
             p = args[1] if len(args) > 1 else (kwargs or {}).get("p", 0.5)
             return output.view_as(output) if p else output
+        if self.reads is not None and (read := as_state_read(func, args, output)) is not None:
+            self.reads.append(read)
         return output
 
 
@@ -147,12 +166,13 @@ class _Watch:
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
+        self.reads: list[StateRead] = []
         self.splits: dict[str, Split | None] = {}
         self.paused = False
 
     def hooks(self, name: str, block: nn.Module) -> Iterator[RemovableHandle]:
         """Register the hooks on a block."""
-        started: list[list[_Seen]] = []  # a stack: a block may call itself
+        started: list[tuple[list[_Seen], int]] = []  # a stack: a block may call itself
 
         def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             seen: list[_Seen] = []
@@ -162,11 +182,11 @@ class _Watch:
                     u = u.detach().requires_grad_().clone()
                     args, kwargs = argument.put(args, kwargs, u)
                 seen.append(_Seen(argument, u, place_of(u), u._version))
-            started.append(seen)
+            started.append((seen, len(self.reads)))
             return args, kwargs
 
         def after(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-            seen = started.pop()
+            seen, first = started.pop()
             outputs = [(path, entry(output, path)) for path in tensor_entries(output)] if seen else []
             if not outputs:
                 return
@@ -186,6 +206,7 @@ class _Watch:
                 places=(old.place, place_of(new)),
                 holds_input=holds_input,
                 overwrites=overwrites,
+                reads=self.reads[first:],
             )
             only_state = (
                 len(outputs) == len(seen) == len(args) + len(kwargs) == 1 and not path and not old.argument.path

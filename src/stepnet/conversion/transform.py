@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, Literal, TypeVar, cast
@@ -18,7 +18,6 @@ from stepnet.conversion.converted_network import ConvertedNetwork, become_conver
 from stepnet.conversion.inline import Residual
 from stepnet.conversion.record import forget_conversion, record_of, remember_conversion
 from stepnet.conversion.step import ConvertedStep, become_block, become_step, register_named
-from stepnet.conversion.stream import branches
 from stepnet.conversion.summary import Conversion
 from stepnet.conversion.trace import copied, trace
 from stepnet.errors import UserError
@@ -79,7 +78,7 @@ def convert(
     `stochastic_depth` is the survival probability of the last step, or options, as in networks of ours; gates of a
     caller go in as `network(x, noise=gates)`, and a running cost as `network(x, cost=cost)`.
     `step` says what a step is in a transformer: a whole "layer", or each "sublayer" (attention, feed-forward network),
-    which has to be a module of its own. By default it is the smallest block that is a module.
+    a module of its own or a sum inside the layer's forward. By default it is the smallest block that is a module.
     `verbose` prints what became a step, what stayed, and why.
     """
     method = get_scheme(scheme)
@@ -101,7 +100,9 @@ def convert_again(
     method = get_scheme(scheme)
     _check(model, method, "paper")
     names = [name for stage in stages for name in stage]
-    selection = _select(model, method, example, names, split)
+    blocks_of = {name: name.partition(":")[0] for name in names}
+    divided = {block for name, block in blocks_of.items() if name != block}
+    selection = _select(model, method, example, list(blocks_of.values()), split, divided=divided)
     _converted(model, method, selection, dt=dt, k_bound=k_bound, blocks=blocks, stochastic_depth=stochastic_depth)
 
 
@@ -188,16 +189,17 @@ def _select(
     blocks: Blocks | None,
     split: Sequence[str] | None = None,
     step: Literal["layer", "sublayer"] | None = None,
+    divided: Collection[str] | None = None,
 ) -> Selection:
-    """The chains among the model's blocks. With a list of blocks to `split`, no others are."""
+    """The chains among the model's blocks; with names of blocks to `split` or layers to be `divided`, no others are."""
     model = copied(model)  # running it with autograd on may fill caches in its modules
     watched = candidates(model) if blocks is None else named_blocks(model, blocks)
-    calls = trace(model, example, watched)
+    calls = trace(model, example, watched, sums=step == "sublayer" or bool(divided))
     for call in calls:
         call.split = call.split if split is None or call.name in split else None
+        call.reads = call.reads if divided is None or call.name in divided else []
     selection = select(calls, scheme, named=blocks is not None, layers=step == "layer")
-    if step == "sublayer":
-        _check_sublayers(selection)
+    _check_sublayers(selection, scheme)
     for chain in [chain for chain in selection.chains if chain.repeats and not _linked(model, example, chain)]:
         selection.chains.remove(chain)
         selection.left |= dict.fromkeys(chain.names, "called several times, and its state is altered in training")
@@ -218,14 +220,14 @@ def _select(
     return selection
 
 
-def _check_sublayers(selection: Selection) -> None:
-    """Refuse steps that add several branches, one after the other: a forward cannot be divided from outside."""
-    for call in (call for chain in selection.chains for call in chain.calls if call.holds_input):
-        added = {term.read for term in branches(call.places[1], call.places[0])}
-        if len(added) > 1:
+def _check_sublayers(selection: Selection, scheme: Scheme) -> None:
+    """Raise for a scheme that evaluates f several times in a step: a layer's forward runs once."""
+    for chain in selection.chains:
+        divided = [call.name for call in chain.calls if call.kinds]
+        if divided and max(chain.plan(scheme).evaluations) > 1:
             raise UserError(
-                f"step='sublayer': {call.name!r} adds {len(added)} branches in one forward; write its sums with "
-                "stepnet.Residual, or take step='layer'"
+                f"step='sublayer': scheme {scheme.name!r} evaluates f several times in a step, and the sums inside the "
+                f"forward of {divided[0]!r} are evaluated once; take step='layer', or write them with stepnet.Residual"
             )
 
 
@@ -236,14 +238,19 @@ def _linked(model: nn.Module, example: Any, chain: Chain) -> bool:
     know that it is not the first.
     """
     try:
-        calls = trace(model, example, {name: model.get_submodule(name) for name in chain.names}, training=True)
+        calls = trace(model, example, {call.name: call.block for call in chain.calls}, training=True)
     except UserError:  # batch norm of one value, for example
         return False
-    return chain.names in [row.names for row in link(calls)]
+    blocks = tuple(call.name for call in chain.calls if not call.part)
+    return blocks in [row.names for row in link(calls)]
 
 
 def _memory(chain: Chain, scheme: Scheme, init: str | float, memory: Memory) -> Memory:
     """The mode of a chain of blocks, or why it cannot be."""
+    if any(call.kinds for call in chain.calls) and memory in ("reversible", "auto"):
+        if memory == "reversible":
+            raise UserError("memory='reversible': steps inside a layer cannot be taken back; take step='layer'")
+        return "recompute"
     if scheme.streams and scheme.invertible and memory in ("reversible", "auto"):
         if memory == "reversible":
             raise UserError(
@@ -269,11 +276,11 @@ def _roles(
     """The roles of each block, one for each of its calls."""
     plan = chain.plan(scheme)
     steps = March(scheme, plan, dts, whole=[call.split is None for call in chain.calls]).steps
-    roles: dict[str, list[Role]] = {name: [] for name in chain.names}
+    roles: dict[str, list[Role]] = {call.name: [] for call in chain.calls}
     for place, call in enumerate(chain.calls):
         own, number = roles[call.name], next(numbers)
         role = Role(
-            name=call.name,
+            name=call.step_name,
             scheme=scheme,
             place=place,
             method=plan.steps[place].method,
@@ -281,6 +288,7 @@ def _roles(
             last=place == len(chain.calls) - 1,
             chain=chain.names,
             split=call.split,
+            kinds=call.kinds,
             overwrites=call.overwrites,
             argument=call.argument,
             result=call.result,

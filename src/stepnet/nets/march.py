@@ -104,6 +104,18 @@ class RecordedStep:
         older = (Point(us[j], partial(_known, fs[j - 1]) if self.keeps_f else None) for j in range(1, self.states))
         return (Point(us[0], from_parts([self._side(part) for part in parts_of(f)])), *older)
 
+    def argument(self, us: States, fs: States, k: Coefficient) -> State:
+        """Where the step evaluates f first: `u_n`, or `Y = U y_n`."""
+
+        def reached(u: State, i: int) -> State:
+            raise _Reached(u)
+
+        try:
+            self.method.increment(self.past(reached, us, fs), self.dt, self.k if k is None else k)
+        except _Reached as place:
+            return place.args[0]
+        return us[0]
+
     def _side(self, f: Slope) -> RightHandSide:
         def rhs(u: State, c: Coefficient, i: int) -> State:
             return f(_subtracted(u), i)  # the Neumann series evaluates f at f
@@ -130,6 +142,10 @@ class RecordedStep:
         if self.method.takes_tensors:
             return named
         return {one.name: _nested(named[one.name], one.shape()) for one in self.method.learned}
+
+
+class _Reached(Exception):
+    """Ends a step at its first evaluation of f."""
 
 
 def _nested(values: Any, shape: tuple[int, ...]) -> Coefficient:

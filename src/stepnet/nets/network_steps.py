@@ -25,13 +25,13 @@ class NetworkStep:
     block: nn.Module
     place: int = 0  # number of steps before it in its stage
     stage: object = None  # equal for all steps of a stage
-    call: int = 0  # 1, 2, … if the block takes several steps
+    call: str = ""  # which step of the block it is, if it takes several: ` (call 2)`, `:1`
     role: Any = None  # its `conversion.Role`, if `convert` made it
 
     @property
     def name(self) -> str:
-        """The path of the block, with the number of the call if it has several."""
-        return f"{self.path} (call {self.call})" if self.call else self.path
+        """The path of the block, and which of its steps it is if it takes several."""
+        return self.path + self.call
 
     @property
     def scheme(self) -> Scheme:

@@ -138,7 +138,10 @@ def jacobian_eigenvalues(
 def right_hand_side(block: nn.Module) -> Callable[[State], State]:
     """Return `f` of a step's block at its first evaluation: `B(u) - u` of a block `B`, both parts, or their sum."""
     if isinstance(block, ConvertedStep):
-        split = block.step_role.split
+        role = block.step_role
+        if role.kinds:
+            raise UserError(f"{role.name!r}: f inside a layer is not known by itself; convert with step='layer'")
+        split = role.split
         if split is not None:
             return lambda u: split.terms(block, u)[1]
         return lambda u: state_in(block.original.forward(block, u)) - u

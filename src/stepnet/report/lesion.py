@@ -135,6 +135,8 @@ class _ScaledBranch(Split):
 @contextmanager
 def _converted_scaled(step: ConvertedStep, role: Role, factor: float) -> Iterator[None]:
     before = step.step_roles
+    if role.kinds:
+        raise UserError(f"{role.name!r}: f inside a layer is not known by itself; convert with step='layer'")
     if role.split is not None:
         fields = (getattr(role.split, field.name) for field in dataclasses.fields(Split))
         branch = _ScaledBranch(*fields)

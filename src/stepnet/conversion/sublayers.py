@@ -1,0 +1,194 @@
+"""Each residual sum inside a layer's forward as a step of its own.
+
+A transformer's layer adds its branches one after the other, in one `forward`:
+
+    u = u + attention(norm(u))
+    u = u + mlp(norm(u))
+
+The layer's code is not changed. While it runs, a `TorchFunctionMode` sees the functions that read the state; where the
+layer adds to it, the scheme computes the next state. Which function does what (`Kind`) is read from autograd's graph
+of the example, once: a later call that reads its state otherwise is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from stepnet.conversion.autograd_graph import GraphPlace, place_of
+from stepnet.conversion.carried_past import CarriedPast, Role, laid_out_like, next_past
+from stepnet.conversion.stream import AddedTerm, branches
+from stepnet.errors import UserError
+from stepnet.schemes import Coefficient, Difference, State, is_number
+
+if TYPE_CHECKING:
+    from stepnet.conversion.step import ConvertedStep
+    from stepnet.conversion.trace import Call
+
+Kind: TypeAlias = Literal[
+    "sum",  # adds the last branch of a step
+    "term",  # adds a branch that is not the last: of u + attention(u) + mlp(u), the first sum
+    "norm",  # follows the sum, and makes the state (post-norm)
+    "branch",  # belongs to a branch: the norm before attention, a position embedding
+]
+IN_PLACE = {"add_", "addcmul_"}
+SUMS = {"add", "addcmul"} | IN_PLACE
+NORMS = {"layer_norm", "group_norm", "batch_norm", "relu"}  # and what else may follow a sum
+
+
+class StateRead(NamedTuple):
+    """A call of a function that may read the state."""
+
+    function: str
+    arguments: tuple[Any, ...]
+    result: Tensor
+    place: GraphPlace  # of the result
+
+
+def as_state_read(function: Callable[..., Any], args: tuple[Any, ...], result: Any) -> StateRead | None:
+    """Return the call of a sum or a norm, for `kinds_of`; None for other functions."""
+    name = getattr(function, "__name__", "")
+    return StateRead(name, args, result, place_of(result)) if name in SUMS | NORMS else None
+
+
+def sublayers(call: Call) -> list[Call]:
+    """Return one call for each step of a layer, or the call itself if it adds one branch."""
+    if not call.reads or not call.holds_input or call.split is not None:
+        return [call]
+    before, after = call.places
+    groups: list[list[AddedTerm]] = []  # terms that are computed from the same state are one step
+    for term in branches(after, before):
+        if groups and groups[-1][0].read == term.read:
+            groups[-1].append(term)
+        else:
+            groups.append([term])
+    if len(groups) < 2:
+        return [call]
+    kinds = kinds_of(call, groups)
+    return [replace(call, kinds=kinds, part=part) for part in range(len(groups))]
+
+
+def kinds_of(call: Call, groups: Sequence[Sequence[AddedTerm]]) -> tuple[Kind, ...]:
+    """Return what each function does that reads the state, in the order of their calls."""
+    states = [*(group[0].read for group in groups[1:]), call.places[1]]  # what the next step starts from
+    kinds: list[Kind] = []
+    held, step = [call.before], 0
+    for read in call.reads:
+        if not _reads(read.arguments, held) or step == len(groups):
+            continue
+        kind: Kind = "branch"
+        totals = [term.total for term in groups[step]]
+        if read.place == states[step] and read.place not in totals:
+            kind = "norm"
+        elif read.place in totals:
+            kind = "sum" if read.place == totals[-1] else "term"
+        kinds.append(kind)
+        if kind != "branch":
+            held = [*held, read.result] if kind == "term" else [read.result]
+            step += read.place == states[step]
+        if read.function in IN_PLACE and _reads(read.arguments[:1], [call.before, *held]) and kind != "branch":
+            step = -1
+            break
+    if step != len(groups) or call.overwrites:
+        raise UserError(
+            f"step='sublayer': {call.name!r} adds {len(groups)} branches, and its state cannot be followed from sum to "
+            "sum (written over, or changed between); write the sums with stepnet.Residual, or take step='layer'"
+        )
+    return tuple(kinds)
+
+
+def _reads(args: Sequence[Any], held: Sequence[Tensor]) -> bool:
+    return any(value is state for value in args for state in held)
+
+
+class SublayerSteps(TorchFunctionMode):
+    """The steps of one call of a layer; the mode is active while the layer's own forward runs."""
+
+    def __init__(self, layer: ConvertedStep, roles: Sequence[Role], u: Tensor, past: CarriedPast) -> None:
+        super().__init__()
+        self.layer, self.roles, self.kinds = layer, roles, roles[0].kinds
+        self.u, self.past = u, past
+        self.streams: State = past.streams
+        self.taken = self.met = 0  # steps, and functions that read the state
+        self.held: list[Tensor] = []  # the state, and its sums with some of the branches of a step
+        self.argument = self.begin()
+
+    def begin(self) -> Tensor:
+        """Begin a step; return where its branches read the state: `u_n`, or `Y = U y_n`."""
+        role = self.roles[self.taken]
+        self.k: Coefficient = self.layer.coefficients_of(role)
+        self.gate = self.layer.gate_of(role, self.u)
+        self.us = (self.u if self.streams is None else self.streams, *self.past.us)
+        dropped = is_number(self.gate, 0)
+        self.argument = self.u if dropped else role.step.argument(self.us, self.past.fs, self.k)
+        self.held = [self.argument]
+        return self.argument
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        options = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if (name not in SUMS and name not in NORMS) or not _reads(args, self.held):
+            return func(*args, **options)
+        kind = self.kinds[self.met] if self.met < len(self.kinds) else ""
+        self.met += 1
+        if kind == "branch":
+            return func(*args, **options)
+        if not kind or (name in NORMS) != (kind == "norm"):
+            raise self.different()
+        if kind == "norm":
+            return self.normalise(lambda u: func(u, *args[1:], **options))
+        end = func(*args, **options)
+        self.held.append(end)
+        return self.advance(end) if kind == "sum" else end
+
+    def advance(self, end: Tensor) -> Tensor:
+        """Take the step in which the layer computed `end`: `f = end - u`."""
+        role, cost = self.roles[self.taken], self.layer.cost
+        f: Callable[..., State] = lambda v, i: Difference(end, v)  # noqa: E731
+        if cost is not None:
+            watched = cost.watch(f, role.dt)
+            f = lambda v, i: watched(self.argument, i)  # noqa: E731  # where the layer really read its state
+        new, slope = self.layer.advance(role, f, self.us, self.past.fs, self.k, self.gate)
+        self.past = next_past(role, self.u, slope, self.past)
+        if role.scheme.streams:
+            self.streams = new
+            new = role.scheme.read_out(new)
+        new = laid_out_like(end, new)
+        new = new.view_as(new) if new is self.u else new  # a dropped step returns its state, which has its own past
+        if "norm" in self.kinds[self.met : self.met + 1]:
+            self.held = [new]
+            return new
+        return self.state(new)
+
+    def normalise(self, norm: Callable[[State], State]) -> Tensor:
+        """Apply the norm after a sum to the new state, or to its streams."""
+        scheme = self.roles[self.taken].scheme
+        if not scheme.streams:
+            return self.state(norm(self.held[0]))
+        self.streams = scheme.activate(norm, self.streams)
+        return self.state(scheme.read_out(self.streams))
+
+    def state(self, u: Tensor) -> Tensor:
+        """Set `u_{n+1}`; return what the layer reads next, or returns."""
+        self.layer.visit(self.roles[self.taken], self.u, u)
+        self.u = u
+        self.taken += 1
+        self.held = []
+        return self.begin() if self.taken < len(self.roles) else u
+
+    def check_end(self, output: Tensor) -> None:
+        """Raise unless every step was taken, and the layer returns the last state."""
+        if self.met != len(self.kinds) or output is not self.u:
+            raise self.different()
+
+    def different(self) -> UserError:
+        return UserError(
+            f"{self.roles[0].name.rpartition(':')[0]!r} adds to its state in another way than on the example, on which "
+            f"it took {len(self.roles)} steps: convert it with an example like this call, or take step='layer'"
+        )
