@@ -18,6 +18,7 @@ from torch import Tensor, nn
 import stepnet
 from stepnet.conversion.step import ConvertedStep
 from stepnet.errors import UserError
+from stepnet.nets import KineticCost
 from stepnet.report.residual_connections import residual_schemes
 
 hf = pytest.importorskip("transformers")
@@ -102,6 +103,16 @@ def adams(u: Tensor, fs: Any, own: Any) -> Tensor:
     return u
 
 
+def midpoint(u: Tensor, fs: Any, own: Any) -> Tensor:
+    past, u = u, u + fs[0](u)
+    for f in fs[1:]:
+        past, u = u, past + 2 * f(u)
+    return u
+
+
+FIXED = {"ab2": adams, "midpoint2": midpoint}
+
+
 def coefficients(model: nn.Module) -> dict[str, dict[int, Tensor]]:
     """The named coefficients by name and step, with their gradients."""
     found: dict[str, dict[int, Tensor]] = {}
@@ -114,14 +125,14 @@ def coefficients(model: nn.Module) -> dict[str, dict[int, Tensor]]:
     return found
 
 
-@pytest.mark.parametrize("scheme", ["lm", *NAMES, "ab2"])
+@pytest.mark.parametrize("scheme", ["lm", *NAMES, *FIXED])
 def test_gpt2_is_a_loop_over_its_sublayers(scheme: str) -> None:
     """To the bit at the start; then outputs, and gradients of weights and coefficients, in double precision."""
     plain = build("gpt2")[0].transformer.double()
     example = {"input_ids": IDS}
-    init = "identity" if scheme != "ab2" else "paper"
+    init = "paper" if scheme in FIXED else "identity"
     model = stepnet.convert(plain, scheme, example, step="sublayer", init=init)
-    if scheme != "ab2":
+    if scheme not in FIXED:
         assert torch.equal(model(**example)[0], plain(**example)[0])
     move(model)
     reading = stepnet.read(model, example)
@@ -134,8 +145,7 @@ def test_gpt2_is_a_loop_over_its_sublayers(scheme: str) -> None:
     if scheme == "lm":
         reference = lm(u, fs, [0.0, *(own["k"][n] for n in range(1, 6))])
     else:
-        loop = adams if scheme == "ab2" else REFERENCES[scheme]
-        reference = loop(u, [f for f, _ in fs], own)
+        reference = (REFERENCES | FIXED)[scheme](u, [f for f, _ in fs], own)
     wanted, found = original.ln_f(reference), model(**example)[0]
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
     weights = torch.randn(found.shape, dtype=found.dtype, generator=torch.Generator().manual_seed(1))
@@ -222,12 +232,21 @@ def test_gates_drop_the_increment_of_a_sublayer() -> None:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-    found = model(**example, noise=gates)[0]
+    cost = KineticCost()
+    found = model(**example, noise=gates, cost=cost)[0]
+    again = stepnet.convert(plain, "lm", example, step="sublayer", init=-0.3, stochastic_depth=0.5, memory="recompute")
+    assert cost.total > 0
     dropped = [(f if gate else torch.zeros_like, after) for (f, after), gate in zip(fs, gates, strict=True)]
     torch.testing.assert_close(found, plain.ln_f(lm(u, dropped, [0.0, *[-0.3] * 5])), rtol=0, atol=1e-12)
     found.sum().backward()
     assert all(p.grad is not None for p in model.parameters())
     assert not model.h[0].mlp.c_fc.weight.grad.any() and model.h[0].attn.c_attn.weight.grad.any()
+    for module in again.train().modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    again(**example, noise=gates, cost=KineticCost())[0].sum().backward()
+    for p, q in zip(model.parameters(), again.parameters(), strict=True):
+        assert torch.equal(p.grad, q.grad)  # type: ignore[arg-type]
 
 
 def test_it_compiles_as_one_graph() -> None:

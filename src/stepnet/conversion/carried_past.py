@@ -125,6 +125,14 @@ def next_past(role: Role, u: Tensor, f: State, past: CarriedPast) -> CarriedPast
     return CarriedPast((_remembered(u), *past.us)[:older], fs)
 
 
+def hand_on(role: Role, new: Tensor, past: CarriedPast, streams: State) -> None:
+    """Attach its past to the new state; a repeated block counts its calls, and reports one too many."""
+    if not role.last or role.repeats:
+        past.version, past.chain, past.place = version_of(new), role.chain, role.place + 1
+        past.streams = None if streams is None else without_alias(new, streams)
+        setattr(new, PAST, past)
+
+
 def _remembered(u: Tensor) -> Tensor:
     """The state as stored in a past: without gradients an alias, so that its own past can be freed.
 

@@ -22,19 +22,19 @@ from stepnet.conversion.carried_past import (
     CarriedPast,
     Role,
     copied_for_backward,
+    hand_on,
     laid_out_like,
     next_past,
     overwritten,
     past_of,
     version_of,
-    without_alias,
 )
 from stepnet.conversion.inline import Residual, bound_now, modules_of
 from stepnet.conversion.mixins import InstanceMixin, add_mixin, remove_mixin
 from stepnet.conversion.places import state_in, with_state
 from stepnet.conversion.split import Split
 from stepnet.conversion.statistics import Statistics, at_evaluation, bring_together, keep_apart
-from stepnet.conversion.sublayers import SublayerSteps
+from stepnet.conversion.sublayers import run_layer
 from stepnet.errors import UserError
 from stepnet.nets import (
     STEP_MIXING,
@@ -103,17 +103,17 @@ class ConvertedStep(InstanceMixin):
             "example that calls it as often, alter no state between; with gradient checkpointing, use_reentrant=False"
         )
 
-    def roles_from(self, role: Role) -> tuple[Role, ...]:
+    def roles_from(self, role: Role) -> list[Role]:
         """The steps of a call that begins with this one."""
         last = role.place + max(role.kinds.count("sum"), 1) - 1
-        return tuple(one for one in self.step_roles if role.place <= one.place <= last)
+        return [one for one in self.step_roles if role.place <= one.place <= last]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Take one step; other arguments and outputs are those of the block."""
         u = self.step_role.argument.of(args, kwargs)
         role = self.role_of(u)
         if role.kinds:
-            return self._take_sublayers(role, u, args, kwargs)
+            return run_layer(self, role, u, args, kwargs)
         # A branch is a function of the state only.
         args, kwargs = role.argument.put(args, kwargs, None) if role.split is None else ((), {})
         if isinstance(self, Residual) and role.memory != "stored":
@@ -134,43 +134,9 @@ class ConvertedStep(InstanceMixin):
         if is_number(gate, 0):
             slope.outputs += self._dropped(role, u, args, kwargs)
         output, new = self._output(role, u, new, slope.outputs, gate)
-        self._hand_on(role, new, carried, streams)
+        hand_on(role, new, carried, streams)
         self.visit(role, u, new)
         slope.outputs.clear()  # recomputation keeps a reference to the slope
-        return output
-
-    def _hand_on(self, role: Role, new: Tensor, carried: CarriedPast, streams: State) -> None:
-        """Attach its past to the new state; a repeated block counts its calls, and reports one too many."""
-        if not role.last or role.repeats:
-            carried.version, carried.chain, carried.place = version_of(new), role.chain, role.place + 1
-            carried.streams = None if streams is None else without_alias(new, streams)
-            setattr(new, PAST, carried)
-
-    def _take_sublayers(self, role: Role, u: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run the layer's own forward, whose residual sums are steps."""
-        if is_traced(u):
-            raise UserError(f"torch.fx cannot record the steps inside {role.name!r}: use torch.export")
-        roles = self.roles_from(role)
-        past = past_of(role, u)
-        runs: list[SublayerSteps] = []
-        if self.step_pass is not None and self.step_pass.gates is not None:
-            self.step_pass.unused += self.parameters()
-        args, kwargs = self._without_cache(role, args, kwargs)
-        if self._checkpointed and self._again(role).keywords.get("use_reentrant", True):  # type: ignore[attr-defined]
-            raise UserError(f"{role.name!r} cannot be evaluated again in two passes: choose use_reentrant=False")
-
-        def layer(u: Tensor, *args: Any) -> Any:
-            steps = SublayerSteps(self, roles, u, past)
-            runs.append(steps)  # a backward pass may run it again
-            placed, named = role.argument.put(args, kwargs, steps.argument)
-            with steps:
-                output = self.original.forward(self, *placed, **named)
-            steps.check_end(state_in(output, role.result))
-            return output
-
-        placed, _ = role.argument.put(args, kwargs, None)
-        output = self._again(role)(layer, u, *placed)
-        self._hand_on(roles[-1], state_in(output, role.result), runs[0].past, runs[0].streams)
         return output
 
     def _transition(
@@ -215,12 +181,8 @@ class ConvertedStep(InstanceMixin):
         self, role: Role, f: Callable[..., Any], us: States, fs: States, k: Coefficient, gate: Coefficient
     ) -> tuple[Tensor, State]:
         """Return `u_{n+1}`, and `f_n` if the scheme reads older f."""
-        gated = role.mean_gate is not None or (self.step_pass is not None and self.step_pass.gates is not None)
-        result = (
-            role.step.interpret(f, us, fs, k, gate)
-            if gated or is_traced(parts_of(us[0])[0])
-            else role.step.run(f, us, fs, k)
-        )
+        by_code = is_number(gate, 1) and not is_traced(parts_of(us[0])[0])
+        result = role.step.run(f, us, fs, k) if by_code else role.step.interpret(f, us, fs, k, gate)
         return result if role.step.keeps_f else (result, None)
 
     def _output(self, role: Role, u: Tensor, new: Tensor, outputs: list[Any], gate: Coefficient) -> tuple[Any, Tensor]:
@@ -290,13 +252,13 @@ class ConvertedStep(InstanceMixin):
             )
         v = v.clone() if role.overwrites else v
         version = version_of(v)
-        args, kwargs = self._without_cache(role, args, kwargs)
+        args, kwargs = self.without_cache(role, args, kwargs)
 
         def block(v: Tensor, *args: Any) -> Any:
             placed, named = role.argument.put(args, kwargs, v)
             return self.original.forward(self, *placed, **named)
 
-        output = self._again(role)(self._evaluation(role, i, block), v, *args)
+        output = self.again(role)(self._evaluation(role, i, block), v, *args)
         if not role.overwrites and overwritten(v, version):
             raise UserError(
                 f"step {role.name!r} overwrote its state, which it did not on the example, and the scheme "
@@ -305,19 +267,19 @@ class ConvertedStep(InstanceMixin):
         return output
 
     @property
-    def _checkpointed(self) -> bool:
+    def checkpointed(self) -> bool:
         """Whether transformers asks for gradient checkpointing."""
         return getattr(self, "gradient_checkpointing", False) and self.training
 
-    def _again(self, role: Role) -> Callable[..., Any]:
+    def again(self, role: Role) -> Callable[..., Any]:
         """How a function of the state is called: as it is, or such that the backward pass evaluates it again."""
-        return self.__dict__["_gradient_checkpointing_func"] if self._checkpointed else partial(self._recomputed, role)
+        return self.__dict__["_gradient_checkpointing_func"] if self.checkpointed else partial(self._recomputed, role)
 
-    def _without_cache(
+    def without_cache(
         self, role: Role, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments without a cache, to which an evaluation that is repeated would write twice."""
-        if not self._checkpointed and (role.memory == "stored" or not torch.is_grad_enabled()):
+        if not self.checkpointed and (role.memory == "stored" or not torch.is_grad_enabled()):
             return args, kwargs
         kept = {key: None if _is_cache(value) else value for key, value in kwargs.items()}
         return tuple(None if _is_cache(value) else value for value in args), kept

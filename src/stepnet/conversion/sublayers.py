@@ -20,10 +20,12 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from stepnet.conversion.autograd_graph import GraphPlace, place_of
-from stepnet.conversion.carried_past import CarriedPast, Role, laid_out_like, next_past
+from stepnet.conversion.carried_past import CarriedPast, Role, hand_on, laid_out_like, next_past, past_of
+from stepnet.conversion.places import state_in
 from stepnet.conversion.stream import AddedTerm, branches
 from stepnet.errors import UserError
-from stepnet.schemes import Coefficient, Difference, State, is_number
+from stepnet.nets import KineticCost
+from stepnet.schemes import Coefficient, Difference, State, is_number, is_traced
 
 if TYPE_CHECKING:
     from stepnet.conversion.step import ConvertedStep
@@ -105,12 +107,48 @@ def _reads(args: Sequence[Any], held: Sequence[Tensor]) -> bool:
     return any(value is state for value in args for state in held)
 
 
+def run_layer(layer: ConvertedStep, role: Role, u: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run the forward of a layer whose residual sums are steps; `role` is the first of them."""
+    if is_traced(u):
+        raise UserError(f"torch.fx cannot record the steps inside {role.name!r}: use torch.export")
+    again = layer.again(role)
+    if layer.checkpointed and again.keywords.get("use_reentrant", True):  # type: ignore[attr-defined]
+        raise UserError(f"{role.name!r} cannot be evaluated again in two passes: choose use_reentrant=False")
+    args, kwargs = layer.without_cache(role, args, kwargs)
+    roles, past, cost = layer.roles_from(role), past_of(role, u), layer.cost
+    gates = [layer.gate_of(one, u) for one in roles]
+    if layer.step_pass is not None and any(is_number(gate, 0) for gate in gates):
+        layer.step_pass.unused += layer.parameters()
+    runs: list[SublayerSteps] = []
+
+    def forward(u: Tensor, *args: Any) -> Any:
+        steps = SublayerSteps(layer, roles, gates, cost, u, past)
+        runs.append(steps)  # a backward pass may run it again
+        placed, named = role.argument.put(args, kwargs, steps.argument)
+        with steps:
+            output = layer.original.forward(layer, *placed, **named)
+        steps.check_end(state_in(output, role.result))
+        return output
+
+    output = again(forward, u, *role.argument.put(args, kwargs, None)[0])
+    hand_on(roles[-1], state_in(output, role.result), runs[0].past, runs[0].streams)
+    return output
+
+
 class SublayerSteps(TorchFunctionMode):
     """The steps of one call of a layer; the mode is active while the layer's own forward runs."""
 
-    def __init__(self, layer: ConvertedStep, roles: Sequence[Role], u: Tensor, past: CarriedPast) -> None:
+    def __init__(
+        self,
+        layer: ConvertedStep,
+        roles: Sequence[Role],
+        gates: Sequence[Coefficient],
+        cost: KineticCost | None,
+        u: Tensor,
+        past: CarriedPast,
+    ) -> None:
         super().__init__()
-        self.layer, self.roles, self.kinds = layer, roles, roles[0].kinds
+        self.layer, self.roles, self.gates, self.cost, self.kinds = layer, roles, gates, cost, roles[0].kinds
         self.u, self.past = u, past
         self.streams: State = past.streams
         self.taken = self.met = 0  # steps, and functions that read the state
@@ -121,9 +159,8 @@ class SublayerSteps(TorchFunctionMode):
         """Begin a step; return where its branches read the state: `u_n`, or `Y = U y_n`."""
         role = self.roles[self.taken]
         self.k: Coefficient = self.layer.coefficients_of(role)
-        self.gate = self.layer.gate_of(role, self.u)
         self.us = (self.u if self.streams is None else self.streams, *self.past.us)
-        dropped = is_number(self.gate, 0)
+        dropped = is_number(self.gates[self.taken], 0)
         self.argument = self.u if dropped else role.step.argument(self.us, self.past.fs, self.k)
         self.held = [self.argument]
         return self.argument
@@ -149,12 +186,12 @@ class SublayerSteps(TorchFunctionMode):
 
     def advance(self, end: Tensor) -> Tensor:
         """Take the step in which the layer computed `end`: `f = end - u`."""
-        role, cost = self.roles[self.taken], self.layer.cost
+        role, cost, gate = self.roles[self.taken], self.cost, self.gates[self.taken]
         f: Callable[..., State] = lambda v, i: Difference(end, v)  # noqa: E731
         if cost is not None:
             watched = cost.watch(f, role.dt)
             f = lambda v, i: watched(self.argument, i)  # noqa: E731  # where the layer really read its state
-        new, slope = self.layer.advance(role, f, self.us, self.past.fs, self.k, self.gate)
+        new, slope = self.layer.advance(role, f, self.us, self.past.fs, self.k, gate)
         self.past = next_past(role, self.u, slope, self.past)
         if role.scheme.streams:
             self.streams = new
