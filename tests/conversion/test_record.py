@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 import stepnet
-from stepnet.conversion.record import RECORD
+from stepnet.conversion.summary import RECORD
 
 
 class Block(nn.Module):

@@ -16,14 +16,13 @@ from stepnet.conversion.reading import Reading as Reading
 from stepnet.conversion.reading import StageReading as StageReading
 from stepnet.conversion.reading import assert_scheme as assert_scheme
 from stepnet.conversion.reading import read as read
-from stepnet.conversion.record import RECORD as RECORD
-from stepnet.conversion.record import remember_conversion as remember_conversion
 from stepnet.conversion.split import Split as Split
 from stepnet.conversion.split import split_block as split_block
 from stepnet.conversion.step import ConvertedStep as ConvertedStep
-from stepnet.conversion.step import converted_chains as converted_chains
+from stepnet.conversion.summary import RECORD as RECORD
 from stepnet.conversion.summary import Conversion as Conversion
 from stepnet.conversion.summary import ConvertedStage as ConvertedStage
+from stepnet.conversion.summary import remember_conversion as remember_conversion
 from stepnet.conversion.transform import convert as convert
 from stepnet.conversion.transform import convert_again as convert_again
 from stepnet.conversion.transform import describe as describe

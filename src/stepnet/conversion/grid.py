@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from stepnet.conversion.converted_network import ConvertedNetwork, Gates
-from stepnet.conversion.record import RECORD, remember_conversion
-from stepnet.conversion.step import K_FREE, ConvertedStep, K
-from stepnet.conversion.summary import Conversion
+from stepnet.conversion.step import ConvertedStep
+from stepnet.conversion.step_coefficients import K_FREE, K
+from stepnet.conversion.summary import RECORD, Conversion, remember_conversion
 from stepnet.errors import UserError
 from stepnet.nets import (
     Grid,

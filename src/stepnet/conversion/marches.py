@@ -19,7 +19,7 @@ from stepnet.conversion.autograd_graph import GraphPlace
 from stepnet.conversion.carried_past import Role
 from stepnet.conversion.chains import Blocks, blocks_among, candidates, named_blocks
 from stepnet.conversion.example import as_example, guesses, with_gradient
-from stepnet.conversion.step import ConvertedStep, ForwardPass, converted_chains
+from stepnet.conversion.step import ConvertedStep, ForwardPass
 from stepnet.conversion.stream import (
     Weight,
     arrivals,
@@ -32,10 +32,11 @@ from stepnet.conversion.stream import (
 )
 from stepnet.conversion.trace import Call, trace
 from stepnet.errors import UserError, first_line
-from stepnet.nets import Coupling, KineticCost, Stage, Stepped, entry_of
+from stepnet.nets import Coupling, KineticCost, NetworkStep, Stage, Stepped, entry_of, steps_by_stage
 from stepnet.schemes import (
     Coefficient,
     Difference,
+    Entry,
     MarchShape,
     Scheme,
     State,
@@ -194,8 +195,9 @@ def own_marches(network: nn.Module, example: Any) -> list[ObservedMarch]:
             if isinstance(module, Stepped):
                 hooks.enter_context(module.watch_states(states))
         _run(network, example)
-    for row, march in zip(converted_chains(network), watcher.marches, strict=False):
-        march.declared = _declared_by_row(row)
+    chains = [steps for steps in steps_by_stage(network) if steps[0].role is not None]
+    for steps, march in zip(chains, watcher.marches, strict=False):
+        march.declared = _declared_by_chain(steps)
     for march, seen in zip(watcher.marches, states, strict=True):
         march.starts = [edge_of(part) for part in parts_of(seen[0])] + march.starts
         march.ends = [edge_of(part) for part in parts_of(seen[-1])]
@@ -209,12 +211,16 @@ def _declared_by(stage: Stage, gates: Any, ks: Any) -> Declared:
     return Declared(stage.scheme, layout, stage.dts, ks, None if gates is None else [as_channels(g) for g in gates])
 
 
-def _declared_by_row(row: Sequence[tuple[str, ConvertedStep, Role]]) -> Declared:
-    roles = [role for _, _, role in row]
-    ks = [None if role.k_index is None else as_channels(step.coefficients_of(role)) for _, step, role in row]
+def _declared_by_chain(steps: Sequence[NetworkStep]) -> Declared:
+    roles: list[Role] = [step.role for step in steps]
+    blocks = [cast(ConvertedStep, step.block) for step in steps]
+    ks = [
+        None if role.k_index is None else as_channels(block.coefficients_of(role))
+        for block, role in zip(blocks, roles, strict=True)
+    ]
     gates = [1.0 if role.mean_gate is None else role.mean_gate for role in roles]
-    activated = any(role.activated for role in roles)
-    layout = MarchShape(len(row), "projected" if roles[0].transition else "identity", activated)
+    entry: Entry = "projected" if roles[0].transition else "identity"
+    layout = MarchShape(len(steps), entry, any(role.activated for role in roles))
     return Declared(roles[0].scheme, layout, [role.dt for role in roles], ks, gates)
 
 

@@ -30,15 +30,14 @@ from stepnet.conversion.carried_past import (
     version_of,
 )
 from stepnet.conversion.inline import Residual, bound_now, modules_of
-from stepnet.conversion.mixins import InstanceMixin, add_mixin, remove_mixin
+from stepnet.conversion.mixins import add_mixin, remove_mixin
 from stepnet.conversion.places import state_in, with_state
 from stepnet.conversion.split import Split
 from stepnet.conversion.statistics import Statistics, at_evaluation, bring_together, keep_apart
+from stepnet.conversion.step_coefficients import StepCoefficients, remove_coefficients
 from stepnet.conversion.sublayers import run_layer
 from stepnet.errors import UserError
 from stepnet.nets import (
-    STEP_MIXING,
-    CoefficientLayout,
     KineticCost,
     Memory,
     NetworkStep,
@@ -46,15 +45,16 @@ from stepnet.nets import (
     States,
     only_reverse_mode,
     recomputed,
-    steps_by_stage,
 )
-from stepnet.schemes import Coefficient, Difference, Point, State, is_number, is_traced, parts_of
-
-STEP = "step"
-K, K_FREE = (
-    "step_k",
-    "step_k_free",
-)  # the parameter's name in the block, without and with a bound; unused by other libraries
+from stepnet.schemes import (
+    Coefficient,
+    Difference,
+    Point,
+    State,
+    is_number,
+    is_traced,
+    parts_of,
+)
 
 
 @dataclass
@@ -66,23 +66,15 @@ class ForwardPass:
     unused: list[nn.Parameter] = field(default_factory=list)  # parameters of dropped blocks
 
 
-class ConvertedStep(InstanceMixin):
+class ConvertedStep(StepCoefficients):
     """The mixin that makes a block a step."""
 
     step_pass: ForwardPass | None = None
-
-    step_roles: tuple[Role, ...]  # one for each call of the block in its chain
-    step_layout: CoefficientLayout | None = None  # of named coefficients
 
     @property
     def cost(self) -> KineticCost | None:
         """The running cost of this pass."""
         return None if self.step_pass is None else self.step_pass.cost
-
-    @property
-    def step_role(self) -> Role:
-        """The role of the first call; calls differ only in their place and their coefficient."""
-        return self.step_roles[0]
 
     def role_of(self, u: Tensor) -> Role:
         """The role of a call with this state, which carries the number of steps before it."""
@@ -300,39 +292,6 @@ class ConvertedStep(InstanceMixin):
         """The memory mode in training; reported by the last step of each stage."""
         return self.step_roles[-1].memory if self.step_roles[-1].last else None
 
-    @property
-    def _ks(self) -> Tensor | None:
-        """The coefficients of the block's steps that have one."""
-        bound = self.step_role.bound
-        free = getattr(self, K_FREE, None)
-        return getattr(self, K, None) if bound is None or free is None else bound.k(free)
-
-    def coefficients_of(self, role: Role) -> Coefficient:
-        """The k of a step: a tensor, a dict of named coefficients, or the scheme's default."""
-        layout = self.step_layout
-        if layout is not None and role.k_index is not None:
-            return layout.by_step(self._stored)[role.k_index]
-        return self.k_of(role) if role.scheme.trainable else role.scheme.k
-
-    def _stored(self, name: str) -> Tensor:
-        value: Tensor = getattr(self, STEP_MIXING + name)
-        return value
-
-    def k_of(self, role: Role) -> Tensor | None:
-        """The coefficient of a step, or None if it has none."""
-        ks = self._ks
-        return None if ks is None or role.k_index is None else ks[role.k_index : role.k_index + 1]
-
-    def named_coefficients(self) -> Iterator[tuple[str, Tensor]]:
-        """Each learned coefficient; numbered, if the block is called several times."""
-        if self.step_layout is not None:
-            for n, name, value in self.step_layout.named(self._stored):
-                own = self.step_layout.owners.index(n)
-                yield f"{STEP if len(self.step_roles) == 1 else f'{STEP}.{own}'}:{name}", value
-        for role in self.step_roles:
-            if (k := self.k_of(role)) is not None:
-                yield K if len(self.step_roles) == 1 else f"{K}.{role.k_index}", k
-
     def network_steps(self) -> Iterator[NetworkStep]:
         """See `Stepped`: one step for each call of the block."""
         for n, role in enumerate(self.step_roles):
@@ -356,17 +315,6 @@ class ConvertedStep(InstanceMixin):
                 states = [getattr(new, PAST).us[0] if role.transition else u]
                 stages.append(states)
             states.append(new)
-
-    def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, local_metadata: Any, strict: bool, missing: list[str],
-        unexpected: list[str], errors: list[str],
-    ) -> None:  # fmt: skip
-        """Load as the block does; a checkpoint of the original network has no `k`, and leaves ours unchanged."""
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
-        ours = [name for name in missing if name in (prefix + K, prefix + K_FREE)]
-        ours += [name for name in missing if name.startswith(prefix + STEP_MIXING)]
-        for name in ours:
-            missing.remove(name)
 
     @classmethod
     def members(cls, original: type[nn.Module]) -> dict[str, Any]:
@@ -423,29 +371,11 @@ class _Side:
         return f
 
 
-def become_step(block: nn.Module, roles: Sequence[Role], k: Tensor | None) -> None:
-    """Make the block a step, in place, with a role for each of its calls and their coefficients."""
+def become_step(block: nn.Module, roles: Sequence[Role]) -> None:
+    """Make the block a step, in place, with a role for each of its calls; it has no coefficients yet."""
     add_mixin(block, ConvertedStep)
     block.step_roles = tuple(roles)  # type: ignore[assignment]
     keep_apart(block, max(role.evaluations for role in roles))
-    bound = roles[0].bound
-    if k is not None and bound is None:
-        block.register_parameter(K, nn.Parameter(k))
-    elif k is not None and bound is not None:
-        block.register_parameter(K_FREE, nn.Parameter(bound.free(k)))
-
-
-def register_named(block: nn.Module, layout: CoefficientLayout, starts: dict[str, Tensor]) -> None:
-    """Register the named coefficients of a step."""
-    block.step_layout = layout  # type: ignore[assignment]
-    for name, start in starts.items():
-        block.register_parameter(STEP_MIXING + name, nn.Parameter(start))
-
-
-def converted_chains(model: nn.Module) -> list[list[tuple[str, ConvertedStep, Role]]]:
-    """The chains of a converted network: the path, the block and the role of each step, in order."""
-    stages = (stage for stage in steps_by_stage(model) if stage[0].role is not None)
-    return [[(step.path, cast(ConvertedStep, step.block), step.role) for step in stage] for stage in stages]
 
 
 def become_block(step: ConvertedStep) -> None:
@@ -453,11 +383,8 @@ def become_block(step: ConvertedStep) -> None:
     remove_mixin(step)
     bring_together(step)
     del step.step_roles
-    for name in ("step_layout", "step_watchers"):
-        vars(step).pop(name, None)
-    named = [name for name in step._parameters if name.startswith(STEP_MIXING)]
-    for name in (K, K_FREE, *named):
-        step._parameters.pop(name, None)
+    vars(step).pop("step_watchers", None)
+    remove_coefficients(step)
 
 
 def _check_recordable(step: ConvertedStep) -> None:

@@ -144,22 +144,23 @@ def _weight(ones: Tensor | None, other: Tensor | None, vector: Tensor) -> Weight
         return np.zeros(1)
     if ones.numel() != vector.numel():
         return None
-    rounding = 64 * torch.finfo(ones.dtype).eps  # what is left where weights cancel
+    rounding = 64 * torch.finfo(ones.dtype).eps
     ones, other, vector = ones.double(), other.double(), vector.double()
     largest = max(float(ones.abs().max()), float(other.abs().max()))
-    if largest <= rounding:
+    if not largest:
         return np.zeros(1)
     near = 1e-3 * largest
     weight = _by_channel(ones, near)
-    if weight is None:
-        return None
-    if other.shape != vector.shape or not torch.allclose(other, ones * vector, rtol=0, atol=near):
-        clear = ones.abs() > near  # a change of layout
-        if not bool(clear.all()):
-            return None
-        if not torch.allclose(_moments(other / ones), _moments(vector), rtol=1e-5):
-            return None
-    return cast("NDArray[np.float64]", weight.numpy())
+    same = other.shape == vector.shape and torch.allclose(other, ones * vector, rtol=0, atol=near)
+    if weight is not None and (same or _permuted(ones, other, vector, near)):
+        return cast("NDArray[np.float64]", weight.numpy())
+    return np.zeros(1) if largest <= rounding else None  # 0 where weights cancel up to rounding
+
+
+def _permuted(ones: Tensor, other: Tensor, vector: Tensor, near: float) -> bool:
+    """Whether the entries that arrived are those of the vector in another order: a change of layout."""
+    clear = bool((ones.abs() > near).all())
+    return clear and torch.allclose(_moments(other / ones), _moments(vector), rtol=1e-5)
 
 
 def _moments(values: Tensor) -> Tensor:

@@ -1,12 +1,19 @@
-"""What a conversion did, as data and as text."""
+"""What a conversion did: as data, as text, and as the record by which a saved network is converted again."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import nn
 
 from stepnet.conversion.chains import Chain, Selection
 from stepnet.conversion.split import stated_for
+from stepnet.nets import Bound, StepSizes, StochasticDepth
 from stepnet.schemes import Scheme
+
+RECORD = "stepnet_conversion"  # the attribute of the network, and the key in transformers' config.json
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,24 @@ class Conversion:
         """How many `k` the network has."""
         return sum(stage.coefficients for stage in self.stages)
 
+    def record(
+        self, dt: StepSizes, bound: Bound | None, blocks: object, stochastic: StochasticDepth | None = None
+    ) -> dict[str, Any]:
+        """Return what it takes to convert the network again, as JSON values."""
+        several = blocks if isinstance(blocks, Sequence) and not isinstance(blocks, str) else [blocks]
+        names = [each.__name__ if isinstance(each, type) else str(each) for each in several]
+        options = {} if stochastic is None else asdict(stochastic)
+        options.pop("depth", None)  # that is the number of steps
+        return {
+            "scheme": self.scheme,
+            "dt": dt if isinstance(dt, int | float) else [[*sizes] for sizes in dt],
+            "stages": [list(stage.blocks) for stage in self.stages],
+            "split": [name for stage in self.stages for name in stage.split],
+            "blocks": None if blocks is None else names,
+            "k_bound": None if bound is None else [bound.low, bound.high],
+            **({"stochastic_depth": options} if options else {}),
+        }
+
     def __str__(self) -> str:
         stages = _count(len(self.stages), "stage")
         lines = [
@@ -72,6 +97,20 @@ class Conversion:
         lines += [f"  {name} is left: {reason}" for name, reason in self.left.items()]
         lines += [f"  {name} stays: {reason}" for name, reason in self.stays.items()]
         return "\n".join(lines)
+
+
+def remember_conversion(network: nn.Module, record: dict[str, Any]) -> None:
+    """Keep the record with the network, and in the configuration that `save_pretrained` writes."""
+    setattr(network, RECORD, record)
+    if hasattr(getattr(network, "config", None), "to_json_string"):
+        setattr(network.config, RECORD, record)
+
+
+def forget_conversion(network: nn.Module) -> None:
+    """Remove the record from a network that was reverted, and from its configuration."""
+    for holder in (network, getattr(network, "config", None)):
+        if hasattr(holder, RECORD):
+            delattr(holder, RECORD)
 
 
 def _count(n: int, thing: str) -> str:

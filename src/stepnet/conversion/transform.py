@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any, Literal, TypeVar, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from stepnet.arguments import checked
@@ -16,15 +16,14 @@ from stepnet.conversion.carried_past import Role
 from stepnet.conversion.chains import Blocks, Chain, Selection, candidates, link, named_blocks, select
 from stepnet.conversion.converted_network import ConvertedNetwork, become_converted, become_plain
 from stepnet.conversion.inline import Residual
-from stepnet.conversion.record import forget_conversion, record_of, remember_conversion
-from stepnet.conversion.step import ConvertedStep, become_block, become_step, register_named
-from stepnet.conversion.summary import Conversion
+from stepnet.conversion.step import ConvertedStep, become_block, become_step
+from stepnet.conversion.step_coefficients import add_coefficients
+from stepnet.conversion.summary import Conversion, forget_conversion, remember_conversion
 from stepnet.conversion.trace import copied, trace
 from stepnet.errors import UserError
 from stepnet.nets import (
     Bound,
     BoundOption,
-    CoefficientLayout,
     March,
     Memory,
     Network,
@@ -33,7 +32,6 @@ from stepnet.nets import (
     StochasticDepth,
     check_makes_network,
     choose_memory,
-    initial_k,
     sizes_by_stage,
     step_sizes,
     trajectory,
@@ -132,21 +130,17 @@ def _converted(
         mode = _memory(chain, method, init, memory)
         dts = step_sizes(size, len(chain.calls))
         roles |= _roles(chain, method, dts, mode, bound, numbers, stochastic)
-    for name, own in roles.items():
-        _check_statistics(model, name, own)
+    for name, steps in roles.items():
+        _check_statistics(model, name, steps)
     become_converted(model, conversion.steps, stochastic)
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(()))
-    for name, own in roles.items():
+    for name, steps in roles.items():
         block = model.get_submodule(name)
-        owned = 0 if method.learned else sum(role.k_index is not None for role in own)
         near = next((p for p in block.parameters() if p.is_floating_point()), like)
-        become_step(block, own, _initial_k(method, init, near, bound, owned) if owned else None)
-        owners = [role.place for role in own if role.k_index is not None]
-        if method.learned and owners:
-            layout = CoefficientLayout(method, owners)
-            register_named(block, layout, _named_starts(method, init, layout, near))
+        become_step(block, steps)
+        add_coefficients(block, steps, init, near)
     setattr(model, REPORT, conversion)
-    remember_conversion(model, record_of(conversion, dt, bound, blocks, stochastic))
+    remember_conversion(model, conversion.record(dt, bound, blocks, stochastic))
     if not hasattr(model, TRAJECTORY):
         setattr(model, TRAJECTORY, partial(trajectory, model))
     if verbose:
@@ -314,17 +308,6 @@ def _check_statistics(model: nn.Module, name: str, roles: Sequence[Role]) -> Non
             f"scheme {roles[0].scheme.name!r} evaluates f several times in a step, and {name!r} cannot tell the "
             "statistics of its batch norm apart: make each u + f(u) a block of its own"
         )
-
-
-def _initial_k(scheme: Scheme, init: str | float, like: Tensor, bound: Bound | None, size: int) -> Tensor:
-    given = None if init == "paper" else 0.0 if init == "identity" else float(init)
-    return initial_k(scheme, (size,), given, bound, like.dtype).to(like)
-
-
-def _named_starts(scheme: Scheme, init: str | float, layout: CoefficientLayout, like: Tensor) -> dict[str, Tensor]:
-    """The coefficients that have names: as they are declared, or those of Euler's step."""
-    starts = layout.at_euler() if init == "identity" else layout.starts(scheme.learned)
-    return {name: start.to(like) for name, start in starts.items()}
 
 
 def _check(model: nn.Module, scheme: Scheme, init: str | float) -> None:

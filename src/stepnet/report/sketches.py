@@ -16,9 +16,8 @@ import sympy
 from torch import Tensor, nn
 
 from stepnet.analysis import plain, plain_equation, subject
-from stepnet.conversion import converted_chains
 from stepnet.errors import UserError
-from stepnet.nets import Stage, UnsharedWeights, step_sizes, written
+from stepnet.nets import Stage, UnsharedWeights, step_sizes, steps_by_stage, written
 from stepnet.schemes import (
     EULER,
     Entry,
@@ -320,11 +319,11 @@ def _stages(model: nn.Module) -> Iterator[StageSketch]:
             ks, entry = [_value(k) for k in coefficients], module.plan.entry
             stage = sketch_stage(module.scheme, module.depth, ks, module.dts, shape, entry, after, blocks)
             yield replace(stage, by_channel=any(k.numel() > 1 for k in coefficients))
-    for row in converted_chains(model):
-        ks = [_value(k) for _, block, role in row if (k := block.k_of(role)) is not None]
-        first = row[0][2]
-        start: Entry = "projected" if first.transition else "identity"
-        yield sketch_stage(first.scheme, len(row), ks, first.dt, shape=first.name, entry=start)
+    for steps in steps_by_stage(model):
+        if (first := steps[0].role) is not None:  # a converted chain
+            ks = [_value(step.coefficient) for step in steps if step.coefficient is not None]
+            start: Entry = "projected" if first.transition else "identity"
+            yield sketch_stage(first.scheme, len(steps), ks, first.dt, shape=first.name, entry=start)
 
 
 def _channels(stage: nn.Module) -> int:
