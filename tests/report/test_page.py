@@ -33,6 +33,20 @@ def test_the_page_is_whole_and_names_everything(write_run, tmp_path) -> None:
         assert text in page
 
 
+def test_a_folder_of_photos_is_named_by_its_last_part(write_run) -> None:
+    page = report_page([RunHistory.read(write_run(data="/somebody/s/long/path/photos"))])
+    assert ">photos</h2>" in page and "<h1>1 run of 1 network on photos</h1>" in page
+
+
+def test_cost_is_at_first_what_sets_the_networks_apart(write_run) -> None:
+    def chosen(*models: str) -> list[str]:
+        page = report_page([RunHistory.read(write_run(model, len(models))) for model in models])
+        return re.findall(r'-cost" value="(\w+)" checked', page)
+
+    assert chosen("lm_resnet20") == chosen("lm_resnet32", "preact_resnet44") == ["parameters"]
+    assert chosen("lm_resnet20", "preact_resnet20") == ["seconds"]  # equal blocks, evaluated as often
+
+
 def test_options_inside_options_keep_their_whole_name(write_run) -> None:
     depth = {"survival": 0.8, "mode": "batch"}
     page = report_page([RunHistory.read(write_run(model_kwargs={"stochastic_depth": depth}))])

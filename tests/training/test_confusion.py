@@ -14,7 +14,7 @@ from torch import nn
 from stepnet.cli import main
 from stepnet.data import get_data
 from stepnet.report.page import report_page
-from stepnet.training import RunHistory, evaluate, train
+from stepnet.training import ClassErrors, RunHistory, evaluate, train
 from stepnet.training.evaluation import class_errors
 from training.tiny import tiny_config
 
@@ -44,6 +44,17 @@ def test_the_matrix_counts_each_image_once() -> None:
     assert [m.probability for m in found.mistakes] == pytest.approx(np.sort(sure)[::-1][:3].tolist())
     first = int(found.mistakes[0].image)
     assert (found.mistakes[0].label, found.mistakes[0].prediction) == (str(labels[first]), str(guesses[first]))
+
+
+def test_wrong_predictions_are_named_with_how_often() -> None:
+    confusion = ((5, 1, 0, 3), (0, 9, 0, 0), (0, 0, 0, 0), (1, 1, 1, 0))
+    found = ClassErrors(1, ("1", "2", "3", "4"), (44.44, 0.0, None, 100.0), confusion, (), ())
+    assert found.rows("-") == [
+        ["1", "9", "44.44", "4 (3), 2 (1)"],
+        ["2", "9", "0.00", "-"],
+        ["3", "0", "-", "-"],
+        ["4", "3", "100.00", "1 (1), 2 (1), 3 (1)"],
+    ]
 
 
 def test_the_command_prints_it_and_json_has_it_all(capsys) -> None:

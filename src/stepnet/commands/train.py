@@ -229,18 +229,15 @@ def print_class_errors(by_class: ClassErrors) -> None:
     """Print a row for each class, the confusion matrix unless it is large, and the most confident mistakes."""
     from stepnet.commands.columns import RIGHT, print_table
 
-    rows = []
-    for name, error, counts in zip(by_class.classes, by_class.errors, by_class.confusion, strict=True):
-        others = sorted(((n, c) for c, n in enumerate(counts) if n and by_class.classes[c] != name), reverse=True)
-        taken_for = ", ".join(f"{by_class.classes[c]} {n}" for n, c in others[:3])
-        rows.append([name, str(sum(counts)), "" if error is None else f"{error:.2f}", taken_for])
-    print_table(["class", RIGHT + "images", RIGHT + "error %", "taken for"], rows)
+    print_table(["class", RIGHT + "images", RIGHT + "error %", "wrong predictions (how often)"], by_class.rows())
     if len(by_class.classes) <= MATRIX:
         cells = [[name, *map(str, row)] for name, row in zip(by_class.classes, by_class.confusion, strict=True)]
-        print_table(["is, taken for:", *(RIGHT + name for name in by_class.classes)], cells, "\nconfusion matrix")
+        print_table(
+            ["class", *(RIGHT + name for name in by_class.classes)], cells, "\nconfusion matrix (columns: predicted)"
+        )
     if by_class.mistakes:
         wrong = [[m.image, m.label, m.prediction, f"{100 * m.probability:.1f}"] for m in by_class.mistakes]
-        print_table(["image", "is", "taken for", RIGHT + "probability %"], wrong, "\nmost wrong")
+        print_table(["image", "class", "predicted", RIGHT + "probability %"], wrong, "\nmost wrong")
 
 
 @contextmanager

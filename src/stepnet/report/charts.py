@@ -123,6 +123,7 @@ def _our_point(network: NetworkRuns) -> Json:
         "label": network.label,
         "parameters": network.cost.parameters,
         "multiply_adds": network.cost.multiply_adds or None,
+        "seconds": _finite([statistics.fmean(network.values(lambda run: run.elapsed[-1]) or [math.nan])])[0],
         "score": _rounded(statistics.fmean(scores)),
         "deviation": _rounded(statistics.stdev(scores)) if len(scores) > 1 else None,
         "seeds": len(scores),

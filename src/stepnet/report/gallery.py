@@ -13,6 +13,7 @@ from stepnet.errors import UserError
 from stepnet.escaping import for_plot
 from stepnet.report.depth_studies import ExitPoint, exit_study
 from stepnet.report.figures import Picture
+from stepnet.report.grouping import short_names
 from stepnet.report.lesion import Lesion, lesion_study
 from stepnet.report.modified_plots import ModifiedExample, plot_modified
 from stepnet.report.network_plots import plot_spectrum, plot_trajectory
@@ -131,16 +132,6 @@ def draw(name: str, subjects: Sequence[str], labels: Sequence[str] | None = None
     if name not in LABELLED:
         raise UserError(f"figure {name} has no labels: leave out --labels")
     return LABELLED[name](subjects, labels=labels)
-
-
-def short_names(places: Sequence[str]) -> list[str]:
-    """Shorten paths to their last parts, as many as keep them distinct."""
-    parts = [Path(place).parts if Path(place).exists() else (place,) for place in places]
-    for length in range(1, max(map(len, parts), default=0) + 1):
-        names = ["/".join(part[-length:]) for part in parts]
-        if len(set(names)) == len(names):
-            return names
-    return list(places)
 
 
 def _one(name: str, subjects: Sequence[str]) -> str:

@@ -92,3 +92,13 @@ def _without_seed(config: TrainConfig) -> TrainConfig:
     plain = {*INCIDENTAL, *FINGERPRINTS, "network"}
     fresh: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(TrainConfig) if f.name in plain}
     return dataclasses.replace(config, seed=0, **fresh)
+
+
+def short_names(places: Sequence[str]) -> list[str]:
+    """Shorten paths to their last parts, as many as keep them distinct."""
+    parts = [Path(place).parts if Path(place).exists() or Path(place).is_absolute() else (place,) for place in places]
+    for length in range(1, max(map(len, parts), default=0) + 1):
+        names = ["/".join(part[-length:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    return list(places)

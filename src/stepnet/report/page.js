@@ -134,10 +134,10 @@
     },
     compression: {
       draw(figure, section) {
-        const cost = checked(figure, "cost"), words = cost.replace("_", "-");
+        const cost = checked(figure, "cost"), words = { multiply_adds: "multiply-adds", seconds: "seconds of training" }[cost] || cost;
         const families = [...new Set(section.paper.map((point) => point.family))];
         const traces = families.map((family, n) => {
-          const points = section.paper.filter((point) => point.family === family);
+          const points = section.paper.filter((point) => point.family === family && point[cost]);
           return {
             x: points.map((point) => point[cost]), y: points.map((point) => point.score),
             customdata: points.map((point) => point.label), name: `${family}, paper`,
@@ -169,9 +169,9 @@
         })];
       },
       rows(section) {
-        return [["network", "parameters", "multiply_adds", `test_${section.metric.name}`, "deviation", "seeds", "source"],
-          ...section.ours.map((p) => [p.label, p.parameters, p.multiply_adds, p.score, p.deviation, p.seeds, "these runs"]),
-          ...section.paper.map((p) => [p.label, p.parameters, p.multiply_adds, p.score, null, null, "the paper"])];
+        return [["network", "parameters", "multiply_adds", "seconds", `test_${section.metric.name}`, "deviation", "seeds", "source"],
+          ...section.ours.map((p) => [p.label, p.parameters, p.multiply_adds, p.seconds, p.score, p.deviation, p.seeds, "these runs"]),
+          ...section.paper.map((p) => [p.label, p.parameters, p.multiply_adds, null, p.score, null, null, "the paper"])];
       },
     },
   };

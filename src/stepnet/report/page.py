@@ -19,12 +19,11 @@ import stepnet
 from stepnet.files import atomic_file
 from stepnet.report.catalogue import short_count
 from stepnet.report.charts import coefficients_words, compression_words, curves_words, section_data
-from stepnet.report.grouping import by_data, printed_error, read_histories
+from stepnet.report.grouping import by_data, printed_error, read_histories, short_names
 from stepnet.training import ClassErrors, Mistake, NetworkRuns, RunHistory, mean_and_deviation
 
 NOTHING = "–"
 LARGEST_MATRIX = 20  # classes
-MOST_CONFUSED = 3  # classes that are named beside an error
 # Nothing from outside: a browser refuses any request that a stranger's run folder might smuggle in.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
@@ -38,8 +37,9 @@ def write_report(folders: Iterable[Path], path: Path, labels: Sequence[str] | No
 
 def report_page(histories: Sequence[RunHistory], labels: Sequence[str] | None = None) -> str:
     """The whole page; `labels` are those of `by_data`."""
-    sections = by_data(histories, labels)
-    data = [section_data(name, networks) for name, networks in sections.items()]
+    found = by_data(histories, labels)
+    sections = dict(zip(short_names(list(found)), found.values(), strict=True))
+    data = [section_data(name, networks) for name, networks in found.items()]
     body = "\n".join(_section(number, name, networks) for number, (name, networks) in enumerate(sections.items()))
     runs, networks = len(histories), sum(map(len, sections.values()))
     lead = f"{_plural(runs, 'run')} of {_plural(networks, 'network')} on {', '.join(sections)}"
@@ -87,15 +87,28 @@ def _section(number: int, data: str, networks: Sequence[NetworkRuns]) -> str:
         charts.append(_chart(number, "k", "Learned k by layer", _SLIDER, words))
     words = compression_words(networks)
     if words:
-        charts.append(_chart(number, "compression", f"{_capital(metric)} against cost", _COST, words))
+        charts.append(
+            _chart(number, "compression", f"{_capital(metric)} against cost", _cost_controls(networks), words)
+        )
     return f"""<section id="data-{number}" aria-labelledby="data-{number}-title">
 <h2 id="data-{number}-title">{escape(data)}</h2>
 {_warnings(networks)}
 {_summary(data, networks)}
 {"".join(charts)}
-{_class_errors(networks)}
+{_class_errors(data, networks)}
 <details><summary>All runs on {escape(data)}</summary>{_all_runs(data, networks)}</details>
 </section>"""
+
+
+def _cost_controls(networks: Sequence[NetworkRuns]) -> str:
+    """The choice of a cost: at first the one that sets the networks apart, as equal blocks have equal parameters."""
+    costs = [network.cost for network in networks if network.cost]
+    apart = {
+        "parameters": {f"{cost.parameters:.2g}" for cost in costs},
+        "multiply_adds": {f"{cost.multiply_adds:.2g}" for cost in costs if cost.multiply_adds},
+    }
+    chosen = next((name for name, values in apart.items() if len(values) > 1 or len(costs) == 1), "seconds")
+    return _COST.replace(f'value="{chosen}"', f'value="{chosen}" checked')
 
 
 def _chart(number: int, kind: str, title: str, controls: str, words: str) -> str:
@@ -122,7 +135,8 @@ _CURVES = """<fieldset><legend>Measure</legend>
 <label><input type="radio" name="NAME-axis" value="log"> log</label></fieldset>"""
 _COST = """<fieldset><legend>Cost</legend>
 <label><input type="radio" name="NAME-cost" value="multiply_adds"> multiply-adds of one image</label>
-<label><input type="radio" name="NAME-cost" value="parameters" checked> parameters</label></fieldset>"""
+<label><input type="radio" name="NAME-cost" value="seconds"> training time</label>
+<label><input type="radio" name="NAME-cost" value="parameters"> parameters</label></fieldset>"""
 _SLIDER = """<label class="slider" for="NAME-epoch">Epoch <output id="NAME-output"></output></label>
 <input type="range" id="NAME-epoch" min="0" step="1">"""
 
@@ -134,7 +148,9 @@ def _summary(data: str, networks: Sequence[NetworkRuns]) -> str:
     headings = ["Model", "Scheme", "Seeds", "Parameters", "Mult-adds"]
     headings += [f"{_capital(metric)}, {which} epoch{unit}" for which in ("last", "best")]
     headings += [_capital(other.heading) for other in others]
-    headings += [f"Minus {networks[0].label}, paired (95 %)", f"{task.items.capitalize()}/s", "Paper (%)"]
+    headings += [f"Minus {networks[0].label}, paired (95 %)", f"{task.items.capitalize()}/s"]
+    in_paper = any(printed_error(network) is not None for network in networks)
+    headings += ["Paper (%)"] if in_paper else []
     rows = []
     for network in networks:
         cost, printed = network.cost, printed_error(network)
@@ -150,7 +166,7 @@ def _summary(data: str, networks: Sequence[NetworkRuns]) -> str:
                 *(_spread(network, partial(_last, f"test_{other.name}")) for other in others),
                 _difference(network, networks[0]),
                 _spread(network, lambda run: run.median(task.speed), middle=True),
-                NOTHING if printed is None else f"{printed:.2f}",
+                *([NOTHING if printed is None else f"{printed:.2f}"] if in_paper else []),
             ]
         )
     note = "Means ± standard deviations over the seeds of complete runs. The best epoch is chosen on the test set: "
@@ -158,36 +174,32 @@ def _summary(data: str, networks: Sequence[NetworkRuns]) -> str:
     return _table(f"Summary on {data}", headings, rows) + f'<p class="note">{note}</p>'
 
 
-def _class_errors(networks: Sequence[NetworkRuns]) -> str:
-    """Errors by class, the confusion matrix and the surest mistakes of the runs that were evaluated by class."""
+def _class_errors(data: str, networks: Sequence[NetworkRuns]) -> str:
+    """Errors by class, confusion matrix and most confident mistakes of the runs that were evaluated by class."""
     runs = [(f"{network.label}, seed {run.config.seed}", run) for network in networks for run in network.runs]
     found = [(name, record) for name, run in runs if (record := run.class_errors)]
     if not found:
         return ""
-    parts = "".join(_classes_of(name, record, opened=number == 0) for number, (name, record) in enumerate(found))
+    parts = "".join(_classes_of(name, record, data, opened=number == 0) for number, (name, record) in enumerate(found))
     return f"<h3>Errors by class</h3>{parts}"
 
 
-def _classes_of(name: str, record: ClassErrors, opened: bool) -> str:
-    rows = []
-    for label, error, counts in zip(record.classes, record.errors, record.confusion, strict=False):
-        others = sorted(((n, other) for n, other in zip(counts, record.classes, strict=False) if other != label and n))
-        taken_for = ", ".join(f"{other} {n}" for n, other in others[: -MOST_CONFUSED - 1 : -1])
-        shown = NOTHING if error is None else f"{error:.2f}"
-        rows.append([label, f"{sum(counts):,}", shown, taken_for or NOTHING])
-    tables = _table(f"Errors of {name}", ["Class", "Images", "Error (%)", "Taken for"], rows)
+def _classes_of(name: str, record: ClassErrors, data: str, opened: bool) -> str:
+    headings = ["Class", "Images", "Error (%)", "Wrong predictions (how often)"]
+    tables = _table(f"Errors of {name}, on {data}", headings, record.rows(NOTHING), text=3)
     if len(record.classes) <= LARGEST_MATRIX:
         cells = [[label, *map(str, row)] for label, row in zip(record.classes, record.confusion, strict=False)]
-        tables += _table(f"Confusion matrix of {name}", ["Is, taken for:", *record.classes], cells)
+        title = f"Confusion matrix of {name}, on {data}: a row for each class, a column for each prediction"
+        tables += _table(title, ["Class", *record.classes], cells)
     pictures = "".join(_mistake(mistake, png) for mistake, png in zip(record.mistakes, record.pictures, strict=False))
-    wrong = f'<p class="note">The mistakes that it is surest of:</p><ul class="mistakes">{pictures}</ul>'
+    wrong = f'<p class="note">The most confident mistakes:</p><ul class="mistakes">{pictures}</ul>'
     inner = tables + (wrong if pictures else "")
     return f"<details{' open' if opened else ''}><summary>{escape(name)}</summary>{inner}</details>"
 
 
 def _mistake(mistake: Mistake, png: str) -> str:
-    """A picture with what it is and what it was taken for; `png` is base64, or nothing is drawn."""
-    words = f"{mistake.label}, taken for {mistake.prediction} ({100 * mistake.probability:.1f} %)"
+    """A picture with its class and the prediction; `png` is base64, or nothing is drawn."""
+    words = f"{mistake.label}, predicted: {mistake.prediction} ({100 * mistake.probability:.1f} %)"
     drawn = f'<img src="data:image/png;base64,{png}" alt="">' if re.fullmatch(r"[A-Za-z0-9+/]+=*", png) else ""
     return f"<li>{drawn}<p>{escape(words)}<br><span>{escape(Path(mistake.image).name)}</span></p></li>"
 
@@ -271,16 +283,29 @@ def _part(name: str, title: str, content: str) -> str:
     return f'<section id="{name}" aria-labelledby="{name}-title"><h2 id="{name}-title">{title}</h2>{content}</section>'
 
 
-def _table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in a box of its own that scrolls, also by keyboard, where the page is narrow."""
-    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
-    body = "".join(
-        "<tr>"
-        + f'<th scope="row">{escape(row[0])}</th>'
-        + "".join(f"<td{_numeric(cell) if len(row) > 2 else ''}>{escape(cell)}</td>" for cell in row[1:])
-        + "</tr>"
-        for row in rows
+def _table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]], text: int = 0) -> str:
+    """A table in a box of its own that scrolls, also by keyboard, where the page is narrow.
+
+    Numbers and their headings are aligned right, but not in column `text`.
+    """
+
+    def cells(row: Sequence[str]) -> str:
+        return "".join(
+            f"<td{_numeric(cell) if len(row) > 2 and column != text else ''}>{escape(cell)}</td>"
+            for column, cell in enumerate(row)
+            if column
+        )
+
+    first = rows[0] if rows and len(rows[0]) > 2 else ()
+    right = [
+        column not in (0, text) and column < len(first) and bool(_numeric(first[column]))
+        for column in range(len(headings))
+    ]
+    head = "".join(
+        f'<th scope="col"{" class=number" if aligned else ""}>{escape(heading)}</th>'
+        for heading, aligned in zip(headings, right, strict=True)
     )
+    body = "".join(f'<tr><th scope="row">{escape(row[0])}</th>{cells(row)}</tr>' for row in rows)
     box = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">'
     table = f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
     kind = ' class="fields"' if len(headings) == 2 else ""

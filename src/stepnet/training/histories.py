@@ -20,6 +20,7 @@ from stepnet.training.config import NetworkRecord, TrainConfig
 from stepnet.training.run import Environment, EpochMetrics, Run
 from stepnet.training.tasks import TaskRecord
 
+MOST_CONFUSED = 3  # wrong predictions that are named for a class
 KByLayer = dict[str, float]  # k_n by the name of its layer; the mean over channels if there are several
 Records = Mapping[int, Mapping[str, Any]]  # measurements by seed
 
@@ -50,6 +51,16 @@ class ClassErrors:
         """Read them from a run's folder; None if they were not written."""
         file = run.class_errors_file
         return read_json(cls, read_file(file, LARGEST), f"{file} is damaged") if file.exists() else None
+
+    def rows(self, missing: str = "") -> list[list[str]]:
+        """Return for each class its name, images, error in per cent and most frequent wrong predictions, `cat (3)`."""
+        rows = []
+        for label, error, counts in zip(self.classes, self.errors, self.confusion, strict=False):
+            wrong = sorted(((-n, c) for c, n in enumerate(counts) if n and self.classes[c] != label))
+            predicted = ", ".join(f"{self.classes[c]} ({-n})" for n, c in wrong[:MOST_CONFUSED])
+            shown = missing if error is None else f"{error:.2f}"
+            rows.append([label, f"{sum(counts):,}", shown, predicted or missing])
+        return rows
 
     def write(self, run: Run) -> None:
         """Write them into a run's folder, for its report."""
