@@ -2,6 +2,7 @@
 
 import pkgutil
 import re
+import runpy
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,6 +75,12 @@ def test_a_command_prints_what_is_shown(arguments: list[str], shown: str, tmp_pa
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 0
     assert capsys.readouterr().out.rstrip() == shown.rstrip()
+
+
+def test_first_use_runs_the_commands_of_the_pages_on_what_an_empty_folder_can_have() -> None:
+    lines = list(runpy.run_path(str(ROOT / "scripts" / "first_use.py"))["page_commands"]())
+    assert len(lines) > 50 and {line.split()[0] for line in lines} >= COMMANDS.keys() - {"data", "bench"}
+    assert [line for line in lines if re.search(r"RUN|flowers|--data (cifar10|shakespeare|imagenet)", line)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
