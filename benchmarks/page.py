@@ -17,8 +17,8 @@ PEAK = re.compile(r"peak memory, (.+), depth (\d+)")
 OPENING = """\
 # Benchmarks
 
-What a scheme, a conversion or a memory mode costs in time and memory, against the same network without it and against
-other libraries. In short:
+This page shows what a scheme, a conversion or a memory mode costs in time and memory, against the same network
+without it and against other libraries. In short:
 
 SUMMARY
 
