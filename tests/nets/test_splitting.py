@@ -124,9 +124,16 @@ def test_depth_is_time() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["parallel", "lie_trotter", "strang"])
-@pytest.mark.parametrize("name", ["resnet20", "revnet38", "fractalnet20"])
-def test_a_backbone_of_one_branch_refuses_in_one_line(name: str, scheme: str) -> None:
-    with pytest.raises(UserError, match=rf"^scheme '{scheme}' .*$"):
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("resnet20", r"splits u' = f \+ g: it needs layers of two branches"),
+        ("revnet38", r"splits u' = f \+ g: it needs layers of two branches"),
+        ("poly2_resnet20", r"would make .* another network"),
+    ],
+)
+def test_a_backbone_of_one_branch_refuses_in_one_line(name: str, why: str, scheme: str) -> None:
+    with pytest.raises(UserError, match=rf"^scheme '{scheme}' {why}.*$"):
         stepnet.create_model(name, scheme=scheme)
 
 
