@@ -78,6 +78,7 @@ def lines() -> list[str]:
         "figure modified transport",
         "figure modified steps",
         "figure lesion {digits} {other}",
+        "figure exit {digits} {other}",
         "figure trajectory {digits}",
         "figure spectrum {digits}",
     ]

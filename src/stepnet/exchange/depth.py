@@ -52,8 +52,8 @@ def coarsen(
     is the network again if no block changes the shape. With an example, the step sizes and coefficients of the others
     are fitted to the outputs of the whole network, unless `refit` is off: then the block before takes over the time. No
     weight changes, except with `refit="matrix"`: each step has a matrix in place of dt, fitted to the states of the
-    whole network and multiplied into the last layer of its block. `depths` are the
-    numbers of blocks to keep in each stage, instead of `keep`.
+    whole network and multiplied into the last layer of its block. `depths` are the numbers of blocks to keep in each
+    stage, instead of `keep`.
     """
     if (keep is None) == (depths is None):
         raise UserError(f"keep = {keep!r} and depths = {depths!r}: give one of them")
