@@ -1,10 +1,10 @@
-"""Every set of measurements, one after the other, and the page made of them.
+"""Run all benchmarks one after the other, and make their page.
 
     python benchmarks/all.py [SET …] [--skip SET …] [--quick]
 
 Each set is a script in a process of its own, which writes its section of results/benchmarks.json when it is done or
-interrupted: a stop by Ctrl-C loses the row under way. A set that fails is told, and the others go on. About twenty
-minutes of a quiet machine with two cores, of which the last set, which compiles, takes the most.
+interrupted: a stop by Ctrl-C loses the current row. A set that fails is reported, and the others still run. About
+twenty minutes on an idle machine with two cores; the last set, which compiles, takes the most.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ def main() -> int:
     options = parser.parse_args()
     if unknown := {*options.sets, *options.skip} - {*SETS}:
         parser.error(f"no set {', '.join(sorted(unknown))}: expected some of {', '.join(SETS)}")
-    told: list[str] = []
+    outcomes: list[str] = []
     with suppress(KeyboardInterrupt):
         for name in options.sets or SETS:
             if name not in options.skip:
                 start = time.monotonic()
                 code = subprocess.run([sys.executable, HERE / f"{name}.py", *["--quick"] * options.quick]).returncode
                 failed = f", failed with code {code}" if code else ""
-                told.append(f"{name}: {time.monotonic() - start:.0f} s{failed}")
-                print(told[-1], file=sys.stderr, flush=True)
+                outcomes.append(f"{name}: {time.monotonic() - start:.0f} s{failed}")
+                print(outcomes[-1], file=sys.stderr, flush=True)
     if not options.quick:
         subprocess.run([sys.executable, HERE / "page.py"], check=True)
-    print("\n".join(told))
-    return int(any("failed" in line for line in told))
+    print("\n".join(outcomes))
+    return int(any("failed" in line for line in outcomes))
 
 
 if __name__ == "__main__":

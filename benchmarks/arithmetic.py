@@ -1,7 +1,7 @@
-"""What LM's own arithmetic adds to a training step: marches through given values of f, beside a plain step.
+"""The cost of LM's arithmetic in a training step: steps with precomputed values of f, next to a plain training step.
 
 u_{n+1} = (1 - k_n) u_n + k_n u_{n-1} + f_n against u_{n+1} = u_n + f_n, forward and backward: by torch's `lerp`, as in
-our networks, and with a backward pass written by hand, which shows what that would win.
+our networks, and with a handwritten backward pass, to see what that would gain.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Stages = Sequence[tuple[tuple[int, ...], int]]  # the shape of the states in a s
 
 
 def arithmetic_alone(name: str, plain_step: Step, stages: Stages, repeats: int) -> Iterator[Row]:
-    """`1 + (t_lm - t_euler) / t_step`, each within one repetition."""
+    """Yield `1 + (t_lm - t_euler) / t_step`, formed within each repetition."""
     carries: dict[str, Carry] = {"lerp": mix, "by hand": ByHand.apply}
     marches = {"euler": march(stages, lambda u, v, k: u)} | {by: march(stages, carry) for by, carry in carries.items()}
     seconds = interleave({"step": plain_step, **marches}, repeats)
@@ -32,12 +32,12 @@ def arithmetic_alone(name: str, plain_step: Step, stages: Stages, repeats: int) 
 
 
 def halving(size: int, width: int, side: int, steps: Sequence[int]) -> Stages:
-    """Stages of so many steps, each with twice the channels and half the sides of the one before."""
+    """Return stages with these numbers of steps, each with twice the channels and half the sides of the one before."""
     return [((size, width * 2**j, side // 2**j, side // 2**j), own) for j, own in enumerate(steps)]
 
 
 def march(stages: Stages, carry: Carry) -> Step:
-    """`u_{n+1} = carry(u_n, u_{n-1}, k_n) + f_n` and its gradients; the first step of a stage has no k."""
+    """Return a pass of `u_{n+1} = carry(u_n, u_{n-1}, k_n) + f_n` and its gradients; a stage's first step has no k."""
     given = [[torch.randn(shape, requires_grad=True) for _ in range(steps + 1)] for shape, steps in stages]
     k = torch.full((max(steps for _, steps in stages),), -0.3, requires_grad=True)
 
@@ -52,7 +52,7 @@ def march(stages: Stages, carry: Carry) -> Step:
 
 
 class ByHand(torch.autograd.Function):
-    """`(1 - k) u + k v`; its gradients are two multiples of the one that comes, and two inner products."""
+    """`(1 - k) u + k v`; its gradients are two multiples of the incoming one, and two inner products."""
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, v: Tensor, k: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""What the library itself costs: LM-ResNet against the same network written by hand.
+"""The overhead of the library: LM-ResNet against the same network written by hand.
 
-Same layers, arithmetic and outputs; the weights are the same memory, since where they lie makes up to 3 % of the time.
+Same layers, arithmetic and outputs; the weights share memory, since their location changes the time by up to 3 %.
 The last rows are a converted ResNet-18 of torchvision against itself. The shorter the kernels (one small image; on a
 GPU, any batch), the more of the time is Python. Passes are timed in a loop: the first one, after other code, is not
 counted.
@@ -90,7 +90,7 @@ NAMES = {"transition.block.": "transition.", "norms.0": "bn1", "norms.1": "bn2",
 
 
 def by_hand(ours: nn.Module, depth: int) -> LMResNet:
-    """The handwritten network with the tensors of ours."""
+    """Return the handwritten network with the tensors of ours."""
     network, weights = LMResNet(depth).eval(), {}
     for name, value in ours.state_dict().items():
         for own, other in NAMES.items():
@@ -127,7 +127,7 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
 
 
 def _training(depth: int, repeats: int) -> Row:
-    """A training step; each network has weights of its own."""
+    """Compare training steps; the networks do not share weights."""
     what = f"training step, LM-ResNet-{depth} / by hand, batch {TRAINING_BATCH}, 32x32"
     torch.manual_seed(0)
     ours = create_model(f"lm_resnet{depth}")

@@ -1,4 +1,4 @@
-"""How long commands take that answer without a network: processor time, and as a ratio of that of `import torch`.
+"""Processor time of commands that need no network, also as a ratio to that of `import torch`.
 
     python benchmarks/commands.py [--repeats 3]
 
@@ -17,7 +17,7 @@ from script import measure
 
 from stepnet.timing.harness import CONTROL, Row, Spread, interleave, ratio
 
-COMMANDS = {"--help": 0.3, "scheme lm": 2, "data list": 1, "models": 2}  # and the seconds to be reached
+COMMANDS = {"--help": 0.3, "scheme lm": 2, "data list": 1, "models": 2}  # with their targets in seconds
 MODIFIED = """
 import stepnet
 from stepnet import analysis
@@ -40,9 +40,9 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
         yield Row(f"`{command}` / `import torch`", ratio(seconds, command, "import torch"), control=control)
         yield Row(f"`{command}`", Spread.of(seconds[command]), "s", target=f"≤ {target:g} s")
     yield Row("`import torch`", Spread.of(seconds["import torch"]), "s")
-    told = "order and modified equation (terms=4) of every scheme"
+    what = "order and modified equation (terms=4) of every scheme"
     yield Row(
-        told, Spread.of(interleave({told: partial(run, MODIFIED)}, 1, children, warmup=0)[told]), "s", target="≤ 5 s"
+        what, Spread.of(interleave({what: partial(run, MODIFIED)}, 1, children, warmup=0)[what]), "s", target="≤ 5 s"
     )
 
 
@@ -51,7 +51,7 @@ def run(code: str, *words: str) -> None:
 
 
 def children() -> float:
-    """The processor time of the processes that have ended."""
+    """Return the processor time of the child processes that have ended."""
     times = os.times()
     return times.children_user + times.children_system
 

@@ -1,6 +1,6 @@
-"""What `convert` costs: networks of timm under LM against themselves unconverted, training step and forward pass.
+"""The cost of `convert`: networks of timm converted to LM against the originals, training step and forward pass.
 
-The last rows show what stops it: what LM's own arithmetic adds where the values of f are given.
+The last rows show the limit: the cost of LM's arithmetic with precomputed values of f.
 
 python benchmarks/converted.py [--repeats 5]
 """

@@ -1,10 +1,10 @@
-"""What a CPU gains: glibc's thresholds, the optimiser's kernels, threads, processes, batch norms folded for inference.
+"""Ways to be faster on a CPU: glibc's thresholds, fused optimisers, threads, processes, folded batch norms.
 
     python benchmarks/cpu.py [--repeats 9]
 
 A training step of ResNet-20, batch 128, channels last. What a process is started with (environment, threads) is
 compared between processes that take turns. Two processes of one thread train half a batch each as
-DistributedDataParallel over gloo. All in wall time: on a busy machine the A/A control tells that they mean nothing.
+DistributedDataParallel over gloo. All in wall time: on a busy machine the A/A control shows that they mean nothing.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from stepnet.timing.harness import CONTROL, Row, compare, compared, interleave, 
 from stepnet.timing.steps import batch, forward_pass, training_step
 
 BATCH = 128
-# glibc keeps what it has; it takes no larger threshold of mmap than 32 MiB.
+# glibc then keeps freed memory; 32 MiB is its largest threshold for mmap.
 KEEP = {"MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_MMAP_THRESHOLD_": str(1 << 25)}
 WORKER = """
 import json, sys, time, torch, stepnet
 from stepnet.timing.steps import batch, training_step
-given = json.loads(sys.argv[1])
-torch.set_num_threads(given["threads"])
+options = json.loads(sys.argv[1])
+torch.set_num_threads(options["threads"])
 torch.manual_seed(0)
-images, labels = batch(given["batch"])
+images, labels = batch(options["batch"])
 images = images.contiguous(memory_format=torch.channels_last)
 model = stepnet.create_model("resnet20").to(memory_format=torch.channels_last)
-if given["store"]:
-    torch.distributed.init_process_group("gloo", "file://" + given["store"], rank=given["rank"], world_size=2)
+if options["store"]:
+    torch.distributed.init_process_group("gloo", "file://" + options["store"], rank=options["rank"], world_size=2)
     model = torch.nn.parallel.DistributedDataParallel(model)
 step = training_step(model, images, labels)
 print("ready", flush=True)
@@ -44,7 +44,7 @@ for _ in sys.stdin:
     start = time.perf_counter()
     step()
     print(time.perf_counter() - start, flush=True)
-if given["store"]:
+if options["store"]:
     torch.distributed.destroy_process_group()
 """
 
@@ -62,8 +62,8 @@ def of_processes(size: int, threads: int, repeats: int) -> Iterator[Row]:
         whole = {"batch": size, "threads": threads, "store": "", "rank": 0}
         half = {"batch": size // 2, "threads": 1, "store": store}
 
-        def start(environment: Mapping[str, str], *given: dict[str, object]) -> Callable[[], float]:
-            workers = [stack.enter_context(Worker(WORKER, [json.dumps(each)], environment)) for each in given]
+        def start(environment: Mapping[str, str], *options: dict[str, object]) -> Callable[[], float]:
+            workers = [stack.enter_context(Worker(WORKER, [json.dumps(each)], environment)) for each in options]
             for worker in workers:
                 worker.wait_until_ready()
 

@@ -1,4 +1,4 @@
-"""A GPT under a scheme against a plain GPT of the same size, written in the manner of nanoGPT.
+"""A GPT under a scheme against a plain GPT of the same size, written like nanoGPT.
 
 Same layers, learned positions, tied embedding and AdamW; under Euler both give the same logits for the same weights.
 A ratio of 1.03 is 0.97 of the tokens per second.
@@ -80,7 +80,7 @@ def ours(scheme: str) -> nn.Module:
 
 
 def plain(network: nn.Module) -> PlainGPT:
-    """The plain GPT with the weights of ours."""
+    """Return the plain GPT with the weights of ours."""
     theirs = PlainGPT()
     own, given = theirs.state_dict(), dict(network.named_parameters())
     for n in range(LAYERS):

@@ -43,7 +43,7 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
 
 
 def of_steps(axis: str, sizes: Sequence[int], repeats: int, target: str) -> Iterator[Row]:
-    """The seconds and the peak memory of a forward and backward pass."""
+    """Measure the time and the peak memory of a forward and backward pass."""
     steps = [passes(**{axis: size}) for size in sizes]
     against = axis.replace("_", " ")
     yield timed(f"forward and backward pass against {against}", sizes, steps, repeats, target)
@@ -59,7 +59,7 @@ def passes(depth: int = 20, width: int = 16, batch_size: int = 4, image_size: in
 
 
 def of_handling(depths: Sequence[int], repeats: int) -> Iterator[Row]:
-    """Build, save, load, convert, inspect."""
+    """Measure building, saving, loading, converting and inspecting."""
     with tempfile.TemporaryDirectory() as folder:
         build = [partial(stepnet.create_model, f"resnet{depth}", scheme="lm") for depth in depths]
         networks = [make() for make in build]

@@ -41,7 +41,7 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
 
 
 def compared(what: str, contestants: dict[str, Callable[[], int]], repeats: int, target: str) -> Iterator[Row]:
-    """Images per second of both, and the ratio of each repetition."""
+    """Yield the images per second of both, and their ratio."""
     counts = {name: epoch() for name, epoch in contestants.items()}  # workers start, pages are read
     seconds = interleave(contestants, repeats, time.perf_counter, warmup=0)
     rates = {name: Spread.of([counts[name] / each for each in seconds[name]]) for name in contestants}
@@ -111,7 +111,7 @@ def torchvision(dataset: Any) -> Callable[[], int]:
 
 
 def write_folder(folder: Path, count: int, size: tuple[int, int]) -> None:
-    """JPEGs as smooth and as large as photos."""
+    """Write JPEGs that are as smooth and as large as photos."""
     rng = np.random.default_rng(0)
     for i in range(count):
         path = folder / str(i % CLASSES) / f"{i}.jpg"

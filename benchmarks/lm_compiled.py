@@ -1,4 +1,4 @@
-"""What LM costs where it is compiled: a training step against the same blocks under Euler. Compiling takes minutes.
+"""The cost of compiled LM: a training step against the same blocks under Euler. Compiling takes minutes.
 
 python benchmarks/lm_compiled.py [--repeats 15]
 """

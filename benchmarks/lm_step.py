@@ -1,6 +1,6 @@
-"""What LM costs: a training step against the same blocks under Euler, eager, and what it keeps in memory.
+"""The cost of LM: a training step against the same blocks under Euler, eager, and the memory of its activations.
 
-The last rows show what stops it: what LM's own arithmetic adds where the values of f are given.
+The last rows show the limit: the cost of LM's arithmetic with precomputed values of f.
 
 python benchmarks/lm_step.py [--repeats 15]
 """

@@ -51,7 +51,7 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
 
 
 def times(repeats: int, size: int) -> Iterator[Row]:
-    """A training step in each mode over a stored one, beside the forward pass, which is what is evaluated again."""
+    """Time a training step in each mode over a stored one; a mode evaluates the forward pass again."""
     images, _ = batch(size)
     stored, *others = (create_model("preact_resnet20", scheme="lm", **OPTIONS) for _ in range(3))
     variants: dict[str, Variant] = {FORWARD: partial(stored, images)}
@@ -81,7 +81,7 @@ class Staged(nn.Module):
 
 
 def mebibytes(what: str, model: nn.Module, inputs: Tensor) -> Row:
-    """The peak beyond the parameters and their gradients, which are there before the step."""
+    """Return the peak memory beyond the parameters and their gradients."""
 
     def passes() -> None:
         output = model(inputs)
@@ -92,7 +92,7 @@ def mebibytes(what: str, model: nn.Module, inputs: Tensor) -> Row:
 
 
 def transformers(layers: int) -> Iterator[Row]:
-    """A ViT of torchvision and a GPT-2 of transformers as momentum networks."""
+    """Measure a ViT of torchvision and a GPT-2 of transformers, converted to momentum networks."""
     from torchvision.models import VisionTransformer
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -148,21 +148,21 @@ CONTESTANTS: dict[str, Callable[[int, int], nn.Module]] = {
 
 
 def gradients(depth: int) -> Iterator[Row]:
-    """How far those of each mode lie from stored ones, and stored ones from what they mean in double precision."""
+    """Compare the gradients of each mode with stored ones, and stored ones with double precision."""
     images, labels = batch(SIZE)
     for options in ({"k": -0.9}, OPTIONS, {}):
         torch.manual_seed(0)
         model = create_model(f"preact_resnet{depth}", scheme="lm", **options)
-        told = ", ".join(f"{name} = {value}" for name, value in options.items()) or "the paper's k"
+        setting = ", ".join(f"{name} = {value}" for name, value in options.items()) or "the paper's k"
         stored = flat_gradient(model, images, labels)
         found = {mode: flat_gradient(model, images, labels, mode) for mode in ("recompute", "reversible")}
         for mode, values in found.items():
-            yield distance(f"gradient, {mode} against stored, depth {depth}, {told}", values, stored, "≤ 1e-6")
+            yield distance(f"gradient, {mode} against stored, depth {depth}, {setting}", values, stored, "≤ 1e-6")
         kept = every_state_kept(model, images, labels)
-        what = f"gradient, reversible against the same with every state kept, depth {depth}, {told}"
+        what = f"gradient, reversible against the same with every state kept, depth {depth}, {setting}"
         yield distance(what, found["reversible"], kept, "≤ 1e-6")
         exact = flat_gradient(model.double(), images.double(), labels)
-        yield distance(f"gradient, stored in float32 against float64, depth {depth}, {told}", stored, exact)
+        yield distance(f"gradient, stored in float32 against float64, depth {depth}, {setting}", stored, exact)
 
 
 def flat_gradient(model: nn.Module, images: Tensor, labels: Tensor, memory: Memory = "stored") -> Tensor:

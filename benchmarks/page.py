@@ -35,7 +35,7 @@ memcnn, momentumnet and torch's checkpointing](figures/memory.svg)
 
 
 def page() -> str:
-    """One table for each benchmark, with the command and the machine."""
+    """Return the page: one table for each benchmark, with the command and the machine."""
     sections = read_sections()
     lines = [OPENING.replace("SUMMARY", "\n".join(summary(sections)))]
     for title, found in sections.items():
@@ -52,7 +52,7 @@ def page() -> str:
 
 
 def summary(sections: dict[str, Any]) -> list[str]:
-    """Five lines for one who reads no table."""
+    """Return five lines with the main results."""
     rows = [row for found in sections.values() for row in found["rows"]]
     medians = {row["what"]: row["value"]["median"] for row in rows}
 
@@ -75,13 +75,13 @@ def summary(sections: dict[str, Any]) -> list[str]:
 
 
 def read_sections() -> dict[str, Any]:
-    """What was measured, by the title of its set."""
+    """Return the measurements by the title of their set."""
     sections: dict[str, Any] = json.loads(RESULTS.read_text())
     return sections
 
 
 def peaks(section: dict[str, Any]) -> dict[str, dict[int, float]]:
-    """MiB by contestant and depth, of the set that has depth 1202."""
+    """Return the peak memory in MiB by library and depth, of the set with depth 1202."""
     found: dict[str, dict[int, float]] = {}
     for row in section["rows"]:
         if match := PEAK.fullmatch(row["what"]):
@@ -90,7 +90,7 @@ def peaks(section: dict[str, Any]) -> dict[str, dict[int, float]]:
 
 
 def draw(contestants: dict[str, dict[int, float]]) -> None:
-    """Peak memory against depth, all contestants in one picture."""
+    """Plot peak memory against depth for all libraries."""
     import matplotlib
 
     from stepnet.report.figures import Picture, legend_above, paper_style, rc_styles, write_figure

@@ -1,4 +1,4 @@
-"""What other libraries need before they can be imported."""
+"""Preparation for importing other libraries, also in revisions of stepnet that do not do it themselves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 @functools.cache  # keeps the library alive, and its operators with it
 def declare_missing_operators() -> torch.library.Library | None:
-    """torchvision's wheel does not import beside a CPU-only torch until these two schemas, unused here, exist."""
+    """Declare two operators without which torchvision's wheel cannot be imported with a CPU-only torch."""
     if torch.version.cuda is not None:
         return None
     library = torch.library.Library("torchvision", "FRAGMENT")

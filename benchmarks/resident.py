@@ -1,4 +1,4 @@
-"""Resident memory, as `ps` shows it: what a training process grows by, stored and reversible, by what glibc does.
+"""Growth of the resident memory of a training process, stored and reversible, by the settings of glibc.
 
     python benchmarks/resident.py [--repeats 1]
 
@@ -49,25 +49,25 @@ for _ in sys.stdin:
 
 def rows(repeats: int, quick: bool) -> Iterator[Row]:
     for memory in ("stored", "reversible"):
-        for told in CHOICES:
+        for choice in CHOICES:
             for depth in DEPTHS[:1] if quick else DEPTHS:
-                with worker(depth, memory, told) as process:
+                with worker(depth, memory, choice) as process:
                     peak = process.end()
-                yield Row(f"resident memory, {memory}, {told}, depth {depth}", Spread.exact(peak), "MiB")
+                yield Row(f"resident memory, {memory}, {choice}, depth {depth}", Spread.exact(peak), "MiB")
     with ExitStack() as stack:
-        depth, told_by = DEPTHS[0 if quick else 1], {**dict(zip(CHOICES, CHOICES, strict=True)), CONTROL: AS_IT_IS}
-        workers = {name: stack.enter_context(worker(depth, "reversible", told)) for name, told in told_by.items()}
+        depth, choice_of = DEPTHS[0 if quick else 1], {**dict(zip(CHOICES, CHOICES, strict=True)), CONTROL: AS_IT_IS}
+        workers = {name: stack.enter_context(worker(depth, "reversible", choice)) for name, choice in choice_of.items()}
         for process in workers.values():
             process.wait_until_ready()
         seconds = interleave(workers, 5 * repeats)
-    for told in OTHERS:
-        found, control = ratio(seconds, told, AS_IT_IS), ratio(seconds, CONTROL, AS_IT_IS)
-        yield Row(f"reversible training step, {told} / {AS_IT_IS}", found, control=control)
+    for choice in OTHERS:
+        found, control = ratio(seconds, choice, AS_IT_IS), ratio(seconds, CONTROL, AS_IT_IS)
+        yield Row(f"reversible training step, {choice} / {AS_IT_IS}", found, control=control)
 
 
-def worker(depth: int, memory: str, told: str) -> Worker:
-    """A process that first tells the MiB by which it grew, and then takes steps."""
-    return Worker(WORKER, [json.dumps([depth, memory, str(Path(__file__).parent)])], CHOICES[told])
+def worker(depth: int, memory: str, choice: str) -> Worker:
+    """Return a process that first prints the MiB by which it grew, and then takes steps."""
+    return Worker(WORKER, [json.dumps([depth, memory, str(Path(__file__).parent)])], CHOICES[choice])
 
 
 if __name__ == "__main__":

@@ -102,13 +102,13 @@ STORED: dict[str, Callable[[int], nn.Module]] = {
 
 
 def after_a_layer(model: nn.Module) -> tuple[nn.Module, Tensor]:
-    """The chain's input then carries a gradient as it does in a network; with images for it."""
+    """Return the model after a convolution, so that its input needs a gradient as in a network, and images."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Conv2d(3, 2 * WIDTH, 1), model), torch.randn(SIZE, 3, 32, 32)
 
 
 def gradient(model: nn.Module) -> Callable[[], None]:
-    """Forward and backward pass."""
+    """Return a forward and backward pass."""
     network, images = after_a_layer(model)
 
     def step() -> None:

@@ -1,4 +1,4 @@
-"""Step times of two revisions side by side: is this one slower than that one?
+"""Compare the step times of two revisions.
 
     python benchmarks/revisions.py ea64464 [HEAD] [--repeats 21]
 
@@ -70,7 +70,7 @@ def main() -> None:
 
 @contextmanager
 def checked_out(revision: str) -> Iterator[Path]:
-    """The revision in a worktree of its own, for a while."""
+    """Check out a revision into a temporary worktree."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         git = ["git", "-C", str(ROOT), "worktree"]
@@ -82,7 +82,7 @@ def checked_out(revision: str) -> Iterator[Path]:
 
 
 def take_turns(network: str, trees: dict[str, Path], repeats: int) -> Seconds:
-    """The seconds of each step of each process; the first two steps warm up."""
+    """Return the seconds of each step of each process, after two steps to warm up."""
     with ExitStack() as stack:
         workers = {}
         for name, tree in trees.items():

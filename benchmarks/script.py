@@ -1,4 +1,4 @@
-"""What every script here does: parse, measure, print one table, keep the figures in results/benchmarks.json."""
+"""Common to all scripts here: parse flags, measure, print a table, write results/benchmarks.json."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def measure(
     torch.set_num_threads(1 if options.quick else threads)
     import_extra("torchvision")  # peers import it themselves
     measured = []
-    start, load = time.monotonic(), os.getloadavg()[0]  # of the machine before we are on it
-    with suppress(KeyboardInterrupt):  # what was measured before it counts
+    start, load = time.monotonic(), os.getloadavg()[0]  # of the machine before the measurement
+    with suppress(KeyboardInterrupt):  # keep the rows so far
         for row in rows(options.repeats, options.quick):
             print(f"{row.what}: {row.value} {row.unit}", file=sys.stderr, flush=True)
             measured.append(row)

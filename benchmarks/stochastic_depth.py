@@ -53,7 +53,7 @@ def forward_flops(model: nn.Module, images: Tensor, gates: list[float]) -> int:
 
 
 def torchvision_depth(model: nn.Module, probabilities: list[float]) -> nn.Module:
-    """A copy of the network with torchvision's StochasticDepth around each block."""
+    """Return a copy of the network with torchvision's StochasticDepth around each block."""
     depth = import_extra("torchvision.ops").StochasticDepth
 
     class Dropped(nn.Module):

@@ -58,7 +58,7 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
 
 
 def part(data: Data, count: int, tests: int) -> Data:
-    """The first images of each set."""
+    """Return the first images of each set."""
     assert isinstance(data.train, ImageSet) and isinstance(data.test, ImageSet)
     train, test = (
         dataclasses.replace(images, images=images.images[:n], labels=images.labels[:n])
@@ -68,7 +68,7 @@ def part(data: Data, count: int, tests: int) -> Data:
 
 
 def against(script: Callable[[], float], data: Data, repeats: int, size: int, compiled: bool) -> dict[str, list[float]]:
-    """Images per second of each repetition: an epoch of a run, then the script; the first of them warms up."""
+    """Return images per second: in each repetition an epoch of a run, then the script; the first one warms up."""
     rates: dict[str, list[float]] = {"stepnet": [], "script": [], CONTROL: []}
 
     class Turns(Callback):
@@ -85,7 +85,7 @@ def against(script: Callable[[], float], data: Data, repeats: int, size: int, co
 
 
 class Cifar(Dataset[tuple[Tensor, int]]):
-    """As torchvision's: a picture, transformed."""
+    """CIFAR-10 as in torchvision: pictures with transforms."""
 
     def __init__(self, data: Data) -> None:
         from torchvision import transforms
@@ -104,7 +104,7 @@ class Cifar(Dataset[tuple[Tensor, int]]):
 
 
 def plain_script(data: Data, steps: int, size: int) -> Callable[[], float]:
-    """Takes so many steps when called, and tells images per second."""
+    """Return a function that takes `steps` steps and returns the images per second."""
     model = create_model("resnet20").train()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
     dataset = Cifar(data)

@@ -1,4 +1,4 @@
-"""Processes that take turns: what differs between them (threads, environment, revision) cannot differ within one.
+"""Processes that take turns, for variants that differ in threads, environment or revision.
 
 The code of a worker prints a line when it is ready, and then answers each line of its input by the seconds that it took
 to do what is timed. As variants of `harness.interleave` they alternate, and wait while another one works.
@@ -16,7 +16,7 @@ from typing import IO, cast
 
 
 class Worker:
-    """A Python process running `code`; called, it works once and tells its seconds."""
+    """A Python process running `code`; each call makes it work once and returns its seconds."""
 
     def __init__(
         self,
@@ -35,17 +35,17 @@ class Worker:
         )
 
     def wait_until_ready(self) -> None:
-        """It has imported and built what it needs."""
+        """Wait until it has imported and built what it needs."""
         self._read()
 
     def begin(self) -> None:
-        """Let it work once; `end` tells its seconds."""
+        """Start its work; `end` returns its seconds."""
         sent = cast(IO[str], self.process.stdin)
         sent.write("step\n")
         sent.flush()
 
     def end(self) -> float:
-        """The seconds, when it is done."""
+        """Wait for its work; return the seconds."""
         return float(self._read())
 
     def __call__(self) -> float:
@@ -56,7 +56,7 @@ class Worker:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Its input ends, and so does it."""
+        """Close its input, which ends it."""
         cast(IO[str], self.process.stdin).close()
         self.process.wait()
         cast(IO[str], self.process.stdout).close()

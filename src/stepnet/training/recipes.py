@@ -178,7 +178,7 @@ for _name, _recipe in {
         epochs=15, lr=0.2, schedule="one_cycle", milestones=(), nesterov=True, weight_decay=5e-4, decay_vectors=False
     ),
     # For a folder of hundreds or thousands of photos. No randaugment, mixup or cutmix: in 600 steps on 244 images they
-    # did not lower the error; docs/your_images.md has the figures.
+    # did not lower the error; the page on your images has the figures.
     "photos": dataclasses.replace(
         _adamw, epochs=30, min_steps=600, batch_size=32, lr=2e-3, weight_decay=0.05, label_smoothing=0.1
     ),
