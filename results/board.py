@@ -101,15 +101,17 @@ class Row:
 
 
 def record(folder: Path) -> None:
-    """Record the finished runs in a folder. A task in it replaces what the file has of the task.
+    """Record the finished runs in a folder. They replace all recorded runs of the same task and seed.
 
-    A pair is of one revision and one machine.
+    So both runs of a pair come from one revision and one machine.
     """
-    known = [run for run in read_runs() if not (folder / run["task"]).exists()]
+    new = []
     for task in TASKS:
         histories = [RunHistory.read(place.parent) for place in sorted((folder / task.name).glob("*/config.yaml"))]
-        known += [measured(task, history) for history in histories if history.complete]
-    write(known, read_content(FILE))
+        new += [measured(task, history) for history in histories if history.complete]
+    replaced = {(run["task"], run["seed"]) for run in new}
+    kept = [run for run in read_runs() if (run["task"], run["seed"]) not in replaced]
+    write([*kept, *new], read_content(FILE))
 
 
 def measured(task: BoardTask, history: RunHistory) -> dict[str, Any]:

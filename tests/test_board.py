@@ -76,16 +76,20 @@ def test_what_a_step_keeps_is_counted():
     assert kept["lm"] == kept["euler"] and 1.9 < kept["heun"] / kept["euler"] < 2
 
 
-def test_a_task_in_the_folder_replaces_what_the_file_has_of_it(tmp_path, monkeypatch):
+def test_a_seed_in_the_folder_replaces_what_the_file_has_of_it(tmp_path, monkeypatch):
     """Pairs of two revisions would not be pairs."""
-    old = [{**run, "task": task} for task in ("digits", "characters6") for run in made(euler=[2.0], lm=[1.9])]
+    old = [{**run, "task": task} for task in ("digits", "vit") for run in made(euler=[2.0, 2.1], lm=[1.9, 2.0])]
     written = []
     changed = {"read_runs": lambda: old, "write": lambda runs, costs: written.extend(runs)}
     for name, value in changed.items():
         monkeypatch.setitem(BOARD["record"].__globals__, name, value)
-    run_with_errors(tmp_path / "digits", "preact_resnet20", 3, (5, 7.25))
+    for seed in (1, 3):
+        run_with_errors(tmp_path / "digits", "preact_resnet20", seed, (5, 7.25))
     BOARD["record"](tmp_path)
-    assert {(run["task"], run["seed"]) for run in written} == {("characters6", 0), ("digits", 3)}
+    new = {(run["task"], run["seed"]) for run in written if run["figure"] == 7.25}
+    kept = {(run["task"], run["seed"]) for run in written if run["figure"] != 7.25}
+    assert new == {("digits", 1), ("digits", 3)}
+    assert kept == {("digits", 0), ("vit", 0), ("vit", 1)}
 
 
 @pytest.mark.parametrize("task", BOARD["TASKS"], ids=lambda task: task.name)
