@@ -117,7 +117,7 @@ def test_a_symbol_of_any_name_in_the_coefficients():
     assert zero_stable(LinearMultistep((1, -1, 0), (0, 1 + a, -a))) is True  # for every a
     with pytest.raises(UserError, match="the symbols a, b in one scheme: give numbers for all but one"):
         stability_interval(LinearMultistep((1, a - 1, -a), (0, b, 0)))
-    with pytest.raises(UserError, match="has a a: give a number"):
+    with pytest.raises(UserError, match="has a symbol a: give a number"):
         analyse(scheme).growth([0.0])
 
 
