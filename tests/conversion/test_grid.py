@@ -131,5 +131,7 @@ def test_what_cannot_be() -> None:
         stepnet.refine(model, dt=1)
     with pytest.raises(UserError, match=r"depths = \(1,\): expected \(2,\) blocks or more"):
         stepnet.coarsen(stepnet.convert(network(), "lm", IMAGES), depths=(1,))
+    with pytest.raises(UserError, match="refit='matrix': the last layers of another library's blocks are not known"):
+        stepnet.coarsen(model, 0.67, IMAGES, refit="matrix")
     with pytest.raises(UserError, match=r"keep = 0.1 of 3 blocks leaves a stage empty"):
         stepnet.coarsen(model, 0.1)
