@@ -311,18 +311,19 @@ def test_networks_are_saved_exported_traced_and_drawn(scheme: str, tmp_path: Any
     assert f"scheme={scheme}" in repr(network)
 
 
-@pytest.mark.parametrize("scheme", ["x0", "momentum", "hyper", "dense"])
+@pytest.mark.parametrize("scheme", ["x0", "momentum", "hyper", "dynamic_hyper", "dense"])
 def test_a_compiled_stage_computes_the_same(scheme: str) -> None:
     torch.manual_seed(0)
-    stage = moved(Stage(get_scheme(scheme), [Slope() for _ in range(2)]))
+    stage = moved(Stage(get_scheme(scheme), [Slope() for _ in range(2)], width=WIDTH))
     x = torch.randn(4, WIDTH, dtype=torch.float64)
     compiled = torch.compile(stage, backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(x), stage(x), rtol=0, atol=1e-12)
 
 
-def test_streams_keep_their_precision_under_autocast() -> None:
+@pytest.mark.parametrize("scheme", ["mhc", "dynamic_hyper"])
+def test_streams_keep_their_precision_under_autocast(scheme: str) -> None:
     """Mixing streams is a sum of states, not a matrix product of the network."""
-    stage = Stage(get_scheme("mhc"), [Slope() for _ in range(2)])
+    stage = Stage(get_scheme(scheme), [Slope() for _ in range(2)], width=WIDTH)
     with torch.autocast("cpu", torch.bfloat16):
         assert stage(torch.randn(4, WIDTH)).dtype == torch.float32
 

@@ -11,6 +11,7 @@ import cmath
 import math
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
 from numbers import Complex
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeGuard, TypeVar, cast
@@ -102,11 +103,18 @@ def transformed(matrix: Coefficient, y: State) -> State:
 
     if matrix.ndim > 2:
         return (matrix * y).sum(-y.ndim)
+    with without_autocast(y):  # streams keep their precision, as a sum of states does
+        return torch.tensordot(matrix.to(y.dtype), y, 1)
+
+
+def without_autocast(y: Tensor) -> AbstractContextManager[Any]:
+    """A context in which operations keep the precision of their arguments."""
+    import torch
+
     kind = y.device.type
-    if not (torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)):
-        return torch.tensordot(matrix.to(y.dtype), y, 1)
-    with torch.autocast(kind, enabled=False):  # streams keep their precision, as a sum of states does
-        return torch.tensordot(matrix.to(y.dtype), y, 1)
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return torch.autocast(kind, enabled=False)
+    return nullcontext()
 
 
 def weighted_sum(weights: Coefficient, states: tuple[State, ...]) -> State:

@@ -30,6 +30,7 @@ from stepnet.schemes.arithmetic import (
     outer,
     stacked,
     transformed,
+    without_autocast,
 )
 from stepnet.schemes.core import LearnedCoefficient, Past, varying_names
 from stepnet.schemes.general_linear import GeneralLinear, Row, differs
@@ -202,7 +203,7 @@ def varied(static: Coefficient, weight: Coefficient, size: Coefficient, y: State
     import torch
 
     features = -3 if y.ndim == 5 else -1
-    with torch.autocast(y.device.type, enabled=False):
+    with without_autocast(y):
         x = y.movedim(features, -1)
         x = torch.nn.functional.layer_norm(x, x.shape[-1:])
         moved = size.to(x.dtype) * torch.tanh(x @ weight.to(x.dtype))
