@@ -29,12 +29,12 @@ AFTER_SUM = {
 
 
 def place_of(u: Tensor) -> GraphPlace:
-    """Where a tensor stands in the graph; taken before the block runs, since work in place moves it."""
+    """Return where a tensor is in the graph; taken before the block runs, since an in-place operation moves it."""
     return (u.grad_fn, u.output_nr)
 
 
 def activation_of(output: Tensor) -> str:
-    """What stands last in a block, after its sum: `relu`, `layernorm`, or nothing."""
+    """Return the last operation of a block after its sum: `relu`, `layernorm`, or the empty string."""
     node = output.grad_fn
     while node is not None and operation_of(node) in _SAME and node.next_functions:
         node = node.next_functions[0][0]
@@ -48,14 +48,14 @@ def is_residual(output: Tensor, start: GraphPlace) -> bool:
 
 
 def held_places(output: GraphPlace, start: GraphPlace) -> set[GraphPlace]:
-    """The places between a residual block's input and its output that hold the input."""
+    """Return the places between a residual block's input and its output that hold the input."""
     return {place for (place, _), holds in _known(output, start).items() if holds} | {start}
 
 
 def _known(output: GraphPlace, start: GraphPlace) -> dict[Asked, bool]:
-    """Which places hold `start`, of those that were asked about to know it of `output`.
+    """Return for each place on the way from `output` whether it holds `start`.
 
-    No recursion: a stage of hundreds of blocks is asked about as a whole too, and its graph is as deep.
+    Not recursive: a stage of hundreds of blocks has a graph as deep as that.
     """
     known: dict[Asked, bool] = {}
     asked: list[Asked] = [(output, False)]
@@ -71,7 +71,7 @@ def _known(output: GraphPlace, start: GraphPlace) -> dict[Asked, bool]:
 
 
 def made_of(place: GraphPlace, summed: bool) -> tuple[list[Asked], bool]:
-    """The places of which one, or every one, must hold the input for this one to hold it."""
+    """Return the places that a place is made of, and whether every one of them, or just one, must hold the input."""
     if place[0] is None:
         return [], False
     operation = operation_of(place[0])
@@ -90,5 +90,5 @@ def made_of(place: GraphPlace, summed: bool) -> tuple[list[Asked], bool]:
 
 
 def operation_of(node: Node | None) -> str:
-    """The operation that a node is the derivative of: `Add`, `Relu`."""
+    """Return the operation that a node is the derivative of: `Add`, `Relu`."""
     return "" if node is None else str(node.name()).rpartition("::")[2].rstrip("0123456789").removesuffix("Backward")

@@ -134,7 +134,7 @@ def hand_on(role: Role, new: Tensor, past: CarriedPast, streams: State) -> None:
 
 
 def _remembered(u: Tensor) -> Tensor:
-    """The state as stored in a past: without gradients an alias, so that its own past can be freed.
+    """Return the state as stored in a past: without gradients an alias, so that the past of the state can be freed.
 
     A traced graph keeps the state: torch.jit traces with gradients and checks without them, and expects the same graph.
     An alias made by `detach` has no tangent, so in forward mode the state is copied.
@@ -153,14 +153,14 @@ def copied_for_backward(u: Tensor) -> bool:
 
 
 def without_alias(new: Tensor, streams: State) -> State:
-    """The streams, with a view in place of the state itself: it carries them, and must not refer to itself."""
+    """Return the streams with a view in place of the state, which carries them and must not refer to itself."""
     return tuple(y.view_as(y) if y is new else y for y in streams) if type(streams) is tuple else streams
 
 
 def laid_out_like(result: Tensor, new: Tensor) -> Tensor:
-    """The new state with the dtype and strides of the block's result.
+    """Return the new state with the dtype and strides of the block's result.
 
-    With another layout the next block may compute in another order, and round differently.
+    With another layout the next block may compute in another order and round differently.
     """
     if is_traced(new):  # compared at run time, when strides are known
         return cast(Tensor, new.tracer.create_proxy("call_function", laid_out_like, (result, new), {}))
@@ -170,7 +170,7 @@ def laid_out_like(result: Tensor, new: Tensor) -> Tensor:
 
 
 def version_of(u: Tensor) -> int | None:
-    """The version counter of a tensor, if torch keeps one."""
+    """Return the version counter of a tensor, if torch keeps one."""
     return None if is_traced(u) or torch.compiler.is_compiling() or u.is_inference() else u._version
 
 

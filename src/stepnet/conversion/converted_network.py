@@ -2,7 +2,7 @@
 
     noise = network.draw(seed, step, places)      output = network(x, noise=noise, cost=cost)
 
-The network hands gates and cost to its steps for one pass. Its `forward`, and so its signature, stays its own.
+The network passes gates and cost to its steps for one forward pass. Its `forward`, with its signature, is unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stepnet.nets import Draw, SeededNoise, StochasticDepth, zero_gradient
 
 
 class Gates(SeededNoise):
-    """The draws of stochastic depth in a network that takes none by itself."""
+    """The draws of stochastic depth for a network that has no noise."""
 
     def __init__(self, stochastic: StochasticDepth) -> None:
         self.stochastic, self.seed = stochastic, stochastic.seed
@@ -31,20 +31,20 @@ class Gates(SeededNoise):
 
 
 class ConvertedNetwork(InstanceMixin):
-    """What the subclass adds to a network's class."""
+    """The mixin of a converted network."""
 
     takes_cost = True
-    step_count: int = 0  # how many steps it takes: one gate for each
-    step_gates: Gates | None = None  # defaults for a network that someone builds from this class, not converted
+    step_count: int = 0  # the number of its steps, with one gate for each
+    step_gates: Gates | None = None  # both are defaults for a new instance of this class, which is not converted
     own_options: frozenset[str]  # the arguments of the network's own forward
 
     @property
     def compile_by_block(self) -> bool:
-        """Whether its draws are Python numbers, which would be constants of one graph for the whole network."""
+        """Whether draws are Python numbers, which would be constants in a compiled graph of the whole network."""
         return self.step_gates is not None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The network's own call. `noise` holds a gate for each step, `cost` watches their right-hand sides."""
+        """Call the network. `noise` has a gate for each step; `cost` sums a running cost of their right-hand sides."""
         gates, cost = (None if name in self.own_options else kwargs.pop(name, None) for name in ("noise", "cost"))
         if gates is None and self.step_gates is not None and self.training:
             gates = self.step_gates.next_draw(
@@ -54,16 +54,16 @@ class ConvertedNetwork(InstanceMixin):
             return super().__call__(*args, **kwargs)
         if gates is not None and len(gates) != self.step_count:
             raise UserError(f"{len(gates)} gates: the network takes {self.step_count} steps, and one gate for each")
-        given = ForwardPass(gates, cost)
+        forward_pass = ForwardPass(gates, cost)
         steps = [module for module in self.modules() if isinstance(module, ConvertedStep)]
         for step in steps:
-            step.step_pass = given
+            step.step_pass = forward_pass
         try:
             output = super().__call__(*args, **kwargs)
         finally:
             for step in steps:
                 step.step_pass = None
-        return tree_map(partial(_without_gradient, given.unused), output)
+        return tree_map(partial(_without_gradient, forward_pass.unused), output)
 
     @classmethod
     def members(cls, original: type[nn.Module]) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class ConvertedNetwork(InstanceMixin):
 
 
 def become_converted(network: nn.Module, steps: int, stochastic: StochasticDepth | None) -> None:
-    """Make the network one that takes gates and a cost, in place."""
+    """Make the network accept gates and a cost, in place."""
     if stochastic is not None and hasattr(network, "draw"):
         raise UserError(f"stochastic_depth: {type(network).__name__} draws a noise of its own; leave one of them out")
     add_mixin(network, ConvertedNetwork)
@@ -82,7 +82,7 @@ def become_converted(network: nn.Module, steps: int, stochastic: StochasticDepth
 
 
 def become_plain(network: ConvertedNetwork) -> None:
-    """Make the network what it was, in place."""
+    """Undo `become_converted`, in place."""
     if network.step_gates is not None:
         del network.draw
     remove_mixin(network)

@@ -1,4 +1,4 @@
-"""What a network can be run on: the caller's example, or a guess from what the network says of itself."""
+"""Inputs for one run of a network: the caller's example, or a guess from its configuration and first layer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Example(NamedTuple):
 
 
 def as_example(example: Any) -> Example:
-    """A tensor, a tuple of positional arguments, or a mapping of keyword arguments."""
+    """Convert a tensor, a tuple of positional arguments, or a mapping of keyword arguments."""
     if isinstance(example, Example):
         return example
     if isinstance(example, Tensor):
@@ -36,17 +36,17 @@ def as_example(example: Any) -> Example:
 
 
 def with_gradient(example: Example) -> Example:
-    """The same with a gradient for its images and other floating-point tensors."""
+    """Return the example with floating-point tensors that require a gradient."""
 
-    def own(value: Any) -> Any:
+    def prepared(value: Any) -> Any:
         floating = isinstance(value, Tensor) and value.is_floating_point()
         return value.detach().requires_grad_().clone() if floating else value
 
-    return Example(*tree_map(own, (example.args, dict(example.kwargs))))
+    return Example(*tree_map(prepared, (example.args, dict(example.kwargs))))
 
 
 def guesses(model: nn.Module) -> Iterator[Example]:
-    """Examples to try, likeliest first: token ids for a language model, one small image for the others."""
+    """Return examples to try, likeliest first: token ids for a language model, one small image for others."""
     parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
     like = torch.zeros(()) if parameter is None else parameter.detach()
     config = getattr(model, "config", None)  # transformers
@@ -64,7 +64,7 @@ def guesses(model: nn.Module) -> Iterator[Example]:
 
 
 def _sizes(source: Any) -> Iterator[int]:
-    """The image sizes that a network or its configuration names (timm, torchvision, transformers)."""
+    """Return the image sizes in a network or its configuration (timm, torchvision, transformers)."""
     patches = getattr(source, "patch_embed", None)
     named = (getattr(patches, "img_size", None), getattr(source, "image_size", None), getattr(source, "img_size", None))
     for size in (*named, *_configured(source)):
@@ -81,6 +81,6 @@ def _configured(source: Any) -> Iterator[Any]:
 
 
 def _channels(model: nn.Module) -> int:
-    """What the first convolution takes."""
+    """Return the number of channels that the first convolution takes."""
     first = first_convolution(model)
     return 3 if first is None else first[1].in_channels

@@ -52,7 +52,7 @@ def is_foreign(name: str) -> bool:
 
 
 def check_own_name(name: str, known: Container[str]) -> None:
-    """Refuse a name that is none of ours but one of another library: say how that library's is written."""
+    """Raise for a name that only another library has, and say how to write it."""
     if name in known or is_foreign(name):
         return
     libraries = [library for library in LIBRARIES if find_spec(library) and name in list_foreign(library)]
@@ -65,7 +65,7 @@ def check_own_name(name: str, known: Container[str]) -> None:
 def load_foreign(
     name: str, num_classes: CountFromZero = 1000, in_channels: Count = 3, pretrained: bool = False, **options: Any
 ) -> nn.Module:
-    """Build `timm/NAME` or `torchvision/NAME`; `pretrained` with its library's weights and a classifier of its own."""
+    """Build `timm/NAME` or `torchvision/NAME`; with `pretrained`, the library's weights and a new classifier."""
     library, _, model = name.partition("/")
     check_known(f"{library} model", model, list_foreign(library))
     try:
@@ -81,10 +81,10 @@ def load_foreign(
 
 @checked
 def load_hf(name: str, **options: Any) -> nn.Module:
-    """A narrow transformers network with random weights from a configuration: `hf:gpt2`, or `hf:FOLDER`.
+    """Build a narrow transformers network with random weights from a configuration: `hf:gpt2`, or `hf:FOLDER`.
 
-    A folder holds a `config.json`, as `save_pretrained` writes it. Widths, layers and tokens are cut down to `NARROW`;
-    all else, such as a residual multiplier, is as configured, and `options` come before both.
+    The folder has a `config.json`, as `save_pretrained` writes it. Widths, layers and tokens are reduced to `NARROW`;
+    everything else, such as a residual multiplier, is as configured. `options` override both.
     """
     library = import_extra("transformers")
     known = import_extra("transformers.models.auto.configuration_auto").CONFIG_MAPPING
@@ -114,7 +114,7 @@ def _beyond(value: object, most: int) -> bool:
 
 
 def check_file_options(name: str, options: dict[str, Any]) -> None:
-    """Refuse what a model file may not ask of another library: only shapes, rates and names of layers are allowed."""
+    """Raise for options that a model file may not set: only shapes, rates and names of layers are allowed."""
     if refused := sorted(options.keys() - FILE_OPTIONS):
         raise UserError(
             f"{name} with the option {refused[0]!r}, which a file may not choose: if you trust it, build the network "
@@ -154,7 +154,7 @@ def _torchvision(model: str, classes: int, channels: int, pretrained: bool, opti
 
 @checked
 def list_foreign(library: str) -> list[str]:
-    """The names of a library's image classifiers, without the library."""
+    """Return the names of a library's image classifiers, without the prefix."""
     check_known("library", library, LIBRARIES)
     if library == "timm":
         return list(import_extra("timm").list_models())
@@ -163,7 +163,7 @@ def list_foreign(library: str) -> list[str]:
 
 
 def _with_channels(model: nn.Module, in_channels: int, name: str) -> nn.Module:
-    """torchvision's builders take colour images only: a new first convolution for other channels."""
+    """Replace the first convolution: torchvision's builders take colour images only."""
     found = first_convolution(model)
     if found is None or found[1].groups != 1:
         raise UserError(f"{name} with {in_channels} channels: it has no first convolution to adapt; use 3 channels")

@@ -1,13 +1,12 @@
 """Read the split of a block from the graph that torch.fx records of its `forward`.
 
-The block's own submodules are the nodes of this graph; nothing inside of them is recorded. The graph is followed back
-from the output, through an activation or a normalisation, to a sum of two terms. If one of them is the input, it is the
+The block's direct calls are the nodes of this graph; calls inside submodules are not recorded. The graph is followed
+back from the output, through an activation or a norm, to a sum of two terms. If one of them is the input, it is the
 shortcut; otherwise the shortcut is the term with fewer weight matrices of its own, and both may share layers without
 weight matrices (the pre-activation of He et al.).
 
-A recorded graph is a copy of what `forward` did once. It stands for the block only if `forward` has no other course:
-the graph is the same in training and in evaluation, and holds no floating-point number, which may have been an
-attribute (a dropout rate) that changes later.
+A recorded graph is what `forward` did once. It is accepted only if it is the same in training and in evaluation and has
+no floating-point constant, which may have been an attribute (a dropout rate) that changes later.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ _SUMS = (operator.add, operator.iadd, torch.add, "add", "add_")
 
 
 def read_split(block: nn.Module) -> Split | None:
-    """The split of a block that is called with one tensor; nothing where its `forward` has another form."""
+    """Return the split of a block that is called with one tensor; None if its `forward` has another form."""
     flag = block.training
-    found = []
+    splits = []
     try:
         for training in (True, False):
-            block.training = training  # of the block alone: its submodules are not entered
-            found.append(_Graph(block).split())
+            block.training = training  # only of the block: torch.fx does not enter submodules
+            splits.append(_Graph(block).split())
     except Exception:  # forward is the code of others, and may do anything with the placeholders of torch.fx
         return None
     finally:
         block.training = flag
-    return found[0] if found[0] == found[1] else None
+    return splits[0] if splits[0] == splits[1] else None
 
 
 class _Tracer(fx.Tracer):
@@ -59,7 +58,7 @@ class _Graph:
         self.output = next(node.args[0] for node in nodes if node.op == "output")
 
     def split(self) -> Split:
-        """The split, or `_NoSplit`."""
+        """Return the split, or raise `_NoSplit`."""
         total, after = self.output, set()
         while total.target not in _SUMS:
             if len(total.all_input_nodes) != 1 or self.weights({total}):
@@ -90,17 +89,17 @@ class _Graph:
         return node
 
     def made_of(self, node: fx.Node) -> set[fx.Node]:
-        """The node and everything that it was computed from."""
-        found, waiting = set(), [node]
+        """Return the node and everything that it was computed from."""
+        nodes, waiting = set(), [node]
         while waiting:
             node = waiting.pop()
-            if node not in found:
-                found.add(node)
+            if node not in nodes:
+                nodes.add(node)
                 waiting += node.all_input_nodes
-        return found
+        return nodes
 
     def weights(self, nodes: Iterable[fx.Node]) -> int:
-        """How many weight matrices (and kernels) these nodes apply."""
+        """Count the weight matrices and kernels that these nodes apply."""
         count = 0
         for node in nodes:
             if node.op == "call_module":
@@ -110,7 +109,7 @@ class _Graph:
         return count
 
     def program(self, start: fx.Node, nodes: set[fx.Node]) -> tuple[dict[fx.Node, int], Program]:
-        """The nodes as operations on `start`, in their order, and the number of each one's value."""
+        """Return the number of each node's value, and the nodes as operations on `start`, in order."""
         numbers, operations = {start: 0}, []
         for node in sorted(nodes - {start}, key=self.order.__getitem__):
             if node.op == "placeholder" or "_tensor_constant" in str(node.target):

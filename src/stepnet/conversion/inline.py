@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 
 class Residual(nn.Module):
-    """`u + f(u)`. A network that sums inside its own forward has one, and calls it for each sum:
+    """`u + f(u)`: a module for networks that add inside their own forward, called for each sum:
 
         self.residual = stepnet.Residual()
         …
         x = self.residual(x, self.attention)
         x = self.residual(x, lambda v: self.mlp(self.norm(v)))
 
-    It has no parameters and computes the plain sum. `convert` makes every call a step, with a `k` of its own.
+    It has no parameters and computes the plain sum. `convert` makes every call a step with its own `k`.
     """
 
     def forward(self, u: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
@@ -26,9 +26,9 @@ class Residual(nn.Module):
 
 
 def bound_now(f: Any) -> Any:
-    """The function with the variables that it closes over as they are now, for a call after they have changed.
+    """Return the function with the current values of the variables that it closes over.
 
-    A lambda in a loop would otherwise be evaluated again, in a backward pass, with the values of the last turn.
+    In a backward pass, a lambda from a loop would otherwise be evaluated with the values of the last iteration.
     """
     if isinstance(f, partial):
         return partial(bound_now(f.func), *f.args, **f.keywords)
@@ -39,7 +39,7 @@ def bound_now(f: Any) -> Any:
 
 
 def modules_of(f: Any) -> Iterator[nn.Module]:
-    """The modules that a function calls: itself, or what it is bound to or closes over."""
+    """Return the modules that a function calls: itself, or those that it is bound to or closes over."""
     if isinstance(f, nn.Module):
         yield f
     elif isinstance(f, partial):

@@ -52,7 +52,7 @@ class Evaluation:
     """One evaluation of a block: where it reads the stream, and what it adds."""
 
     name: str
-    read: GraphPlace | None  # nothing where that has another shape
+    read: GraphPlace | None  # None if that has another shape
     made: list[GraphPlace]
     total: GraphPlace | None = None  # the stream after it
     whole: bool = False  # what was made is B(u), and the block adds B(u) - u
@@ -114,7 +114,7 @@ def weights_at(place: GraphPlace, columns: Sequence[Sequence[GraphPlace]]) -> li
     return row
 
 
-class _Watcher(KineticCost):
+class _EvaluationRecorder(KineticCost):
     """Record every evaluation of our stages and of converted chains."""
 
     def __init__(self) -> None:
@@ -185,24 +185,25 @@ class _Watcher(KineticCost):
 
 
 def own_marches(network: nn.Module, example: Any) -> list[ObservedMarch]:
-    watcher, states = _Watcher(), list[list[State]]()
+    """Return the marches of our stages and of converted chains, observed in one run."""
+    recorder, states = _EvaluationRecorder(), list[list[State]]()
     with ExitStack() as hooks:
         for name, module in network.named_modules():
             if isinstance(module, Stage):
-                hooks.enter_context(watcher.stage(name, module))
+                hooks.enter_context(recorder.stage(name, module))
             elif isinstance(module, ConvertedStep):
-                hooks.enter_context(watcher.step(name, module))
+                hooks.enter_context(recorder.step(name, module))
             if isinstance(module, Stepped):
                 hooks.enter_context(module.watch_states(states))
         _run(network, example)
     chains = [steps for steps in steps_by_stage(network) if steps[0].role is not None]
-    for steps, march in zip(chains, watcher.marches, strict=False):
+    for steps, march in zip(chains, recorder.marches, strict=False):
         march.declared = _declared_by_chain(steps)
-    for march, seen in zip(watcher.marches, states, strict=True):
+    for march, seen in zip(recorder.marches, states, strict=True):
         march.starts = [edge_of(part) for part in parts_of(seen[0])] + march.starts
         march.ends = [edge_of(part) for part in parts_of(seen[-1])]
         march.states = [edge_of(part) for u in seen[1:] for part in parts_of(u)]
-    return watcher.marches
+    return recorder.marches
 
 
 def _declared_by(stage: Stage, gates: Any, ks: Any) -> Declared:
@@ -240,6 +241,7 @@ def _run(network: nn.Module, example: Any) -> None:
 
 
 def found_marches(network: nn.Module, example: Any, blocks: Blocks | None) -> list[ObservedMarch]:
+    """Return the marches of a network without a scheme of ours, read from the graph of one run."""
     watched = candidates(network) if blocks is None else named_blocks(network, blocks)
     calls, _ = blocks_among(trace(network, example, watched, gradient=True), named=blocks is not None)
     names = {id(parameter): name for name, parameter in network.named_parameters()}

@@ -1,7 +1,7 @@
-"""A module gets new behaviour by a subclass of its own class, in place, and loses it again.
+"""Add behaviour to a module in place, by a subclass of its class, and remove it again.
 
-The module stays the object that it was (as in `torch.nn.utils.parametrize`), so submodules, hooks, `isinstance` and the
-names in `state_dict` are as before.
+The module stays the same object (as in `torch.nn.utils.parametrize`), so submodules, hooks, `isinstance` and the names
+in `state_dict` do not change.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from torch import nn
 
 
 class InstanceMixin(nn.Module):
-    """What such a subclass adds to the class of a module. Put on by `add_mixin`, never built."""
+    """The base of such behaviour: added to a module by `add_mixin`, never instantiated."""
 
     original: ClassVar[type[nn.Module]]
     added: ClassVar[type[InstanceMixin]]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Copied and pickled by the original class: the subclass cannot be imported, only made again."""
+        """Copy and pickle by the original class: the subclass cannot be imported, it is created again."""
         make, arguments, *state = cast(tuple[Any, ...], super().__reduce_ex__(max(int(protocol), 2)))
         return (_made_again, (self.added, self.original, make, *arguments[1:]), *state)
 
     @classmethod
     def members(cls, original: type[nn.Module]) -> dict[str, Any]:
-        """What else the subclass of this `original` needs."""
+        """Return further members of the subclass of this `original`."""
         return {}
 
 
@@ -35,7 +35,7 @@ def add_mixin(module: nn.Module, added: type[InstanceMixin]) -> None:
 
 
 def remove_mixin(module: InstanceMixin) -> None:
-    """Give the module its own class back."""
+    """Restore the class of the module."""
     module.__class__ = module.original  # type: ignore[assignment]
 
 
@@ -43,7 +43,7 @@ _subclasses: dict[tuple[type[InstanceMixin], type[nn.Module]], type[nn.Module]] 
 
 
 def _subclass(added: type[InstanceMixin], original: type[nn.Module]) -> type[nn.Module]:
-    """One for each pair. It keeps the original's name, by which libraries tell their blocks."""
+    """Return the subclass for a pair; it keeps the name of the original, by which libraries recognise blocks."""
     if (added, original) in _subclasses:
         return _subclasses[added, original]
     members = {"original": original, "added": added, "__module__": original.__module__, "__doc__": original.__doc__}

@@ -24,11 +24,11 @@ class Argument(NamedTuple):
     path: Path = ()
 
     def of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Its value in a call."""
+        """Return its value in a call."""
         return entry(args[self.position] if self._by_position(args) else kwargs[self.name], self.path)  # type: ignore[index]
 
     def put(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any) -> Arguments:
-        """The arguments of a call with another value of it."""
+        """Return the arguments of a call with another value for it."""
         if self._by_position(args):
             return with_entry(args, (self.position, *self.path), value), dict(kwargs)  # type: ignore[arg-type]
         return args, with_entry(dict(kwargs), (self.name, *self.path), value)
@@ -38,7 +38,7 @@ class Argument(NamedTuple):
 
 
 def tensor_arguments(block: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[Argument]:
-    """The floating-point tensors among the arguments of a call and their entries, in the order of the parameters."""
+    """Return the floating-point tensors among the arguments of a call, in the order of the parameters."""
     names = list(inspect.signature(block.forward).parameters)
     for position, value in enumerate(args):
         for path in tensor_entries(value):
@@ -49,7 +49,7 @@ def tensor_arguments(block: nn.Module, args: tuple[Any, ...], kwargs: Mapping[st
 
 
 def tensor_entries(value: Any) -> Iterator[Path]:
-    """Where floating-point tensors are: the value itself, or entries of a tuple, list or dict."""
+    """Return the paths of floating-point tensors: the value itself, or entries of a tuple, list or dict."""
     if isinstance(value, Tensor):
         entries: Any = [((), value)]
     elif isinstance(value, dict):
@@ -62,14 +62,14 @@ def tensor_entries(value: Any) -> Iterator[Path]:
 
 
 def entry(value: Any, path: Path) -> Any:
-    """What is there."""
+    """Return the entry at a path."""
     for key in path:
         value = value[key]
     return value
 
 
 def with_entry(value: Any, path: Path, new: Any) -> Any:
-    """A copy of the containers along the path, with another entry at its end."""
+    """Return a copy of the containers along a path, with another entry at its end."""
     if not path:
         return new
     key, rest = path[0], path[1:]
@@ -82,10 +82,10 @@ def with_entry(value: Any, path: Path, new: Any) -> Any:
 
 
 def state_in(output: Any, path: Path = FIRST) -> Any:
-    """The state among a block's outputs; an output that is a tensor is the state."""
+    """Return the state among a block's outputs; an output that is a tensor is the state."""
     return output if is_tensor(output) else entry(output, path)
 
 
 def with_state(output: Any, state: Tensor, path: Path = FIRST) -> Any:
-    """The block's outputs with another state."""
+    """Return the block's outputs with another state."""
     return state if is_tensor(output) else with_entry(output, path, state)

@@ -92,7 +92,7 @@ class StageReading:
         return "\n".join([f"{name}{more}: {self.verdict}", *_table(self)])
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything that was read, as JSON holds it; a weight that is no number is null."""
+        """Return everything that was read as JSON values; a weight that is not a number is null."""
         matrix = [[value if np.isfinite(value) else None for value in row] for row in self.matrix.tolist()]
         return {
             "blocks": list(self.blocks),
@@ -124,7 +124,7 @@ class Reading:
         return "\n\n".join([f"{self.network}: {count} evaluations of blocks in {stages}", *map(str, self.stages)])
 
     def as_dict(self) -> dict[str, Any]:
-        """The network and its stages, as JSON holds them."""
+        """Return the network and its stages as JSON values."""
         return {"network": self.network, "stages": [stage.as_dict() for stage in self.stages]}
 
 
@@ -177,7 +177,7 @@ def assert_scheme(
 
 
 def _distance(stage: StageReading, scheme: Any) -> tuple[float, str]:
-    """How far the weights of a stage are from a scheme's, and what that is."""
+    """Return the distance of a stage's weights from those of a scheme, and what they are compared with."""
     if isinstance(scheme, str):
         method = get_scheme(scheme)
         check_makes_network(method, pair=method.equation.partitioned, branches=True)
@@ -196,7 +196,7 @@ def _distance(stage: StageReading, scheme: Any) -> tuple[float, str]:
 
 
 def _reading(march: ObservedMarch) -> StageReading:
-    """The weights of a march, and what they mean."""
+    """Return the weights of a march with the nearest scheme."""
     declared, firsts = march.declared, len(march.starts)
     weights, activated = _weights(march)
     layout = march.layout(activated) if declared is None else declared.layout
@@ -223,7 +223,7 @@ def _reading(march: ObservedMarch) -> StageReading:
 
 
 def _weights(march: ObservedMarch) -> tuple[Weights, bool]:
-    """The weights as `impulse_response` orders them, and whether an activation follows each step."""
+    """Return the weights in the order of `impulse_response`, and whether an activation follows each step."""
     evaluations, firsts = march.evaluations, len(march.starts)
     before = {place: before_activation(place) for place in march.settled}
     own = march.declared.layout.activated if march.declared is not None else None
@@ -286,7 +286,7 @@ def _some(values: Sequence[float]) -> str:
 
 
 def _table(stage: StageReading) -> Iterator[str]:
-    """The matrix with the numbers of its blocks; of a large one the first and the last rows and columns."""
+    """Format the matrix with the numbers of its blocks; of a large one, the first and the last rows and columns."""
     cells = [[_cell(value) for value in row] for row in stage.weights.mean(-1)]
     numbers = [str(n + 1) for n in range(len(stage.blocks))]
     heads = [

@@ -132,7 +132,7 @@ class StatedSplit:
     activation: tuple[str, ...]
 
     def __call__(self, block: nn.Module) -> Split:
-        """The split of this block; an attribute that it lacks, or that is the identity, is passed over."""
+        """Return the split of this block; attributes that it lacks, or that are the identity, are skipped."""
         branch = _chain(block, self.branch)
         shortcut = _chain(block, self.shortcut, len(branch))
         ends = len(branch), len(branch) + len(shortcut) if shortcut else 0
@@ -143,20 +143,20 @@ STATED: dict[type[nn.Module], StatedSplit] = {}
 
 
 def stated_for(block: nn.Module) -> StatedSplit | None:
-    """What `split_block` registered for the class from which the block has its `forward`."""
+    """Return what `split_block` registered for the class that defines the block's `forward`."""
     return next((STATED.get(cls) for cls in type(block).__mro__ if "forward" in vars(cls)), None)
 
 
 def _chain(block: nn.Module, names: Iterable[str], first: int = 0) -> Program:
-    """Operations that follow each other; the first one is operation number `first` and reads value 0."""
-    found: list[Operation] = []
+    """Return operations that follow each other; the first has the number `first` and reads value 0."""
+    chain: list[Operation] = []
     for name in names:
-        argument = (Value(first + len(found) if found else 0),)
+        argument = (Value(first + len(chain) if chain else 0),)
         if name.endswith(FUNCTION):
-            found.append(Operation("call_function", getattr(F, name.removesuffix(FUNCTION)), argument))
+            chain.append(Operation("call_function", getattr(F, name.removesuffix(FUNCTION)), argument))
         elif not is_identity(getattr(block, name, None)):
-            found.append(Operation("call_module", name, argument))
-    return tuple(found)
+            chain.append(Operation("call_module", name, argument))
+    return tuple(chain)
 
 
 def _run(program: Program, block: Any, u: Any) -> list[Any]:
@@ -175,7 +175,7 @@ def _resolved(value: Any, values: Sequence[Any]) -> Any:
 
 
 def _numbers(value: Any) -> Iterator[int]:
-    """The values that an argument reads."""
+    """Return the numbers of the values that an argument reads."""
     if isinstance(value, Value):
         yield value.number
     elif isinstance(value, tuple | list):
@@ -184,10 +184,10 @@ def _numbers(value: Any) -> Iterator[int]:
 
 
 def _at_path(block: nn.Module, path: str) -> Any:
-    found: Any = block
+    value: Any = block
     for name in path.split("."):
-        found = getattr(found, name)
-    return found
+        value = getattr(value, name)
+    return value
 
 
 def is_identity(layer: object) -> bool:

@@ -1,8 +1,8 @@
 """Running statistics of batch normalisation, one set for each evaluation of a block in its step.
 
 `heun` evaluates `f` at `u_n` and at `u_n + dt f(u_n)`, two states with two means. Batch norm in training normalises
-each evaluation by its own batch; one running mean over both would fit neither of them in evaluation mode. So the first
-evaluation keeps the buffers that the layer has, and every further one gets its own, named `step_…_i`.
+each evaluation by the statistics of its batch; one running mean over both would fit neither in evaluation mode. So the
+first evaluation keeps the buffers of the layer, and each of the others has buffers named `step_…_i`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class _Evaluation(threading.local):
     index = 0
 
 
-_under_way = _Evaluation()  # of this thread: which evaluation of its step a block is in
+_under_way = _Evaluation()  # of this thread: the number of the evaluation within its step
 
 
 def at_evaluation(i: int, f: Callable[..., Any], *args: Any) -> Any:
-    """`f(*args)`, in which the normalisation layers use their `i`-th statistics."""
+    """Return `f(*args)`, in which normalisation layers use their `i`-th statistics."""
     before, _under_way.index = _under_way.index, i
     try:
         return f(*args)
@@ -36,12 +36,12 @@ def at_evaluation(i: int, f: Callable[..., Any], *args: Any) -> Any:
 
 
 class Statistics(InstanceMixin):
-    """What the subclass adds to a normalisation layer: its buffers are those of the evaluation under way."""
+    """The mixin of a normalisation layer whose buffers are those of the current evaluation."""
 
     step_evaluations: int
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """As the layer's; a checkpoint of the original network has one set, with which all evaluations begin."""
+        """Load as the layer does; all evaluations start from the one set in a checkpoint of the original network."""
         for i in range(1, self.step_evaluations):
             for name in BUFFERS:
                 if prefix + name in state_dict:
@@ -69,7 +69,7 @@ def keep_apart(block: nn.Module, evaluations: int) -> None:
 
 
 def bring_together(block: nn.Module) -> None:
-    """Leave the layers of a block with the statistics of the first evaluation, as they came."""
+    """Restore the layers of a block, with the statistics of the first evaluation."""
     for layer in block.modules():
         if isinstance(layer, Statistics):
             for i in range(1, layer.step_evaluations):

@@ -77,7 +77,7 @@ class ConvertedStep(StepCoefficients):
         return None if self.step_pass is None else self.step_pass.cost
 
     def role_of(self, u: Tensor) -> Role:
-        """The role of a call with this state, which carries the number of steps before it."""
+        """Return the role of a call with this state, which carries the number of steps before it."""
         if not self.step_role.repeats:
             return self.step_role
         past = getattr(u, PAST, None)
@@ -96,7 +96,7 @@ class ConvertedStep(StepCoefficients):
         )
 
     def roles_from(self, role: Role) -> list[Role]:
-        """The steps of a call that begins with this one."""
+        """Return the steps of a call that begins with this one."""
         last = role.place + max(role.kinds.count("sum"), 1) - 1
         return [one for one in self.step_roles if role.place <= one.place <= last]
 
@@ -193,7 +193,7 @@ class ConvertedStep(StepCoefficients):
         return y if role.split is None else role.scheme.activate(partial(role.split.activation, self), y)
 
     def gate_of(self, role: Role, u: Tensor) -> Coefficient:
-        """The factor of the increment: the gate of this pass, the mean gate in evaluation, or 1."""
+        """Return the factor of the increment: the gate of this pass, the mean gate in evaluation, or 1."""
         gates = None if self.step_pass is None else self.step_pass.gates
         if gates is None and role.mean_gate is not None and self.training:
             raise UserError(
@@ -213,7 +213,7 @@ class ConvertedStep(StepCoefficients):
         return gate.to(u).reshape(-1, *[1] * (u.ndim - 1))
 
     def _dropped(self, role: Role, u: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """The outputs of a dropped block; it is called only if it returns more than the state."""
+        """Return the outputs of a dropped block; it is called only if it returns more than the state."""
         if self.step_pass is not None:
             self.step_pass.unused += self._evaluated(*args, *kwargs.values()).parameters()
         if role.split is not None or role.only_output:
@@ -222,7 +222,7 @@ class ConvertedStep(StepCoefficients):
             return [self._block(role, u, 0, args, kwargs)]
 
     def _march(self, role: Role, u: Tensor) -> tuple[ReversibleMarch | None, Tensor]:
-        """The reversible march of this step, if any, and `u` in that march's precision."""
+        """Return the reversible march of this step, if any, and `u` in that march's precision."""
         stored = not (role.inverted and torch.is_grad_enabled() and only_reverse_mode())
         if stored or is_traced(u):  # a traced graph does not decide what is saved
             return None, u
@@ -230,13 +230,13 @@ class ConvertedStep(StepCoefficients):
         return (ReversibleMarch(u.dtype), u) if past.march is None else (past.march, past.exact)
 
     def _terms(self, role: Role, v: Tensor, i: int) -> tuple[Tensor, Tensor]:
-        """`(P v, f(v))` of a split block."""
+        """Return `(P v, f(v))` of a split block."""
         split = cast(Split, role.split)
         terms: tuple[Tensor, Tensor] = self._recomputed(role, self._evaluation(role, i, partial(split.terms, self)), v)
         return terms
 
     def _block(self, role: Role, v: Tensor, i: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """`B(v)`, with the state put among the other arguments of the call."""
+        """Return `B(v)`, with `v` as the state among the arguments of the call."""
         if i > 0 and any(map(_is_cache, (*args, *kwargs.values()))):
             raise UserError(
                 f"scheme {role.scheme.name!r} evaluates {role.name!r} more than once in a step, "
@@ -264,13 +264,13 @@ class ConvertedStep(StepCoefficients):
         return getattr(self, "gradient_checkpointing", False) and self.training
 
     def again(self, role: Role) -> Callable[..., Any]:
-        """How a function of the state is called: as it is, or such that the backward pass evaluates it again."""
+        """Return a function that calls another one, and has the backward pass evaluate it again if memory is saved."""
         return self.__dict__["_gradient_checkpointing_func"] if self.checkpointed else partial(self._recomputed, role)
 
     def without_cache(
         self, role: Role, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments without a cache, to which an evaluation that is repeated would write twice."""
+        """Return the arguments without a cache if the evaluation is repeated, which would write to it twice."""
         if not self.checkpointed and (role.memory == "stored" or not torch.is_grad_enabled()):
             return args, kwargs
         kept = {key: None if _is_cache(value) else value for key, value in kwargs.items()}
@@ -284,7 +284,7 @@ class ConvertedStep(StepCoefficients):
         return f(*args) if kept else recomputed(f, self._evaluated(*args), *args)
 
     def _evaluated(self, *args: Any) -> nn.Module:
-        """The module that an evaluation of f runs: the block, or the argument of a `Residual`."""
+        """Return the module that an evaluation of f runs: the block, or the argument of a `Residual`."""
         return nn.ModuleList(part for f in args for part in modules_of(f)) if isinstance(self, Residual) else self
 
     @property

@@ -40,13 +40,13 @@ class AddedTerm(NamedTuple):
 
 
 def edge_of(u: Tensor) -> GraphPlace:
-    """Where a tensor stands in the graph; a leaf at the node that collects its gradient."""
+    """Return where a tensor is in the graph; for a leaf, the node that accumulates its gradient."""
     node, number = get_gradient_edge(u)[:2]
     return node, number
 
 
 def branches(after: GraphPlace, before: GraphPlace) -> list[AddedTerm]:
-    """What a residual block adds on the way from its input to its output, from first to last."""
+    """Return the terms that a residual block adds on the way from its input to its output, from first to last."""
     held = held_places(after, before)
     stream: list[GraphPlace] = []  # from the output back to the input
     terms: list[tuple[GraphPlace, GraphPlace]] = []
@@ -67,7 +67,7 @@ def branches(after: GraphPlace, before: GraphPlace) -> list[AddedTerm]:
 
 
 def shortcut_of(after: GraphPlace, before: GraphPlace) -> tuple[GraphPlace, AddedTerm] | None:
-    """The shortcut and the branch of a block that changes the shape: the shortcut has fewer weight matrices."""
+    """Return shortcut and branch of a block that changes the shape: the shortcut has fewer weight matrices."""
     place = before_activation(after) or after
     if operation_of(place[0]) != "Add":
         return None
@@ -79,7 +79,7 @@ def shortcut_of(after: GraphPlace, before: GraphPlace) -> tuple[GraphPlace, Adde
 
 
 def before_activation(place: GraphPlace) -> GraphPlace | None:
-    """What goes into the activation or the normalisation that stands at a place; nothing if there is none."""
+    """Return the input of the activation or norm whose output is at a place; None if there is none."""
     node = place[0]
     while node is not None and operation_of(node) in _LAYOUT and node.next_functions:
         node = node.next_functions[0][0]
@@ -90,7 +90,7 @@ def before_activation(place: GraphPlace) -> GraphPlace | None:
 
 
 def unscaled(place: GraphPlace) -> GraphPlace:
-    """The factor of a product with numbers: constants, or parameters that are a number or one for each channel."""
+    """Return the place before products with constants, or with parameters of one value or one for each channel."""
     while (node := place[0]) is not None:
         operation, edges = operation_of(node), [edge for edge in node.next_functions if edge[0] is not None]
         if operation in _LAYOUT and edges:
@@ -105,8 +105,8 @@ def unscaled(place: GraphPlace) -> GraphPlace:
 
 
 def origin_of(place: GraphPlace) -> GraphPlace:
-    """The one place of which the tensor at a place is a multiple, by sums and numbers; itself if there are several."""
-    found: set[GraphPlace] = set()
+    """Return the one place of which the tensor at a place is a multiple; the place itself if there are several."""
+    origins: set[GraphPlace] = set()
     waiting = [place]
     while waiting:
         inner = unscaled(waiting.pop())
@@ -114,12 +114,12 @@ def origin_of(place: GraphPlace) -> GraphPlace:
         if operation_of(inner[0]) in ("Add", "Sub") and not any(map(_is_parameter, edges)):
             waiting += edges
         else:
-            found.add(inner)
-    return found.pop() if len(found) == 1 else place
+            origins.add(inner)
+    return origins.pop() if len(origins) == 1 else place
 
 
 def arrivals(place: GraphPlace, sources: Sequence[GraphPlace]) -> list[Weight]:
-    """The weight of each source in the tensor at a place, by itself: not through other sources."""
+    """Return the weight of each source in the tensor at a place, without what passes through other sources."""
     node, number = place
     shape, like = _metadata(place)
     generator = torch.Generator().manual_seed(0)
@@ -139,7 +139,10 @@ def arrivals(place: GraphPlace, sources: Sequence[GraphPlace]) -> list[Weight]:
 
 
 def _weight(ones: Tensor | None, other: Tensor | None, vector: Tensor) -> Weight:
-    """The multiple, from what arrived of a vector of ones and of another vector, whose entries may be in any order."""
+    """Return the factor by which two vectors, one of them ones, were multiplied on the way; None if there is none.
+
+    The entries of the other vector may arrive in any order.
+    """
     if ones is None or other is None:
         return np.zeros(1)
     if ones.numel() != vector.numel():
@@ -164,12 +167,12 @@ def _permuted(ones: Tensor, other: Tensor, vector: Tensor, near: float) -> bool:
 
 
 def _moments(values: Tensor) -> Tensor:
-    """What does not depend on the order of the values."""
+    """Return statistics that do not depend on the order of the values."""
     return torch.stack([(values**n).mean() for n in (1, 2, 3, 4)])
 
 
 def _by_channel(pattern: Tensor, near: float) -> Tensor | None:
-    """The one value of a tensor, or its values along the one dimension along which it varies."""
+    """Return the one value of a tensor, or its values along the only dimension along which it varies."""
     if float(pattern.max() - pattern.min()) <= near * 1e-2:
         return pattern.mean().reshape(1)
     for dim in range(pattern.ndim):
@@ -181,7 +184,7 @@ def _by_channel(pattern: Tensor, near: float) -> Tensor | None:
 
 @contextmanager
 def _stopped_at(sources: Sequence[GraphPlace]) -> Iterator[None]:
-    """For a while no gradient passes these places."""
+    """Stop every gradient at these places within the context."""
     numbers: dict[Node, set[int]] = {}
     for node, number in sources:
         numbers.setdefault(cast(Node, node), set()).add(number)
@@ -196,13 +199,13 @@ def _stopped_at(sources: Sequence[GraphPlace]) -> Iterator[None]:
 
 
 def _metadata(place: GraphPlace) -> tuple[torch.Size, Tensor]:
-    """The shape of the tensor at a place, and an empty tensor of its kind."""
+    """Return the shape of the tensor at a place, and an empty tensor of its dtype and device."""
     seen = cast(Node, place[0])._input_metadata[place[1]]
     return seen.shape, torch.empty(0, dtype=seen.dtype, device=seen.device)
 
 
 def _first_met(place: GraphPlace, stream: set[GraphPlace]) -> GraphPlace | None:
-    """The place of the stream that a branch is computed from; where there are several, the one met first."""
+    """Return the place of the stream that a branch is computed from; of several, the nearest."""
     seen: set[GraphPlace] = set()
     waiting = [place]
     while waiting:
@@ -216,7 +219,7 @@ def _first_met(place: GraphPlace, stream: set[GraphPlace]) -> GraphPlace | None:
 
 
 def parameters_of(place: GraphPlace, until: set[GraphPlace]) -> Iterator[nn.Parameter]:
-    """The parameters that a place is computed from, nearest first."""
+    """Return the parameters that a place is computed from, nearest first."""
     seen: set[GraphPlace] = set()
     waiting = [place]
     while waiting:

@@ -1,4 +1,4 @@
-"""Each residual sum inside a layer's forward as a step of its own.
+"""Make each residual sum inside a layer's forward a step.
 
 A transformer's layer adds its branches one after the other, in one `forward`:
 

@@ -51,22 +51,22 @@ class Conversion:
 
     @property
     def steps(self) -> int:
-        """How many steps the network takes."""
+        """The number of steps of the network."""
         return sum(len(stage.blocks) for stage in self.stages)
 
     @property
     def converted(self) -> int:
-        """How many blocks became steps."""
+        """The number of blocks that became steps."""
         return len({name for stage in self.stages for name in stage.blocks})
 
     @property
     def found(self) -> int:
-        """How many residual blocks the network has: those that became steps, and those that are left."""
+        """The number of residual blocks: those that became steps, and those that are left."""
         return self.converted + len(self.left)
 
     @property
     def coefficients(self) -> int:
-        """How many `k` the network has."""
+        """The number of `k` in the network."""
         return sum(stage.coefficients for stage in self.stages)
 
     def record(

@@ -119,11 +119,11 @@ def trace(
 def _trace(
     model: nn.Module, example: Example, blocks: Mapping[str, nn.Module], training: bool, sums: bool
 ) -> list[Call]:
-    watch = _Watch()
+    recorder = _CallRecorder()
     with ExitStack() as hooks, training_mode(model, training), torch.random.fork_rng(devices=[]), torch.enable_grad():
-        hooks.enter_context(_Functions(watch.reads if sums else None))
+        hooks.enter_context(_Functions(recorder.reads if sums else None))
         for name, block in blocks.items():
-            for hook in watch.hooks(name, block):
+            for hook in recorder.hooks(name, block):
                 hooks.enter_context(hook)
         try:
             model(*example.args, **example.kwargs)
@@ -132,7 +132,7 @@ def _trace(
             raise UserError(
                 f"the network cannot run on the example ({_shown(example)}): {kind}: {first_line(error)}"
             ) from error
-    return watch.calls
+    return recorder.calls
 
 
 class _Seen(NamedTuple):
@@ -161,7 +161,7 @@ class _Functions(TorchFunctionMode):
         return output
 
 
-class _Watch:
+class _CallRecorder:
     """Hooks that record what each block does with its state."""
 
     def __init__(self) -> None:
@@ -250,6 +250,6 @@ def _agrees(split: Split, call: Call) -> bool:
 
 
 def _shown(example: Example) -> str:
-    """The shapes of an example."""
+    """Format the shapes of an example."""
     values = [("", value) for value in example.args] + [(f"{key} ", value) for key, value in example.kwargs.items()]
     return ", ".join(key + str(list(getattr(v, "shape", [])) or type(v).__name__) for key, v in values)

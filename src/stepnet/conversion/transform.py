@@ -39,8 +39,8 @@ from stepnet.nets import (
 from stepnet.schemes import Scheme, get_scheme, warn_if_rarely_used, warn_of_memory
 
 Model = TypeVar("Model", bound=nn.Module)
-REPORT = "step_conversion"  # the attribute of a converted network that tells what was done
-TRAJECTORY = "trajectory"  # and the one that gives its states
+REPORT = "step_conversion"  # the attribute of a converted network with its `Conversion`
+TRAJECTORY = "trajectory"  # the method that returns its states
 
 
 @checked
@@ -93,7 +93,7 @@ def convert_again(
 ) -> None:  # fmt: skip
     """Convert, in place, the blocks of a recorded conversion: those `stages`, and only the blocks in `split` split.
 
-    What is found in a network may grow from one version of stepnet to the next; a network that was saved must not.
+    A later version of stepnet may find more blocks in a network; a network that was saved keeps its steps.
     """
     method = get_scheme(scheme)
     _check(model, method, "paper")
@@ -116,7 +116,7 @@ def _converted(
     stochastic_depth: float | Mapping[str, Any] | None = None,
     verbose: bool = False,
 ) -> Model:
-    """The model itself, its selected blocks made steps."""
+    """Make the selected blocks of the model steps, and return the model."""
     bound = Bound.of(k_bound, method)
     for chain in selection.chains:
         warn_of_memory(method, len(chain.calls))
@@ -150,7 +150,7 @@ def _converted(
 
 @checked
 def revert(model: Model) -> Model:
-    """Give back the original network, in place: the same modules, their own classes, without coefficients."""
+    """Restore the original network, in place: the same modules with their original classes, without coefficients."""
     steps = [module for module in model.modules() if isinstance(module, ConvertedStep)]
     if not steps:
         raise UserError(f"{type(model).__name__} has no converted block: nothing to revert")
@@ -167,7 +167,7 @@ def revert(model: Model) -> Model:
 
 @checked
 def describe(model: nn.Module, scheme: str | Scheme = "lm", example: Any = None) -> Conversion:
-    """What `convert` did to a network, or would do: stage by stage what is a step, what stays, and why."""
+    """Return what `convert` did to a network, or would do: what is a step in each stage, what stays, and why."""
     done = getattr(model, REPORT, None)
     if isinstance(done, Conversion):
         return done
@@ -185,7 +185,7 @@ def _select(
     step: Literal["layer", "sublayer"] | None = None,
     divided: Collection[str] | None = None,
 ) -> Selection:
-    """The chains among the model's blocks; with names of blocks to `split` or layers to be `divided`, no others are."""
+    """Select the chains among the model's blocks. If blocks to `split` or layers `divided` are named, no others are."""
     model = copied(model)  # running it with autograd on may fill caches in its modules
     watched = candidates(model) if blocks is None else named_blocks(model, blocks)
     calls = trace(model, example, watched, sums=step == "sublayer" or bool(divided))
@@ -226,9 +226,9 @@ def _check_sublayers(selection: Selection, scheme: Scheme) -> None:
 
 
 def _linked(model: nn.Module, example: Any, chain: Chain) -> bool:
-    """Whether a row in which a block comes again is one in training too.
+    """Whether a chain with repeated blocks is also one in training.
 
-    Elsewhere a step that finds no past says so. The first step has none, and a block that is called again could not
+    Other steps raise if their state has no past. The first step needs none, and a block that is called again cannot
     know that it is not the first.
     """
     try:
@@ -240,7 +240,7 @@ def _linked(model: nn.Module, example: Any, chain: Chain) -> bool:
 
 
 def _memory(chain: Chain, scheme: Scheme, init: str | float, memory: Memory) -> Memory:
-    """The mode of a chain of blocks, or why it cannot be."""
+    """Return the memory mode of a chain of blocks, or raise if it cannot have it."""
     if any(call.kinds for call in chain.calls) and memory in ("reversible", "auto"):
         if memory == "reversible":
             raise UserError("memory='reversible': steps inside a layer cannot be taken back; take step='layer'")
@@ -267,12 +267,12 @@ def _roles(
     numbers: Iterator[int],
     stochastic: StochasticDepth | None,
 ) -> dict[str, list[Role]]:
-    """The roles of each block, one for each of its calls."""
+    """Return the roles of each block, one for each of its steps."""
     plan = chain.plan(scheme)
     steps = March(scheme, plan, dts, whole=[call.split is None for call in chain.calls]).steps
     roles: dict[str, list[Role]] = {call.name: [] for call in chain.calls}
     for place, call in enumerate(chain.calls):
-        own, number = roles[call.name], next(numbers)
+        block_roles, number = roles[call.name], next(numbers)
         role = Role(
             name=call.step_name,
             scheme=scheme,
@@ -288,19 +288,19 @@ def _roles(
             result=call.result,
             only_output=call.only_output,
             memory=memory,
-            k_index=sum(role.k_index is not None for role in own) if place in plan.owners else None,
+            k_index=sum(role.k_index is not None for role in block_roles) if place in plan.owners else None,
             number=number,
             mean_gate=None if stochastic is None else stochastic.means[number],
             bound=bound,
             keeps_f=place in plan.kept_f,
             evaluations=plan.evaluations[place],
         )
-        own.append(role)
+        block_roles.append(role)
     return roles
 
 
 def _check_statistics(model: nn.Module, name: str, roles: Sequence[Role]) -> None:
-    """A `Residual` is called with functions, whose batch norm cannot be given statistics for each evaluation."""
+    """Raise if f of a `Residual` has batch norm and is evaluated several times: its statistics cannot be separated."""
     parent = model.get_submodule(name.rpartition(".")[0])
     normed = any(isinstance(part, _NormBase) and part.running_mean is not None for part in parent.modules())
     if normed and isinstance(model.get_submodule(name), Residual) and max(role.evaluations for role in roles) > 1:
