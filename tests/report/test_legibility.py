@@ -25,7 +25,7 @@ from stepnet.report.figures import WIDTHS, Columns, paper_style
 from stepnet.report.schematic import picture_of
 from stepnet.report.scheme_plots import plot_order
 from stepnet.report.sketches import NetworkSketch, sketch_stage
-from stepnet.schemes import get_scheme, list_schemes
+from stepnet.schemes import Entry, get_scheme, list_schemes
 from stepnet.training import RULELESS, TaskRecord
 from training.made_runs import run_with_errors
 
@@ -81,6 +81,7 @@ def lines() -> list[str]:
         "figure exit {digits} {other}",
         "figure trajectory {digits}",
         "figure spectrum {digits}",
+        "figure exit {digits}",
     ]
     plots = [f"scheme {name} --plot" for name in ("lm", "nag", "mhc")]
     plots += ["scheme midpoint2 --plot", "scheme coupled --plot", "noise shake_shake --samples 2000 --plot"]
@@ -131,7 +132,8 @@ def test_a_figure_can_be_read(line: str, root: Path, tmp_path: Path, monkeypatch
 def test_the_schematic_of_every_scheme_can_be_read(name: str) -> None:
     """A short stage, and a long one after a transition, in one column and in two."""
     scheme = get_scheme(name)
-    stages = sketch_stage(scheme, 3), sketch_stage(scheme, 9, entry="projected")
+    entry: Entry = "identity" if scheme.splits else "projected"  # u' = f + g has no transitions
+    stages = sketch_stage(scheme, 3), sketch_stage(scheme, 9, entry=entry)
     for width in WIDTHS.values():
         picture = picture_of(NetworkSketch(name, stages), width=width)
         assert not checked(picture, f"schematic {name} {width}")

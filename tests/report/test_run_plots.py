@@ -102,6 +102,8 @@ def test_equal_networks_share_an_axis_that_says_so(write_run) -> None:
     axes = plot_compression([write_run("preact_resnet20"), write_run()], "digits").axes[0]
     assert axes.get_xlim() == pytest.approx((0.93 * 2e5, 1.07 * 5e5))
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0.2M", "0.5M"]
+    first, second = (line.get_transform().transform(line.get_xydata())[0] for line in axes.lines[:2])
+    assert second[0] - first[0] > 5  # side by side, in pixels: their bars do not hide each other
 
 
 def test_labels_name_networks_in_the_order_of_their_runs(write_run) -> None:

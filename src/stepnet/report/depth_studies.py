@@ -31,6 +31,11 @@ from stepnet.report.figures import Picture, legend_above, panels, rc_styles
 from stepnet.training import RULELESS, EvaluationResult, Losses, Metric, data_of, evaluate
 
 WAYS = ("plain", "refitted", "random")
+LABELS = {
+    "plain": "cheapest blocks dropped",
+    "refitted": "the same, steps refitted",
+    "random": "random blocks dropped",
+}
 TOLERANCES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)  # of early exits
 POINTS = 6  # depths at most between all blocks and those that stay
 
@@ -111,8 +116,8 @@ def plot_coarsening(study: CoarseningStudy) -> Picture:
     """The metric against the blocks that stay, one line for each way."""
     picture, (axes,) = panels(1)
     for way in WAYS:
-        points = {study.blocks: study.whole, **study.found[way]}
-        axes.plot(list(points), list(points.values()), label=way)
+        points = sorted({study.blocks: study.whole, **study.found[way]}.items())
+        axes.plot(*zip(*points, strict=True), label=LABELS[way])
     axes.set(xlabel="blocks that stay", ylabel=f"test {study.metric.heading}")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     legend_above(picture, axes.get_legend_handles_labels()[0])

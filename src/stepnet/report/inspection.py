@@ -109,7 +109,7 @@ def write_pictures(shown: OpenedNetwork, spectra: Sequence[StepSpectrum], folder
             "spectrum": plot_spectrum(shown.network, shown.images[:1], spectra),
         }
         if coefficients(shown.network):
-            pictures["k"] = plot_coefficients(shown.network)
+            pictures["k"] = plot_coefficients(shown.network, labels=[shown.title])
         paths = {folder / f"{name}.svg": picture for name, picture in pictures.items()}
         for path, picture in paths.items():
             write_figure(picture, path)

@@ -21,12 +21,13 @@ from stepnet.conversion import Reading
 from stepnet.errors import UserError
 from stepnet.nets import training_mode, trajectory
 from stepnet.report.dynamics import StepSpectrum, principal_plane, spectra
-from stepnet.report.figures import NARROWEST, Picture, legend_above, panels, rc_styles, shorten_middle
+from stepnet.report.figures import NARROWEST, SMALLEST, Picture, legend_above, panels, rc_styles, shorten_middle
 from stepnet.report.lesion import Lesion
 from stepnet.report.scheme_plots import STABLE
 from stepnet.schemes import Scheme, get_scheme
 
 MARGIN = 0.35  # round the eigenvalues
+MOST_WRITTEN = 5  # rows of a matrix whose weights are written into it
 
 
 @checked
@@ -110,10 +111,15 @@ def plot_reading(reading: Reading) -> Picture:
         extent = (0.5, columns + 0.5, rows + 0.5, 0.5)
         image = axes.imshow(matrix, vmin=-largest, vmax=largest, cmap="RdBu_r", extent=extent)
         axes.set_title("\n".join(wrap(stage.verdict, 24)))
-        axes.set_xlabel("what block … adds")
+        axes.set_xlabel("output of block")
+        if len(matrix) <= MOST_WRITTEN:
+            for (row, column), weight in np.ndenumerate(matrix):
+                colour = "white" if abs(weight) > 0.6 * largest else "black"
+                shown = "" if np.isnan(weight) else f"{weight:.2g}" if abs(weight) < 1 else f"{weight:.3g}"
+                axes.text(column + 1, row + 1, shown, color=colour, size=SMALLEST, ha="center", va="center")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(MaxNLocator(5, integer=True))
-    squares[0].set_ylabel("at block …, and the end")
+    squares[0].set_ylabel("read by block (last row: the end)")
     picture.colorbar(image, ax=squares, label="weight")
     return picture
 
@@ -137,7 +143,7 @@ def plot_lesion(lesions: Annotated[Mapping[str, Lesion], MinLen(1)]) -> Picture:
     legend_above(
         picture,
         top.get_legend_handles_labels()[0],
-        "open: blocks that change the shape, dotted: none dropped, dashed: a neighbour's step is longer instead",
+        "open: blocks that change the shape; dotted: no block dropped; dashed: a neighbour takes a longer step instead",
     )
     for axes, (title, one), style in zip(squares, lesions.items(), rc_styles(), strict=False):
         _draw_pairs(axes, title if len(lesions) > 1 else "", one, style.get("color", "C0"))

@@ -32,7 +32,7 @@ def draw_noises(noises: Sequence[Noise], path: Path, samples: int) -> None:
 def _draw_moment(axes: Any, noise: Noise, moment: int, colour: str, samples: int) -> None:
     exact = [weak_error(noise, n, moment) for n in EXACT_STEPS]
     term = one_step_error(noise, moment)
-    label = f"{term.name}, order {term.order - 1}"
+    label = f"${term.name}$, order {term.order - 1}"
     axes.plot([each.dt for each in exact], [abs(each.error) for each in exact], color=colour, label=label)
     for index, n in enumerate(LARGE_STEPS):
         sampled = weak_error(noise, n, moment, samples=samples, seed=index)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby, zip_longest
 from os import PathLike
@@ -15,6 +16,7 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.transforms import ScaledTranslation
 from torch import nn
 
 from stepnet.arguments import checked
@@ -27,6 +29,7 @@ from stepnet.report.grouping import by_data, read_histories
 from stepnet.schemes import by_name, get_scheme
 from stepnet.training import KByLayer, NetworkRuns, RunHistory, single_numbers
 
+BESIDE = 0.09  # inches between points of equal cost
 RunFolder: TypeAlias = str | PathLike[str]
 OneOrMore: TypeAlias = RunFolder | Sequence[RunFolder] | Iterator[RunFolder]
 
@@ -91,7 +94,9 @@ def plot_coefficients(
     Of a network, those that it has; of runs, those after `epoch` (from 1), the last one by default.
     """
     if isinstance(runs, nn.Module):
-        groups: list[tuple[str, list[KByLayer]]] = [(type(runs).__name__, [single_numbers(coefficients(runs))])]
+        groups: list[tuple[str, list[KByLayer]]] = [
+            (labels[0] if labels else type(runs).__name__, [single_numbers(coefficients(runs))])
+        ]
     else:
         networks = _networks(runs, labels=labels)
         groups = [(network.label, [_after(run, epoch) for run in network.runs]) for network in networks]
@@ -117,11 +122,11 @@ def plot_coefficients(
             for places, one in own:
                 (handles[label],) = axes.plot(places, list(one.values()), **styles[label], alpha=0.8, label=label)
         deepest = max((list(one) for _, own in curves for _, one in own), key=len)
-        _mark_stages(axes, deepest)
+        staged = _mark_stages(axes, deepest)
         axes.set(xlabel="layer, in order of depth", ylabel="$k_n$" if names == ["k"] else array)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    shaded = "shaded: zero-stable, if it were the k of all steps" if band else ""
-    legend_above(picture, list(handles.values()), shaded)
+    shaded = "shaded: zero-stable if all steps had this k; " if band else ""
+    legend_above(picture, list(handles.values()), f"{shaded}vertical lines: between stages" if staged else shaded[:-2])
     return picture
 
 
@@ -135,7 +140,7 @@ def plot_compression(runs: OneOrMore = (), data: str = "cifar10", labels: Sequen
     """Plot test error against parameters as in figure 2 (right), and against the multiply-adds of one image.
 
     The paper's points are open, those of the runs filled. Networks of the same blocks have the same parameters; what
-    tells their schemes apart is how often a step evaluates its block.
+    tells their schemes apart is how often a step evaluates its block. Points of equal cost stand side by side.
     """
     folders = _folders(runs)
     picture, (left, right) = panels(2)
@@ -146,20 +151,29 @@ def plot_compression(runs: OneOrMore = (), data: str = "cifar10", labels: Sequen
             known = [(point[cost], point["score"]) for point in points if point[cost]]
             look: Any = {"linestyle": ":", "markerfacecolor": "none", "label": f"{family}, paper"}
             axes.plot(*zip(*known, strict=True), **style, **look)
+    equal = Counter[tuple[int, str]]()
     for network in _networks(folders, data, labels) if folders else ():
         errors = network.scores
         if network.cost is None or not errors:
             continue
         spread, style = statistics.stdev(errors) if len(errors) > 1 else None, next(styles)
-        for axes, count in ((left, network.cost.parameters), (right, network.cost.multiply_adds)):
+        for panel, count in enumerate((network.cost.parameters, network.cost.multiply_adds)):
             if count:
-                axes.errorbar([count], [statistics.fmean(errors)], spread, **style, linestyle="", label=network.label)
+                axes, place = (left, right)[panel], (panel, f"{count:.2g}")
+                beside = axes.transData + ScaledTranslation(equal[place] * BESIDE, 0, picture.dpi_scale_trans)
+                look = {**style, "linestyle": "", "label": network.label, "transform": beside}
+                mean = statistics.fmean(errors)
+                axes.errorbar([count], [mean], spread, **look)
+                axes.update_datalim([(count, mean - (spread or 0)), (count, mean + (spread or 0))])
+                equal[place] += 1
     if not left.has_data():
-        raise UserError(f"no point for {data!r}: the paper has none, and no run of it was given")
+        ours = "the runs given have no finished epoch or no recorded cost" if folders else "no run of it was given"
+        raise UserError(f"no point for {data!r}: the paper has none, and {ours}")
     for axes, name in ((left, "parameters"), (right, "multiply-adds of one image")):
         axes.set(xlabel=name, ylabel="test error (%)")
         _log_axis(axes, "x")
-    legend_above(picture, left.get_legend_handles_labels()[0], f"{data}, logarithmic axes of cost")
+    note = "; points side by side: equal cost" if max(equal.values(), default=0) > 1 else ""
+    legend_above(picture, left.get_legend_handles_labels()[0], f"{data}, logarithmic axes of cost{note}")
     return picture
 
 
@@ -190,13 +204,15 @@ def _by_epoch(curves: Sequence[Sequence[float]]) -> Iterator[list[float]]:
         yield [value for value in values if value is not None]
 
 
-def _mark_stages(axes: Axes, layers: Sequence[str]) -> None:
-    """Draw a line between the last layer of a stage and the first of the next."""
-    place = 0.5
+def _mark_stages(axes: Axes, layers: Sequence[str]) -> bool:
+    """Draw a line between the last layer of a stage and the first of the next; return whether there is one."""
+    place, marked = 0.5, False
     for _, members in groupby(layers, key=lambda layer: layer.rpartition(".blocks")[0] or layer.rpartition(".")[0]):
         place += len(list(members))
         if place < len(layers):
             axes.axvline(place, color="0.75", linewidth=0.6)
+            marked = True
+    return marked
 
 
 def _log_axis(axes: Axes, which: Literal["x", "y"]) -> None:

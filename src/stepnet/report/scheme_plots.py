@@ -27,8 +27,8 @@ POINTS = 301  # on a side of the grid
 def plot_stability(*schemes: str | Scheme, extent: tuple[float, float, float, float] = EXTENT) -> Picture:
     """Plot the regions of `z = dt lambda` in which each scheme is stable; a single region is shaded.
 
-    Thick lines on the axes are exact limits: of one scheme alone, and of regions that are a segment (midpoint2). A name
-    stands for the scheme with its own coefficient; `plot_stability("euler", get_scheme("lm", k=-0.5))` shows one k.
+    Thick lines on the axes end at exact limits: of one scheme alone, and of regions that are a segment (midpoint2).
+    A name stands for the scheme with its default coefficient; `get_scheme("lm", k=-0.5)` for that of one k.
     """
     width, height = matplotlib.rcParams["figure.figsize"]
     analyses = _analysed(schemes)
@@ -40,6 +40,7 @@ def plot_stability(*schemes: str | Scheme, extent: tuple[float, float, float, fl
     for axes, one, style in zip(picture.subplots(1, len(analyses), sharey=True), analyses, rc_styles(), strict=False):
         draw_stability(axes, [one], extent, style)
         axes.set(title=label_of(one.scheme), ylabel="Im $z$" if one is analyses[0] else "")
+    picture.suptitle("stable where shaded or thick", size=matplotlib.rcParams["legend.title_fontsize"])
     return picture
 
 
@@ -95,7 +96,7 @@ def draw_stability(
     if len(schemes) > 1:
         legend_above(_figure(axes), handles, "stable inside")
     else:
-        axes.set_title("stable where shaded")
+        axes.set_title("stable where shaded or thick")
 
 
 def draw_order(axes: Axes, schemes: list[SchemeAnalysis]) -> None:

@@ -113,7 +113,7 @@ class Pen:
     def write_weights(self) -> None:
         """Write each weight on its edge, where it covers no node, no text and as few other edges as possible.
 
-        On a short straight arrow it would hide the arrow: there it stands beside it.
+        On a short straight arrow it would hide the arrow: there it stands beside it, and by a curve only if it must.
         """
         if not self.edges:
             return
@@ -123,16 +123,15 @@ class Pen:
             edge = self.edges[number]
             half = np.array(self._half_size(edge.weight, WEIGHT))
             spots, straight = edge.points(ALONG), len(edge.controls) == 2
-            if straight:
-                (ax, ay), (bx, by) = edge.controls
-                normal = np.array([ay - by, bx - ax]) / np.hypot(bx - ax, by - ay)
-                beside = (np.abs(normal) @ half + 0.06) * normal
-                spots = np.concatenate([spots + far * beside for far in ASIDE])
+            (ax, ay), (bx, by) = edge.controls[0], edge.controls[-1]
+            normal = np.array([ay - by, bx - ax]) / np.hypot(bx - ax, by - ay)
+            beside = (np.abs(normal) @ half + 0.06) * normal
+            spots = np.concatenate([spots + far * beside for far in (ASIDE if straight else (0, *ASIDE[:2]))])
             taken = np.array(self.taken).reshape(-1, 4)
             covered = (np.abs(spots[:, None] - taken[:, :2]) < half + taken[:, 2:]).all(-1).sum(1)
             inside = (np.abs(spots[:, None, None] - np.delete(curves, number, 0)) < half + 0.02).all(-1).any(-1).sum(1)
             away = np.tile(np.abs(ALONG - 0.5), len(spots) // len(ALONG))
-            away += np.repeat(0.2 * np.arange(len(ASIDE)), len(ALONG))[: len(spots)]
+            away += 0.2 * (np.arange(len(spots)) // len(ALONG))
             best = spots[np.argmin(100 * covered + 3 * inside + away)]
             back = None if straight else {"facecolor": "white", "edgecolor": "none", "pad": 0.8 * self.scale}
             self.text(tuple(best), edge.weight, edge.colour, WEIGHT, bbox=back)
