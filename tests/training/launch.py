@@ -2,7 +2,8 @@
 
 It trains three networks, since a group of processes outlives a run: `first` takes one step in float64, `text` is a GPT
 in float64, `second` has stochastic depth of that mode. Rank 1 is killed at that step of the second, once. With the mode
-`sharded` it trains networks that may be in parts: a GPT, a converted one that is interrupted, one in a loop of its own.
+`sharded` it trains networks that may be in parts: a GPT and a ViT, a converted GPT that is interrupted, and three in a
+loop of their own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 torch.set_num_threads(1)
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -23,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from stepnet.conversion import convert  # noqa: E402
 from stepnet.data import get_data  # noqa: E402
 from stepnet.nets.gpt import GPT, FeedForward, SelfAttention  # noqa: E402
+from stepnet.nets.vit import ViT  # noqa: E402
 from stepnet.training import Callback, Recipe, gather, shard, train  # noqa: E402
 from training.tiny import tiny_config  # noqa: E402
 
@@ -81,17 +83,27 @@ class Interrupt(Callback):
             raise InterruptedError
 
 
-def own_loop(out: Path) -> None:
-    """Four steps of AdamW by hand; rank 0 writes the weights."""
+class DoubleViT(ViT):
+    """A ViT in float64, of images in float32."""
+
+    def forward(self, x):
+        return super().forward(x.double())
+
+
+def vit(**options) -> nn.Module:
+    torch.manual_seed(3)
+    return DoubleViT(2, 8, "lm", patch=4, **options).double()
+
+
+def own_loop(network: nn.Module, inputs: Tensor, targets: Tensor, out: Path) -> None:
+    """Steps of AdamW by hand, a batch each; rank 0 writes the weights."""
     rank, count = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-    torch.manual_seed(2)
-    network = GPT(2, 8, "hyper", num_classes=11, context=8).double()
     if count > 1:
         shard(network)
-    optimizer, numbers = torch.optim.AdamW(network.parameters(), lr=0.01), torch.Generator().manual_seed(0)
-    for _ in range(4):
-        batch = torch.randint(11, (4, 9), generator=numbers)[4 * rank // count : 4 * (rank + 1) // count]
-        F.cross_entropy(network(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten()).backward()
+    optimizer = torch.optim.AdamW(network.parameters(), lr=0.01)
+    for x, y in zip(inputs, targets, strict=True):
+        own = slice(len(x) * rank // count, len(x) * (rank + 1) // count)
+        F.cross_entropy(network(x[own]).flatten(0, -2), y[own].flatten()).backward()
         optimizer.step()
         optimizer.zero_grad()
     weights = gather(network)
@@ -108,7 +120,15 @@ def train_sharded(folder: Path) -> None:
         train(converted(data.num_classes), data, recipe, **options)
     assert stop.done
     train(converted(data.num_classes), data, recipe, **options)
-    own_loop(folder / "by_hand")
+    images = get_data("digits")
+    train(vit(in_channels=images.in_channels), images, TEXT, out=folder / "vit", quiet=True)
+    torch.manual_seed(2)
+    tokens, photos = torch.randint(11, (4, 4, 9)), torch.randn(4, 4, 3, 8, 8)
+    own_loop(
+        GPT(2, 8, "hyper", num_classes=11, context=8).double(), tokens[..., :-1], tokens[..., 1:], folder / "gpt.pt"
+    )
+    own_loop(converted(11), tokens[..., :-1], tokens[..., 1:], folder / "converted.pt")
+    own_loop(vit(num_classes=11), photos, tokens[..., 0], folder / "vit.pt")
 
 
 def main(folder: Path, mode: str, dies_at: str = "") -> None:

@@ -94,18 +94,19 @@ def test_a_killed_rank_restarted_by_torchrun_goes_on(tmp_path, by_torchrun):
 
 @pytest.mark.slow
 def test_two_processes_with_shares_of_the_network_equal_one(tmp_path, monkeypatch):
-    """FSDP2: a GPT, a converted network that is interrupted and resumed, and a loop of one's own."""
+    """FSDP2: a GPT, a ViT, a converted network that is interrupted and resumed, and each in a loop of one's own."""
     launch.main(tmp_path / "one", "sharded")
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")  # as `accelerate launch --use_fsdp` sets it
     two = launched(tmp_path / "two", "sharded", launcher=TORCHRUN)
-    for run in ("text", "converted"):
+    for run in ("text", "converted", "vit"):
         for file in ("last.safetensors", "model.safetensors", "best.safetensors"):
             assert_equal_to_rounding(tmp_path / "one" / run / file, two / run / file)
         assert [line["k"] for line in metrics_of(Run(two / run))] == [
             {layer: pytest.approx(k, rel=1e-9) for layer, k in line["k"].items()}
             for line in metrics_of(Run(tmp_path / "one" / run))
         ]
-    mine, theirs = torch.load(tmp_path / "one" / "by_hand"), torch.load(two / "by_hand")
-    assert mine.keys() == theirs.keys()
-    for name in mine:
-        torch.testing.assert_close(mine[name], theirs[name], rtol=1e-9, atol=1e-12, msg=name)
+    for file in ("gpt.pt", "converted.pt", "vit.pt"):
+        mine, theirs = torch.load(tmp_path / "one" / file), torch.load(two / file)
+        assert mine.keys() == theirs.keys()
+        for name in mine:
+            torch.testing.assert_close(mine[name], theirs[name], rtol=1e-9, atol=1e-12, msg=name)
