@@ -87,7 +87,7 @@ def write_files() -> None:
                 pixels = rng.normal(grey, 30, (60 + n, 80, 3)).clip(0, 255).astype(np.uint8)
                 Image.fromarray(pixels).save(folder / f"{n}.jpg")
     Image.open(folder / "0.jpg").save("photo.jpg")
-    Path("novel.txt").write_text("It was the best of times, it was the worst of times. " * 200)
+    Path("novel.txt").write_text("ROMEO. It was the best of times, it was the worst of times.\n" * 200)
     Path("mine.py").write_text(OWN_SCHEME)
 
 
