@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import sys
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ import stepnet
 from stepnet import UserError
 from stepnet.conversion import describe, split, split_block
 from stepnet.conversion.forward_graph import read_split
+from stepnet.conversion.step import ConvertedStep
 from stepnet.extras import import_extra
 
 resnet = import_extra("torchvision.models").resnet
@@ -33,6 +36,49 @@ def test_the_parts_add_up_to_the_block(projects: bool) -> None:
     for got, expected in zip(found.terms(block, u), (carried, f), strict=True):
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
     assert torch.equal(found.activation(block, carried + f), torch.relu(carried + f))
+
+
+@pytest.mark.parametrize("scheme", ["euler", "lm", "ab2", "dense"])
+def test_a_plain_step_gives_the_bits_of_one_under_gates(scheme: str) -> None:
+    """Without gates, a cost or a memory mode a split block takes a short way: see `Role.plain`."""
+    torch.manual_seed(0)
+    project = nn.Conv2d(4, 8, 1, 2, bias=False)
+    blocks = resnet.BasicBlock(4, 8, 2, project), resnet.BasicBlock(8, 8), resnet.BasicBlock(8, 8)
+    u = torch.randn(2, 4, 6, 6)
+    network = stepnet.convert(nn.Sequential(*blocks), scheme, u).train()
+    steps = [block for block in network if isinstance(block, ConvertedStep)]
+    assert len(steps) >= 2 and all(step.step_role.plain for step in steps)
+    with torch.no_grad():
+        for name, p in network.named_parameters():
+            if "step_" in name:
+                p.add_(-0.3)
+    found = []
+    for options in ({}, {"noise": [1] * len(steps)}):
+        network.zero_grad()
+        output = network(u, **options)
+        output.square().sum().backward()
+        found.append([output, *(p.grad for p in network.parameters())])
+    assert all(map(torch.equal, *found))
+
+
+def test_a_converted_lm_step_makes_few_calls() -> None:
+    """The calls of ours, recorded code included; a step asks nothing that is known when it is made."""
+    u = torch.randn(2, 4, 6, 6)
+    network = stepnet.convert(nn.Sequential(*(resnet.BasicBlock(4, 4) for _ in range(5))), "lm", u).eval()
+    calls: Counter[str] = Counter()
+
+    def count(frame: Any, event: str, argument: object) -> None:
+        if event == "call" and ("stepnet" in frame.f_code.co_filename or "eval_with_key" in frame.f_code.co_filename):
+            calls[frame.f_code.co_name] += 1
+
+    with torch.inference_mode():
+        network(u)
+        sys.setprofile(count)
+        try:
+            network(u)
+        finally:
+            sys.setprofile(None)
+    assert calls["_plain_step"] == 5 and sum(calls.values()) <= 5 * 20, calls
 
 
 def blocks(name: str) -> list[nn.Module]:

@@ -7,17 +7,18 @@ loop over its blocks may stay, and `torch.compile`, `torch.export` and torch.fx 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx import Proxy
 
 from stepnet.conversion.places import FIRST, Argument, Path
 from stepnet.conversion.split import Split
 from stepnet.errors import UserError
 from stepnet.nets import Bound, Memory, RecordedStep, ReversibleMarch, States, only_reverse_mode
-from stepnet.schemes import Scheme, State, StepMethod, is_traced
+from stepnet.schemes import Scheme, State, StepMethod
 
 PAST = "_stepnet_past"  # the attribute in which a state carries the states before it
 
@@ -47,16 +48,29 @@ class Role:
     mean_gate: float | None = None  # the gate in evaluation, under stochastic depth
     bound: Bound | None = None  # the interval of k
 
+    # What follows from these, so that no step has to ask:
+    repeats: bool = field(init=False)  # a block occurs more than once in the chain
+    transition: bool = field(init=False)  # the shape changes; the projected input is the past of the next step
+    inverted: bool = field(init=False)  # by the backward pass; a step without its whole past cannot be inverted
+    plain: bool = field(init=False)  # a branch evaluated once and stored: a call without gates has nothing to decide
+    reads: int = field(init=False)  # number of older states that it reads
+
+    def __post_init__(self) -> None:
+        scheme, repeats = self.scheme, len(set(self.chain)) < len(self.chain)
+        stored = self.memory == "stored" and self.evaluations == 1 and self.mean_gate is None
+        vars(self).update(
+            repeats=repeats,
+            transition=self.method == "transition",
+            inverted=self.memory == "reversible" and self.method == "scheme",
+            plain=stored and self.split is not None and not (repeats or self.kinds or scheme.streams),
+            reads=self.place if scheme.whole_past else min(self.place, scheme.steps - 1),
+        )
+
     @property
     def dt(self) -> float:
         """The weight of f."""
         dt: float = self.step.dt
         return dt
-
-    @property
-    def repeats(self) -> bool:
-        """Whether a block occurs more than once in the chain."""
-        return len(set(self.chain)) < len(self.chain)
 
     @property
     def sublayer(self) -> str:
@@ -67,16 +81,6 @@ class Role:
     def activated(self) -> bool:
         """Whether an activation or a norm follows the sum."""
         return "norm" in self.kinds or (self.split is not None and bool(self.split.after))
-
-    @property
-    def transition(self) -> bool:
-        """Whether the step changes the shape; the projected input is then the past of the next step."""
-        return self.method == "transition"
-
-    @property
-    def inverted(self) -> bool:
-        """Whether the backward pass inverts the step; one without its whole past cannot be inverted."""
-        return self.memory == "reversible" and self.method == "scheme"
 
 
 @dataclass(eq=False)
@@ -96,16 +100,18 @@ class CarriedPast:
         return (set, ())  # an empty set can be loaded with weights_only=True, if a caller saves the state
 
 
+NO_PAST = CarriedPast()
+
+
 def past_of(role: Role, u: Tensor) -> CarriedPast:
     """Return the past that `u_n` carries; raise if the step needs one and it is missing or outdated."""
-    needed = role.place if role.scheme.whole_past else min(role.place, role.scheme.steps - 1)
     streams = bool(role.scheme.streams) and role.place > 0
-    if not needed and not streams:
-        return CarriedPast()
+    if not role.reads and not streams:
+        return NO_PAST
     past = getattr(u, PAST, None)
     if isinstance(past, CarriedPast) and streams:
         past = replace(past, us=()) if past.streams is not None else None
-    if not isinstance(past, CarriedPast) or len(past.us) != needed or overwritten(u, past.version):
+    if not isinstance(past, CarriedPast) or len(past.us) != role.reads or overwritten(u, past.version):
         raise UserError(
             f"step {role.name!r} of scheme {role.scheme.name!r} got a state that its run did not make, and so has no "
             "past: call the whole network, alter or clone no state between its steps (captum clones: name a whole "
@@ -133,23 +139,24 @@ def hand_on(role: Role, new: Tensor, past: CarriedPast, streams: State) -> None:
         setattr(new, PAST, past)
 
 
-def _remembered(u: Tensor) -> Tensor:
+def _remembered(u: State) -> State:
     """Return the state as stored in a past: without gradients an alias, so that the past of the state can be freed.
 
     A traced graph keeps the state: torch.jit traces with gradients and checks without them, and expects the same graph.
     An alias made by `detach` has no tangent, so in forward mode the state is copied.
     """
-    graph = is_traced(u) or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-    if graph or (torch.is_grad_enabled() and u.requires_grad):
+    if isinstance(u, Proxy) or (u.requires_grad and torch.is_grad_enabled()):
+        return u
+    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
         return u
     return u.detach() if only_reverse_mode() else u.clone()
 
 
-def copied_for_backward(u: Tensor) -> bool:
+def copied_for_backward(u: State) -> bool:
     """Whether this is the copy of a state that reentrant checkpointing makes in the backward pass."""
-    if is_traced(u) or torch.compiler.is_compiling() or torch._C._current_graph_task_id() < 0:
+    if isinstance(u, Proxy) or torch.compiler.is_compiling() or torch._C._current_graph_task_id() < 0:
         return False
-    return u.is_leaf and u.requires_grad
+    return bool(u.is_leaf and u.requires_grad)
 
 
 def without_alias(new: Tensor, streams: State) -> State:
@@ -157,22 +164,25 @@ def without_alias(new: Tensor, streams: State) -> State:
     return tuple(y.view_as(y) if y is new else y for y in streams) if type(streams) is tuple else streams
 
 
-def laid_out_like(result: Tensor, new: Tensor) -> Tensor:
+def laid_out_like(result: State, new: State) -> State:
     """Return the new state with the dtype and strides of the block's result.
 
     With another layout the next block may compute in another order and round differently.
     """
-    if is_traced(new):  # compared at run time, when strides are known
-        return cast(Tensor, new.tracer.create_proxy("call_function", laid_out_like, (result, new), {}))
+    if isinstance(new, Proxy):  # compared at run time, when strides are known
+        return new.tracer.create_proxy("call_function", laid_out_like, (result, new), {})
     if result.is_nested or (new.dtype, new.stride()) == (result.dtype, result.stride()):
         return new
     return torch.empty_like(result).copy_(new)
 
 
-def version_of(u: Tensor) -> int | None:
+def version_of(u: State) -> int | None:
     """Return the version counter of a tensor, if torch keeps one."""
-    return None if is_traced(u) or torch.compiler.is_compiling() or u.is_inference() else u._version
+    if isinstance(u, Proxy) or torch.compiler.is_compiling() or u.is_inference():
+        return None
+    version: int = u._version
+    return version
 
 
 def overwritten(u: Tensor, version: int | None) -> bool:
-    return None not in (version, version_of(u)) and version != version_of(u)
+    return version is not None and version_of(u) not in (None, version)

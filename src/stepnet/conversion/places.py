@@ -25,7 +25,9 @@ class Argument(NamedTuple):
 
     def of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Return its value in a call."""
-        return entry(args[self.position] if self._by_position(args) else kwargs[self.name], self.path)  # type: ignore[index]
+        position, name, path = self
+        value = args[position] if position is not None and position < len(args) else kwargs[name]
+        return entry(value, path) if path else value
 
     def put(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any) -> Arguments:
         """Return the arguments of a call with another value for it."""

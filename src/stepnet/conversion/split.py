@@ -10,7 +10,7 @@ example, and does not split the block if they differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -62,9 +62,14 @@ class Split:
     branch: int
     after: Program  # its value 0 is the sum
 
+    # `terms(block, u)` gives `(u, f(u))`, or `(P u, f(u))` if the block changes the shape, with shared parts evaluated
+    # once; `activation(block, u)` applies what follows the sum.
+    terms: Callable[[nn.Module, Tensor], tuple[Tensor, Tensor]] = field(init=False, repr=False, compare=False)
+    activation: Callable[[nn.Module, Tensor], Tensor] = field(init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
-        code = {"_terms": recorded(self._run_terms, "block", "u"), "_after": recorded(self._run_after, "block", "u")}
-        vars(self).update(code)
+        terms, activation = (recorded(run, "block", "u") for run in (self._run_terms, self._run_after))
+        vars(self).update(terms=terms, activation=activation)
 
     def __reduce__(self) -> tuple[Any, ...]:  # the code is recorded again
         return type(self), (self.before, self.shortcut, self.branch, self.after)
@@ -76,11 +81,6 @@ class Split:
     def projects(self) -> bool:
         """Whether the shortcut is more than the identity."""
         return self.shortcut != 0
-
-    def terms(self, block: nn.Module, u: Tensor) -> tuple[Tensor, Tensor]:
-        """`(u, f(u))`, or `(P u, f(u))` if the block changes the shape; shared parts are evaluated once."""
-        terms: tuple[Tensor, Tensor] = self._terms(block, u)  # type: ignore[attr-defined]
-        return terms
 
     def _run_terms(self, block: Any, u: Any) -> tuple[Any, Any]:
         values = _run(self.before, block, u)
@@ -103,11 +103,6 @@ class Split:
             values.append(operation(block, values) if number in needed else None)
         projected: Tensor = values[self.shortcut]
         return projected
-
-    def activation(self, block: nn.Module, u: Tensor) -> Tensor:
-        """Apply what follows the sum."""
-        activated: Tensor = self._after(block, u)  # type: ignore[attr-defined]
-        return activated
 
 
 @checked

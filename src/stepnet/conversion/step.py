@@ -14,10 +14,11 @@ from functools import partial
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.utils.hooks import RemovableHandle
 
 from stepnet.conversion.carried_past import (
+    NO_PAST,
     PAST,
     CarriedPast,
     Role,
@@ -102,7 +103,10 @@ class ConvertedStep(StepCoefficients):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Take one step; other arguments and outputs are those of the block."""
-        u = self.step_role.argument.of(args, kwargs)
+        role = self.step_roles[0]
+        u = role.argument.of(args, kwargs)
+        if role.plain and self.step_pass is None and not isinstance(u, fx.Proxy):
+            return self._plain_step(role, u)
         role = self.role_of(u)
         if role.kinds:
             return run_layer(self, role, u, args, kwargs)
@@ -130,6 +134,24 @@ class ConvertedStep(StepCoefficients):
         self.visit(role, u, new)
         slope.outputs.clear()  # recomputation keeps a reference to the slope
         return output
+
+    def _plain_step(self, role: Role, u: Tensor) -> Tensor:
+        """Take a step in which nothing is left to decide, with as little Python as possible: see `Role.plain`."""
+        split: Split = role.split  # type: ignore[assignment]
+        slope: _Branch | _Known
+        if role.transition:
+            start, f = split.terms(self, u)
+            slope, past, k = _Known(f), NO_PAST, None
+        else:
+            start, slope, past, k = u, _Branch(self, split), past_of(role, u), self.coefficients_of(role)
+        new = role.step.run(slope, (start, *past.us), past.fs, k)
+        new, slope_value = new if role.step.keeps_f else (new, None)
+        new = split.activation(self, laid_out_like(slope.f, new))
+        if not role.last:
+            hand_on(role, new, next_past(role, start, slope_value, past), None)
+        if "step_watchers" in vars(self):
+            self.visit(role, u, new)
+        return new
 
     def _transition(
         self, role: Role, u: Tensor, slope: _Slope, gate: Coefficient, cost: KineticCost | None
@@ -348,11 +370,24 @@ class _Slope:
         return output if role.split is not None else Difference(state_in(output, role.result), v)
 
 
-@dataclass(frozen=True)
+class _Branch:
+    """`f(v, i)` of a split block, and its last value `f`."""
+
+    f: Tensor
+
+    def __init__(self, step: ConvertedStep, split: Split) -> None:
+        self.step, self.split = step, split
+
+    def __call__(self, v: Tensor, i: int) -> Tensor:
+        self.f = f = self.split.terms(self.step, v)[1]
+        return f
+
+
 class _Known:
     """A known value of f."""
 
-    f: State
+    def __init__(self, f: State) -> None:
+        self.f = f
 
     def __call__(self, v: State, i: int) -> State:
         return self.f

@@ -34,9 +34,9 @@ class StepCoefficients(InstanceMixin):
     @property
     def _ks(self) -> Tensor | None:
         """The coefficients of the block's steps that have one."""
-        bound = self.step_role.bound
-        free = getattr(self, K_FREE, None)
-        return getattr(self, K, None) if bound is None or free is None else bound.k(free)
+        bound = self.step_roles[0].bound
+        ks = getattr(self, K if bound is None else K_FREE, None)
+        return ks if bound is None or ks is None else bound.k(ks)
 
     def coefficients_of(self, role: Role) -> Coefficient:
         """Return the k of a step: a tensor, a dict of named coefficients, or the scheme's default."""
@@ -51,8 +51,10 @@ class StepCoefficients(InstanceMixin):
 
     def k_of(self, role: Role) -> Tensor | None:
         """Return the coefficient of a step, or None if it has none."""
-        ks = self._ks
-        return None if ks is None or role.k_index is None else ks[role.k_index : role.k_index + 1]
+        ks = None if role.k_index is None else self._ks
+        if ks is None or role.k_index is None or len(self.step_roles) == 1:
+            return ks
+        return ks[role.k_index : role.k_index + 1]
 
     def named_coefficients(self) -> Iterator[tuple[str, Tensor]]:
         """Return each learned coefficient; numbered, if the block takes several steps."""
