@@ -394,7 +394,8 @@ def readme_rows() -> list[str]:
     costs = ", ".join(f"{arm} {added_loss(networks, arm).interval(3)}" for arm in MATRIX_DROPPED)
     rows.append(
         f"| a quarter of the layers of a trained network dropped ({TASKS['characters'].title}, "
-        f"{len(networks)} networks) | added test loss: {costs} nats (by removal alone, with refitted step sizes, with fitted matrices in their "
+        f"{len(networks)} networks) | added test loss: {costs} nats (by removal alone, with refitted step sizes, "
+        "with fitted matrices in their "
         "place); [depth is time](docs/depth.md#a-quarter-of-the-blocks-dropped) | `python results/depth.py page` |"
     )
     return rows
