@@ -45,7 +45,7 @@ def test_an_unknown_name_is_told_its_neighbour() -> None:
         (IMAGES, LABELS.astype(np.int32), "labels are int32"),
         (IMAGES, np.array([0, 2, 0]), "labels run from 0 to 2: expected 0 to 1"),
         (IMAGES, np.array([0, -1, 0]), "labels run from -1 to 0"),
-        (IMAGES[:0], LABELS[:0], "no images"),
+        (IMAGES[:0], LABELS[:0], "without images"),
     ],
 )
 def test_what_does_not_fit_is_refused(images: np.ndarray, labels: np.ndarray, message: str) -> None:

@@ -181,7 +181,7 @@ def test_arrays_that_were_made_from_something_else_are_told(published: Published
     images = np.load(tmp_path / "cifar10" / "images.npy")
     images[3, 2, 1, 0] += 1
     np.save(tmp_path / "cifar10" / "images.npy", images)
-    with pytest.raises(UserError, match="was made from something else"):
+    with pytest.raises(UserError, match="was not made from"):
         fetch.fetch("cifar10", tmp_path, lambda _: None)
 
 

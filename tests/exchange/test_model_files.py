@@ -134,15 +134,18 @@ def test_weights_without_a_description_are_opened_by_naming_the_model(tmp_path, 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"model": "preact_resnet20"}, "cannot be built again: k_per_channel"),
+        ({"model": "preact_resnet20"}, "cannot be built from its description: k_per_channel"),
         (
             {"model": "preact_resnet20", "options": {"num_classes": 3}},
             "another network than .preact_resnet20",
         ),
         ({"options": {"num_classes": 10**6, "in_channels": 10**6}}, "weights of another network"),  # 4 TB, never made
-        ({"options": {"num_classes": -1}}, "cannot be built again: num_classes = -1"),
-        ({"options": {"dropout": 1}}, "cannot be built again: model 'lm_resnet20' takes no option 'dropout'"),
-        ({"model": "keras/x"}, "cannot be built again"),
+        ({"options": {"num_classes": -1}}, "cannot be built from its description: num_classes = -1"),
+        (
+            {"options": {"dropout": 1}},
+            "cannot be built from its description: model 'lm_resnet20' takes no option 'dropout'",
+        ),
+        ({"model": "keras/x"}, "cannot be built from its description"),
     ],
 )
 def test_a_description_that_does_not_fit_is_refused(tmp_path, network, change, said):

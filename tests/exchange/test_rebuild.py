@@ -52,7 +52,7 @@ def test_a_converted_network_is_converted_again_the_same_way():
     x = torch.randn(2, 3, 32, 32)
     assert torch.equal(loaded(x), network(x))
     moved = description.conversion.changed(stages=description.conversion.stages[1:])
-    with pytest.raises(UserError, match="here cannot be built again: its blocks became other steps"):
+    with pytest.raises(UserError, match="here cannot be built from its description: its blocks became other steps"):
         rebuild(description.changed(conversion=moved), network.state_dict(), "here")
 
 

@@ -71,7 +71,7 @@ def test_a_model_file_fetches_nothing_and_writes_nothing(tmp_path, monkeypatch, 
         monkeypatch.setenv(name, str(tmp_path / "cache"))
     options = json.loads(json.dumps(options).replace("{url}", url).replace("here", str(tmp_path / "cache")))
     path = write(tmp_path / "model.safetensors", "timm/resnet18", {"num_classes": 2, **options})
-    with pytest.raises(UserError, match="cannot be built again: ") as refused:
+    with pytest.raises(UserError, match="cannot be built from its description: ") as refused:
         stepnet.load(path)
     assert "\n" not in str(refused.value)
     assert not paths and list(tmp_path.iterdir()) == [path]
@@ -79,7 +79,7 @@ def test_a_model_file_fetches_nothing_and_writes_nothing(tmp_path, monkeypatch, 
 
 def test_a_model_file_asks_for_no_pretrained_weights_of_ours(tmp_path):
     path = write(tmp_path / "model.safetensors", "lm_resnet20.digits", {"pretrained": True})
-    with pytest.raises(UserError, match="cannot be built again: it asks for pretrained weights"):
+    with pytest.raises(UserError, match="cannot be built from its description: it asks for pretrained weights"):
         stepnet.load(path)
 
 
@@ -87,7 +87,7 @@ def test_a_model_file_asks_for_no_pretrained_weights_of_ours(tmp_path):
 def test_a_model_file_asks_torchvision_for_no_weights(tmp_path, options):
     path = write(tmp_path / "model.safetensors", "torchvision/resnet18", options)
     with pytest.raises(
-        UserError, match=r"cannot be built again: (it asks for pretrained|.*which a file may not choose)"
+        UserError, match=r"cannot be built from its description: (it asks for pretrained|.*which a file may not choose)"
     ):
         stepnet.load(path)
 
@@ -201,8 +201,8 @@ def test_weights_that_are_missing_are_not_drawn_anew(tmp_path, converted):
         ("timm/resnet18", {"num_classes": 1e300}, r"num_classes = 1e\+300: expected a number"),
         ("timm/resnet18", {"layers": {"a": 1}}, "layers = {'a': 1}: expected a number"),
         ("timm/resnet18", {"layers": [[2]]}, r"layers = \[2\]: expected a number"),
-        ("timm/resnet18", {"layers": "none"}, "cannot be built again"),
-        ("timm/resnet18", {"img_size": []}, "cannot be built again"),
+        ("timm/resnet18", {"layers": "none"}, "cannot be built from its description"),
+        ("timm/resnet18", {"img_size": []}, "cannot be built from its description"),
         ("very_deep_polynet", {"a": 10**9}, "a = 1000000000: expected 1000 or less"),
         ("very_deep_polynet", {"a": 1000}, "far more layers than the 1 tensors"),
         ("resnet20", {"num_classes": 10**7}, "holds weights of another network"),

@@ -19,11 +19,11 @@ def test_it_shows_exact_errors_and_intervals(tmp_path: Path, monkeypatch: pytest
     left, right = kept[0].axes
     assert left.get_title() == "stochastic_depth, p = 0.2" and right.get_title() == "shake_shake"
     assert [text.get_text() for text in left.get_legend().get_texts()] == [
-        "E X, order 1",
-        "E X^2, order 1",
-        "E X^3, order 1/2",
+        "$E X$, order 1",
+        "$E X^2$, order 1",
+        "$E X^3$, order 1/2",
     ]
-    curve = next(line for line in left.lines if line.get_label().startswith("E X^3"))
+    curve = next(line for line in left.lines if line.get_label().startswith("$E X^3"))
     wanted = [abs(weak_error("stochastic_depth", n, 3, p=0.2).error) for n in EXACT_STEPS]
     assert curve.get_ydata() == pytest.approx(wanted)
     assert len(right.lines) == 3 + 12  # every interval of shake-shake is clear of 0

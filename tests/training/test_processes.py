@@ -22,7 +22,7 @@ def test_one_process_is_its_own_answer(tmp_path):
 
 def test_deepspeed_is_refused_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_DEEPSPEED", "true")  # as `accelerate launch` sets it
-    with pytest.raises(UserError, match="launch it without DeepSpeed"):
+    with pytest.raises(UserError, match="launch the run without DeepSpeed"):
         Processes(tiny_config(tmp_path))
 
 

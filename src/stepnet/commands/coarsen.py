@@ -61,7 +61,7 @@ class Coarsen(ImportFlag):
         network = load(self.run)
         data = data_of(description_of(network), root=self.data_root)
         say = partial(echo, file=sys.stderr) if self.json else echo
-        study = coarsening_study(network, self.keep, self.items, data, note=say)
+        study = coarsening_study(network, self.keep, self.items, data, note=say, matrix=self.matrix)
         if self.json:
             tested = [(way, n, value) for way, by_blocks in study.found.items() for n, value in by_blocks.items()]
             rows = [{"way": way, "blocks": n, study.metric.name: value} for way, n, value in tested]

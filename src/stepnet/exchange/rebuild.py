@@ -74,7 +74,7 @@ def _try_build(description: ModelDescription, weights: Tensors, where: object, d
         with torch.device(device), at_most(len(weights)):
             return _build(description)
     except UserError as error:
-        raise UserError(f"{where} cannot be built again: {error}") from None
+        raise UserError(f"{where} cannot be built from its description: {error}") from None
     except Exception as error:  # another library may raise anything for untrusted options
         raise UserError(f"{where} cannot be built from its description: {first_line(error)}") from None
 

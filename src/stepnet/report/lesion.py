@@ -122,14 +122,16 @@ def _times(factor: float, f: Tensor) -> Tensor:
     return factor * f if factor else torch.zeros_like(f)
 
 
-class _ScaledBranch(Split):
-    """Return a split whose branch is multiplied by a factor."""
+def _scaled_branch(split: Split, factor: float) -> Split:
+    """Return the split with its branch multiplied by a factor."""
 
-    factor = 0.0
+    def terms(block: nn.Module, u: Tensor) -> tuple[Tensor, Tensor]:
+        shortcut, f = split.terms(block, u)
+        return shortcut, _times(factor, f)
 
-    def terms(self, block: nn.Module, u: Tensor) -> tuple[Tensor, Tensor]:
-        shortcut, f = super().terms(block, u)
-        return shortcut, _times(self.factor, f)
+    scaled = dataclasses.replace(split)
+    vars(scaled).update(terms=terms)
+    return scaled
 
 
 @contextmanager
@@ -138,10 +140,7 @@ def _converted_scaled(step: ConvertedStep, role: Role, factor: float) -> Iterato
     if role.kinds:
         raise UserError(f"{role.name!r}: f inside a layer is not known by itself; convert with step='layer'")
     if role.split is not None:
-        fields = (getattr(role.split, field.name) for field in dataclasses.fields(Split))
-        branch = _ScaledBranch(*fields)
-        object.__setattr__(branch, "factor", factor)
-        other = dataclasses.replace(role, split=branch)
+        other = dataclasses.replace(role, split=_scaled_branch(role.split, factor))
         step.step_roles = tuple(other if each is role else each for each in before)
     else:
         whole = step._block
