@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import string
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
@@ -238,17 +239,20 @@ def _draw_line(pen: Pen, row: _Row) -> None:
 
 
 def _draw_block(pen: Pen, row: _Row, n: int) -> None:
-    """Draw one evaluation of `f` at `u_n`; that of a transition reads the unprojected input."""
+    """Draw each block of a step once, with how often it is evaluated; a transition reads the unprojected input."""
     step, y, box = row.stage.steps[n], row.y, row.box(n)
     if row.stage.transition and n == 0:
         pen.arc((row.x[-1], y - RADIUS), (box, y - BOX[1] / 2), -0.75)
     else:
         pen.arrow((row.x[n] + RADIUS, y), (box - BOX[0] / 2, y))
     pen.arrow((box + BOX[0] / 2, y), (row.x[n + 1] - RADIUS, y))
-    pen.box((box, y), step.wiring.boxes[0].label)
-    often = f"{len(step.wiring.boxes)} times"
+    labels = Counter(part.label for part in step.wiring.boxes)
+    top = y + BOX[1] * (len(labels) - 1) / 2
+    for place, label in enumerate(labels):
+        pen.box((box, top - BOX[1] * place), label)
+    often = " and ".join(str(times) for times in labels.values()) + " times"
     text = weight_text(step.wiring.result[0], n, None) if step.wiring.simple else often
-    pen.text((box, y + BOX[1] / 2 + 0.18), text, QUIET, CAPTION)
+    pen.text((box, top + BOX[1] / 2 + 0.18), text, QUIET, CAPTION)
 
 
 def _draw_pair(pen: Pen, row: _Row) -> None:

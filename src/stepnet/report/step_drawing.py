@@ -184,8 +184,10 @@ def _lead(wiring: Wiring) -> float:
 
 def headroom(wiring: Wiring) -> float:
     """Return how much higher the arc over the step must be, or its boxes if there is no arc."""
+    if not shows_inside(wiring):  # each block once, one above the other
+        return BOX[1] * (len({box.label for box in wiring.boxes}) - 1)
     inner = max((_rise(span) - 0.2 for span in _spans(wiring)), default=0.0)
-    if wiring.rows == 1 or not shows_inside(wiring):
+    if wiring.rows == 1:
         return inner
     carried = any(not isinstance(source, int) for source in wiring.result)
     return max(inner, (1.25 if carried else 0.75) * (wiring.rows - 1))
@@ -302,7 +304,7 @@ def _rise(span: float) -> float:
 
 def _spans(wiring: Wiring) -> Iterator[float]:
     """Return the spans of the edges that go over boxes, under the arc of the whole step."""
-    for box in wiring.boxes if shows_inside(wiring) else ():
+    for box in wiring.boxes:
         for source in box.argument:
             end = COLUMN * (box.level - 1.5)
             if isinstance(source, int):
