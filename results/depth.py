@@ -25,7 +25,8 @@ multilevel  "digits": a narrow pre-activation ResNet of depth 56 (8, 16, 32 chan
             0.038. So "shallower" is repeated as it is, seeds 20 to 29, with the same claim and rule on these ten pairs
             alone. What all 20 pairs say is printed too, but is not the verdict: it was looked at in between.
             Put off at 15:49 UTC, after seed 20 (-0.004 nats at 0.72): the machine gave these runs 0.06 of a core, and
-            the second set of "coarsen" goes first.
+            the second set of "coarsen" goes first. Taken up at 18:15 UTC on another machine, before its runs: both
+            networks of a pair are trained on one machine, so the seeds are now 30 to 39, "full" and "shallower".
 coarsen     The "full" networks of both. A quarter of their blocks goes (7 of 27; 2 of 8 layers), chosen on 100 training
             images (32 training sequences) without labels. Arms: "plain" removal; "passed on", where the block before
             takes over the time; "refitted" step sizes; "random" blocks (one draw), plain and refitted. Measured: test
@@ -128,8 +129,9 @@ CLOSING = "Data: `results/depth.jsonl`; tables, verdicts and pictures: `python r
 TIME = 0.75  # the share of the full depth's processor time
 DROPPED = ("plain", "passed on", "refitted", "random plain", "random refitted")  # as in the protocol
 MATRIX_DROPPED = ("plain", "refitted", "matrix")  # of the second set
-SEEDS, CUT_SEEDS, SECOND_SEEDS, THIRD_SEEDS = range(10), range(5), range(10, 20), range(20, 30)
-LEVEL_ARMS = ("levels", "shallower")
+SEEDS, CUT_SEEDS, SECOND_SEEDS, THIRD_SEEDS = range(10), range(5), range(10, 20), range(30, 40)
+MATRIX_SEEDS = range(20, 30)  # of the networks in the second set of "coarsen", and of "exit"
+LEVEL_ARMS = ("levels", "shallower", "repeated")  # of the three sets
 RULES, LAYERS, RATE = ("none", "1/L", "1/sqrt(L)"), (4, 8, 16, 32), 0.01
 NAMES = {"none": "no rule", "plain": "no rule"}  # on the page
 TESTED = 512  # sequences
@@ -163,7 +165,7 @@ class Task:
         """An arm in words."""
         if arm in LEVEL_ARMS:
             levels, epochs = (", ".join(map(str, each)) for each in (self.levels, self.epochs_of(arm)))
-            return f"depths {levels}: {epochs} epochs"
+            return f"depths {levels}: {epochs} epochs{', third set' * (arm == 'repeated')}"
         return f"full depth, {self.recipe.epochs if arm == 'full' else self.cut} epochs"
 
     def epochs_of(self, arm: str) -> tuple[int, ...]:
@@ -223,7 +225,7 @@ def coarsening(task: Task, seed: int, out: Path) -> Iterator[dict[str, Any]]:
     whole, some, tested = stepnet.load(out / f"{task.name}-full{seed}"), task.some(), task.tested()
     count = count_to_drop(on_grid(whole), 0.75, None)
     found = {"whole": figures(whole, *tested)}
-    if seed in THIRD_SEEDS:
+    if seed in MATRIX_SEEDS:
         choice = choose(whole, count, some)
         found["plain"] = figures(regrid(whole, choice.grid(passed_on=False)), *tested)
         found["refitted"] = figures(refitted(whole, choice, some), *tested)
@@ -313,11 +315,13 @@ def everything_in_turn(out: Path) -> Iterator[dict[str, Any]]:
                     yield from coarsening(task, seed, out)
         for depth in depths:
             yield from transfer(depth, out)
+    for seed in THIRD_SEEDS:
+        yield from multilevel(TASKS["characters"], seed, ("full", "shallower"), out)
     for name in ("characters", "digits"):
-        for seed in THIRD_SEEDS:
+        for seed in MATRIX_SEEDS:
             yield from multilevel(TASKS[name], seed, ("full",), out)
             yield from coarsening(TASKS[name], seed, out)
-    for seed in THIRD_SEEDS:
+    for seed in MATRIX_SEEDS:
         yield from exiting(seed, out)
 
 
@@ -381,16 +385,18 @@ def readme_rows() -> list[str]:
     rows = []
     for task in TASKS.values():
         arms = by_arm(task)
-        sets = {arm: PairedDifferences.between(arms[arm], arms["full"], task.figure) for arm in LEVEL_ARMS}
-        shares = {arm: f"{time_share(arms[arm], arms['full']):.2f} of the processor time" for arm in LEVEL_ARMS}
+        trained = [arm for arm in LEVEL_ARMS if arms[arm]]
+        sets = {arm: PairedDifferences.between(arms[arm], arms["full"], task.figure) for arm in trained}
+        shares = {arm: f"{time_share(arms[arm], arms['full']):.2f} of the processor time" for arm in trained}
         found = [f"{gaps.interval(task.digits)} {task.unit} at {shares[arm]}" for arm, gaps in sets.items()]
+        repeated = f"; the same once more, {found[2]}" if len(found) > 2 else ""
         rows.append(
             f"| training shallow and refining against full depth throughout ({task.title}, "
             f"{' and '.join(str(len(gaps)) for gaps in sets.values())} pairs) | {task.figure} {found[0]}; with more "
-            f"epochs of the shallow levels, on other seeds, {found[1]}; [depth is time](docs/depth.md) | "
+            f"epochs of the shallow levels, on other seeds, {found[1]}{repeated}; [depth is time](docs/depth.md) | "
             "`python results/depth.py page` |"
         )
-    networks = coarsened(TASKS["characters"], THIRD_SEEDS)
+    networks = coarsened(TASKS["characters"], MATRIX_SEEDS)
     costs = ", ".join(f"{arm} {added_loss(networks, arm).interval(3)}" for arm in MATRIX_DROPPED)
     rows.append(
         f"| a quarter of the layers of a trained network dropped ({TASKS['characters'].title}, "
@@ -410,7 +416,7 @@ def coarsen_section() -> list[str]:
         *(part for task in TASKS.values() for part in coarsen_rows(task, SEEDS, DROPPED, "refitted")),
         COARSEN,
     ]
-    second = [part for task in TASKS.values() for part in coarsen_rows(task, THIRD_SEEDS, MATRIX_DROPPED, "matrix")]
+    second = [part for task in TASKS.values() for part in coarsen_rows(task, MATRIX_SEEDS, MATRIX_DROPPED, "matrix")]
     return [*found, *second, MATRIX] if second else found
 
 
@@ -468,11 +474,12 @@ def mean_exits(found: list[dict[str, Any]]) -> list[tuple[float, float, float]]:
 
 
 def by_arm(task: Task) -> dict[str, dict[int, dict[str, Any]]]:
-    """The runs of a task, by arm and seed; of the third set only its networks are used, by "coarsen" and "exit"."""
-    arms: dict[str, dict[int, dict[str, Any]]] = {"full": {}, "levels": {}, "cut": {}, "shallower": {}}
+    """The runs of a task, by arm and seed, without those whose networks serve "coarsen" and "exit" only."""
+    arms: dict[str, dict[int, dict[str, Any]]] = {arm: {} for arm in ("full", "levels", "cut", "shallower", "repeated")}
     for record in records(f"multilevel {task.name}"):
-        if record["seed"] not in THIRD_SEEDS:
-            arms[record["arm"]][record["seed"]] = record
+        seed, arm = record["seed"], record["arm"]
+        if seed not in MATRIX_SEEDS:
+            arms["repeated" if arm == "shallower" and seed in THIRD_SEEDS else arm][seed] = record
     return arms
 
 
