@@ -301,7 +301,8 @@ def draw(task: BoardTask, shown: list[Row]) -> None:
     mpl.use("svg")
     from matplotlib import pyplot as plt
 
-    mpl.rcParams["svg.hashsalt"] = "board"
+    from stepnet.report.figures import write_figure
+
     figure, axes = plt.subplots(figsize=(4.6, 1 + 0.24 * len(shown)), layout="constrained")
     places = range(len(shown))[::-1]
     axes.axvspan(-task.margin, task.margin, color="0.92")
@@ -314,7 +315,7 @@ def draw(task: BoardTask, shown: list[Row]) -> None:
     axes.set_ylim(-0.7, len(shown) - 0.3)
     axes.set_xlabel(f"minus Euler, {task.unit}: left is better")
     axes.set_title(f"{task.title}: {task.model} (pairs of seeds)", fontsize="medium")
-    figure.savefig(DOCS / task.picture, metadata={"Date": None})
+    write_figure(figure, DOCS / task.picture)
 
 
 if __name__ == "__main__":

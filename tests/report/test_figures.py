@@ -1,5 +1,6 @@
 """Writing a figure: a whole file in the format of its suffix, or one line that says why not."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -36,3 +37,17 @@ def test_a_notebook_shows_a_picture_by_itself():
 def test_the_style_of_a_paper_has_the_width_of_its_columns(columns, width):
     with paper_style(columns):
         assert Picture().get_size_inches()[0] == width
+
+
+@pytest.mark.parametrize("suffix", ["svg", "pdf", "png"])
+def test_the_same_figure_gives_the_same_bytes(suffix: str, tmp_path: Path) -> None:
+    """So that a picture in a repository changes only with what it shows."""
+    written = []
+    for name in ("first", "second"):
+        picture = Picture(figsize=(2, 2))
+        picture.add_subplot().plot([0, 1], [0, 1], marker="o")
+        write_figure(picture, tmp_path / f"{name}.{suffix}")
+        written.append((tmp_path / f"{name}.{suffix}").read_bytes())
+        if name == "first":
+            time.sleep(1.1)  # dates are in seconds
+    assert written[0] == written[1]

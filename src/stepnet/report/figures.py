@@ -126,7 +126,8 @@ def check_suffix(figure: Figure, path: Path) -> str:
 
 
 def write_figure(figure: Figure, path: Path) -> None:
-    """Write the figure to `path`, atomically."""
+    """Write the figure to `path`, atomically; the same figure gives the same bytes, without a date in it."""
     suffix = check_suffix(figure, path)
-    with atomic_file(path) as partial:
-        figure.savefig(partial, format=suffix)
+    dates: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    with atomic_file(path) as partial, matplotlib.rc_context({"svg.hashsalt": "stepnet"}):
+        figure.savefig(partial, format=suffix, metadata=dates.get(suffix))
