@@ -4,6 +4,7 @@ import io
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -40,8 +41,10 @@ class Shown:
 
 @pytest.fixture(autouse=True)
 def no_summary_of_a_stub(monkeypatch):
-    whole = display_module.run_summary
-    monkeypatch.setattr(display_module, "run_summary", lambda it: [] if isinstance(it, Shown) else whole(it))
+    for name, answer in (("run_summary", []), ("estimate_step", None)):
+        whole = getattr(display_module, name)
+        stub = partial(lambda whole, answer, it: answer if isinstance(it, Shown) else whole(it), whole, answer)
+        monkeypatch.setattr(display_module, name, stub)
 
 
 def shown(progress, scheme=None):
@@ -94,6 +97,21 @@ def test_the_duration_of_a_slow_run_is_printed_once_the_first_step_is_not_part_o
     trainer.scores = SimpleNamespace(per_second=RECIPE.batch_size / 5, readings=2)
     for _ in range(2):
         display.step(trainer)
+    assert capsys.readouterr().out.splitlines() == printed
+
+
+@pytest.mark.parametrize(
+    ("step", "printed"),
+    [
+        (11.0, ["time    about 11 s a step, 66 s an epoch (estimated)"]),
+        (400.0, ["time    about 7 min a step, 40 min an epoch (estimated)"]),
+        (9.0, []),
+        (None, []),
+    ],
+)
+def test_the_time_of_a_slow_epoch_is_estimated_before_its_first_step(capsys, monkeypatch, step, printed):
+    monkeypatch.setattr(display_module, "estimate_step", lambda trainer: step)
+    Display("tiny").start(Shown(Progress()))
     assert capsys.readouterr().out.splitlines() == printed
 
 

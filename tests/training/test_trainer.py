@@ -1,6 +1,7 @@
 """The objects of a run: folder, position, trial passes."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from stepnet import UserError
-from stepnet.training import Callback, Run, evaluate, train
+from stepnet.training import Callback, Run, evaluate, train, trial
 from stepnet.training.trainer import Trainer
 from training.tiny import RECIPE, read_all, tiny_config
 
@@ -103,3 +104,23 @@ def test_the_check_of_the_images_leaves_the_network_as_it_was(tmp_path):
     with Trainer(tiny_config(tmp_path / "a"), True, network=network) as trainer:
         assert all(torch.equal(tensor, before[name]) for name, tensor in trainer.network.state_dict().items())
     assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_a_step_is_estimated_from_a_few_items_and_leaves_the_network_as_it_was(tmp_path, monkeypatch):
+    """Three forward passes of 8 of 256 images: the second reading of this clock is 2 s after the first."""
+    with Trainer(tiny_config(tmp_path / "a", model="tiniest"), resume=True) as trainer:
+        before, state = {n: t.clone() for n, t in trainer.network.state_dict().items()}, torch.get_rng_state()
+        monkeypatch.setattr(trial.time, "perf_counter", iter([10.0, 12.0]).__next__)
+        assert trial.estimate_step(trainer) == 3 * 2.0 * 256 / 8
+        assert all(torch.equal(t, before[n]) for n, t in trainer.network.state_dict().items())
+        assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_step_is_not_estimated_where_a_few_items_on_one_processor_say_little(tmp_path):
+    with Trainer(tiny_config(tmp_path / "a", model="tiniest"), resume=True) as trainer:
+        for changes in ({"count": 2}, {"device": torch.device("cuda")}):
+            processes = SimpleNamespace(**{"count": 1, "device": torch.device("cpu")} | changes)
+            other = SimpleNamespace(processes=processes, config=trainer.config)
+            assert trial.estimate_step(other) is None
+        trainer.network.forward = None  # and where a pass fails
+        assert trial.estimate_step(trainer) is None

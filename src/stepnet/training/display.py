@@ -24,6 +24,7 @@ from stepnet.training.notebook import NotebookBar, duration, in_notebook
 from stepnet.training.run import EpochMetrics
 from stepnet.training.scores import SEEN, figures_of
 from stepnet.training.trainer import Trainer
+from stepnet.training.trial import estimate_step
 
 SECONDS_BETWEEN_LINES = 30.0  # within an epoch, where there is no terminal
 LONG_EPOCH = 60.0  # seconds; the duration of a longer epoch is printed as soon as it is known
@@ -111,6 +112,7 @@ class Display(Callback):
             return
         if (progress.epoch or progress.step) and not trainer.is_done and not deeper:
             self._print(f"{self.title}: resuming at epoch {progress.epoch + 1}, step {progress.step}")
+        self._print_estimate(trainer)
         self.began = time.monotonic(), self._steps_done(progress)
         self._begin_bar()
         if self.bar is not None:
@@ -136,6 +138,13 @@ class Display(Callback):
             place = f"epoch {progress.epoch + 1}/{self.epochs}, step {progress.step}/{self.steps}"
             self._print(f"{place}: {figures}{self._time_left(progress)}")
 
+    def _print_estimate(self, trainer: Trainer) -> None:
+        """Print about how long an epoch of a slow run takes, before its first step ends."""
+        if self.quiet or trainer.is_done or (step := estimate_step(trainer)) is None:
+            return
+        if step * self.steps > LONG_EPOCH:
+            self._print(f"time    about {_step_time(step)}, {duration(step * self.steps)} an epoch (estimated)")
+
     def _print_duration(self, trainer: Trainer) -> None:
         """Print once how long a slow run will take, from the speed measured after its first step, which is slower."""
         if self.timed or trainer.scores.readings < 2:
@@ -144,7 +153,7 @@ class Display(Callback):
         epoch = min(len(trainer.data.train), self.steps * trainer.recipe.batch_size) / trainer.scores.per_second
         if epoch > LONG_EPOCH:
             whole = duration(epoch * (self.epochs - trainer.progress.epoch))
-            self._print(f"time    {epoch / self.steps:.2g} s a step, {duration(epoch)} an epoch, {whole} in all")
+            self._print(f"time    {_step_time(epoch / self.steps)}, {duration(epoch)} an epoch, {whole} in all")
 
     def _steps_done(self, progress: checkpoint.Progress) -> int:
         return progress.epoch * self.steps + progress.step
@@ -208,3 +217,7 @@ class Display(Callback):
             self.quiet = True
             with suppress(OSError, ValueError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+
+
+def _step_time(seconds: float) -> str:
+    return f"{f'{seconds:.2g} s' if seconds < 10 else duration(seconds)} a step"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,9 @@ from stepnet.nets import KineticCost, drawn_options
 
 if TYPE_CHECKING:
     from stepnet.training.trainer import Trainer
+
+TIMED_ITEMS = 8
+STEP_COST = 3  # a step in forward passes without gradients: the backward pass is about two
 
 
 def check_forward(trainer: Trainer) -> None:
@@ -49,6 +53,24 @@ def check_forward(trainer: Trainer) -> None:
             trainer.task.check_outputs(outputs)
         except UserError as error:
             raise UserError(f"{model}: {error}") from None
+
+
+def estimate_step(trainer: Trainer) -> float | None:
+    """Estimate the seconds of a training step from a forward pass of a few items; None where that would mislead.
+
+    Whoever waits for the first step of a slow network should know how long: measured times follow from the second step.
+    """
+    if trainer.processes.count > 1 or trainer.processes.device.type != "cpu" or trainer.config.compile:
+        return None
+    try:
+        network = copy.deepcopy(trainer.network)
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            forward(trainer, network, network, 2)  # the first pass is slower
+            began = time.perf_counter()
+            forward(trainer, network, network, TIMED_ITEMS)
+    except Exception:  # a module of the user's that cannot be copied, or takes batches of one size only
+        return None
+    return STEP_COST * (time.perf_counter() - began) * trainer.recipe.batch_size / TIMED_ITEMS
 
 
 def trial_step(trainer: Trainer, model: nn.Module) -> None:
