@@ -15,9 +15,11 @@ from stepnet import get_scheme
 from stepnet.training import Run, Task, train
 from stepnet.training import display as display_module
 from stepnet.training.checkpoint import Progress
+from stepnet.training.describe import run_summary
 from stepnet.training.display import Display
 from stepnet.training.signals import Interrupted
 from stepnet.training.tasks import Classification, TaskRecord
+from stepnet.training.trainer import Trainer
 from training.tiny import RECIPE, tiny_config
 
 LINE = {"epoch": 1, "loss": 0.5, "error": 25.0, "test_error": 12.5, "lr": 0.1, "images_per_second": 1234.4, "k": {}}
@@ -187,6 +189,13 @@ def test_a_run_says_what_it_is_at_its_start(tmp_path, capsys, monkeypatch):
     ):
         assert word in text
     assert [line for line in text.splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.parametrize(("chosen", "warned"), [({}, True), ({"epoch_steps": 6}, False), ({"min_steps": 6}, False)])
+def test_few_steps_in_an_epoch_are_worth_a_warning_unless_they_were_asked_for(tmp_path, chosen, warned):
+    with Trainer(tiny_config(tmp_path / "a", model="tiniest", recipe={"epochs": 1} | chosen), resume=True) as trainer:
+        text = "\n".join(run_summary(trainer))
+    assert ("few steps: 1,497 images; try a batch size of 74, or the recipe photos" in text) == warned
 
 
 def test_a_quiet_run_says_nothing(tmp_path, capsys):

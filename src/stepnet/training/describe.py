@@ -101,6 +101,7 @@ def run_summary(trainer: Trainer) -> list[str]:
     targets = f"{data.num_classes} classes" if data.num_classes else trainer.task.name
     name, *changes = recipe_words(recipe).split(", ")
     steps = len(trainer.batches)
+    few = steps < FEW_STEPS and recipe.min_steps is None and steps != recipe.epoch_steps  # unless they were chosen
     pace = f"{counted(recipe.epochs, 'epoch')} of {counted(steps, 'step')}, batch {recipe.batch_size}"
     device = torch.cuda.get_device_name() if processes.device.type == "cuda" else processes.device.type
     threads = f"{counted(processes.count, 'process', 'es')}, {counted(torch.get_num_threads(), 'thread')}"
@@ -112,7 +113,7 @@ def run_summary(trainer: Trainer) -> list[str]:
         f"model   {config.model}{scheme}{options}: {parameters:,} parameters",
         f"data    {data.name if from_python else config.data}: {items}, {targets}",
         f"recipe  {name}{', changed' if changes else ''}: {pace}, lr {recipe.lr:g} {recipe.schedule}",
-        *([f"        {_few_steps(trainer)}"] if steps < FEW_STEPS and recipe.min_steps is None else []),
+        *([f"        {_few_steps(trainer)}"] if few else []),
         f"device  {device}, {threads}, {config.precision}{compiled}",
         *([f"memory  {config.memory}: {stages}"] if config.memory else []),
         *([f"levels  {levels}"] if recipe.levels else []),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import time
 from dataclasses import replace
+from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,7 +58,7 @@ def check_forward(trainer: Trainer) -> None:
 
 
 def estimate_step(trainer: Trainer) -> float | None:
-    """Estimate the seconds of a training step from a forward pass of a few items; None where that would mislead.
+    """Estimate the seconds of a training step from forward passes of a few items; None where that would mislead.
 
     Whoever waits for the first step of a slow network should know how long: measured times follow from the second step.
     """
@@ -66,11 +68,14 @@ def estimate_step(trainer: Trainer) -> float | None:
         network = copy.deepcopy(trainer.network)
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             forward(trainer, network, network, 2)  # the first pass is slower
-            began = time.perf_counter()
-            forward(trainer, network, network, TIMED_ITEMS)
+            clock = [time.perf_counter()]
+            for _ in range(3):
+                forward(trainer, network, network, TIMED_ITEMS)
+                clock.append(time.perf_counter())
     except Exception:  # a module of the user's that cannot be copied, or takes batches of one size only
         return None
-    return STEP_COST * (time.perf_counter() - began) * trainer.recipe.batch_size / TIMED_ITEMS
+    seconds = median(end - begin for begin, end in pairwise(clock))
+    return STEP_COST * seconds * trainer.recipe.batch_size / TIMED_ITEMS
 
 
 def trial_step(trainer: Trainer, model: nn.Module) -> None:
