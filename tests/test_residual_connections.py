@@ -88,7 +88,7 @@ def test_it_is_saved_exported_and_drawn(scheme: str, runs: dict[str, Run], tmp_p
     torch.testing.assert_close(network(IMAGES), again.train()(IMAGES))
 
 
-@pytest.mark.parametrize("scheme", [name for name in LEARNED if name != "dynamic_hyper"])  # it needs the width
+@pytest.mark.parametrize("scheme", LEARNED)
 def test_it_is_put_into_a_gpt2(scheme: str, tmp_path: Path) -> None:
     """Exact at the start; a step of training moves its coefficients; they come back from `save_pretrained`."""
     transformers = pytest.importorskip("transformers")

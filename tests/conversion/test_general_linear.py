@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.nets.test_general_linear import NAMES, REFERENCES, WIDTH, Slope
+from tests.nets.test_general_linear import NAMES, REFERENCES, WIDTH, Slope, dynamic
 from torch import Tensor, nn
 
 import stepnet
@@ -59,7 +59,26 @@ def test_the_start_is_the_network_and_then_the_scheme(scheme: str, memory: Any) 
     assert torch.equal(model(x), wanted) and model.state_dict().keys() == plain.state_dict().keys()
 
 
-@pytest.mark.parametrize("scheme", [*NAMES, "mhc3"])
+@pytest.mark.parametrize("memory", ["stored", "recompute"])
+def test_coefficients_that_depend_on_the_state(memory: Any) -> None:
+    """Their width is that of the example's state; then position by position what the paper says."""
+    plain, x = network().double(), torch.randn(2, 3, WIDTH, dtype=torch.float64)
+    model = stepnet.convert(plain, "dynamic_hyper3", example=x, init="identity", memory=memory).train()
+    assert torch.equal(model(x), plain(x))
+    moved(model)
+    rows = []
+    for row in x.flatten(0, 1):
+        h = row.expand(3, -1)
+        for block, step in zip(plain, model, strict=True):
+            own = {name.partition("step_mixing_")[2]: p[0] for name, p in step.named_parameters() if "step_" in name}
+            h = dynamic(h, lambda u, block=block: block(u) - u, own)
+        rows.append(h.mean(0))
+    torch.testing.assert_close(model(x), torch.stack(rows).view_as(x), rtol=0, atol=1e-12)
+    model(x).square().sum().backward()
+    assert all(p.grad.abs().max() > 0 for p in model.parameters())  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("scheme", [*NAMES, "mhc3", "dynamic_hyper"])
 def test_a_stage_change_and_an_activation(scheme: str) -> None:
     """The streams begin with the projected input; exact at the start, every parameter learns."""
     resnet = pytest.importorskip("torchvision.models.resnet")

@@ -398,7 +398,7 @@ def test_a_momentum_network_keeps_its_last_state() -> None:
 
 def test_what_varies_with_the_state_is_told() -> None:
     """Without a width; on another grid; by `read`; by analysis."""
-    with pytest.raises(UserError, match=r"^scheme 'dynamic_hyper' .* needs its width, which create_model knows and"):
+    with pytest.raises(UserError, match=r"^scheme 'dynamic_hyper' .* depend on the state: give the stage its width="):
         Stage(get_scheme("dynamic_hyper"), [Slope()])
     network = stepnet.create_model("gpt1x16", scheme="dynamic_hyper", num_classes=11)
     with pytest.raises(UserError, match=r"has coefficients that depend on the state: it cannot be refined"):

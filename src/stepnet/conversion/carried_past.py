@@ -47,6 +47,7 @@ class Role:
     number: int = 0  # number of steps before it in the network
     mean_gate: float | None = None  # the gate in evaluation, under stochastic depth
     bound: Bound | None = None  # the interval of k
+    width: int | None = None  # number of features of the state, for coefficients that depend on it
 
     # What follows from these, so that no step has to ask:
     repeats: bool = field(init=False)  # a block occurs more than once in the chain

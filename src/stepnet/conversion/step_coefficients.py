@@ -88,7 +88,7 @@ def add_coefficients(block: nn.Module, roles: list[Role], init: str | float, lik
     if not owners:
         return
     if scheme.learned:
-        layout = CoefficientLayout(scheme, owners)
+        layout = CoefficientLayout(scheme, owners, roles[0].width)
         block.step_layout = layout  # type: ignore[assignment]
         starts = layout.at_euler() if init == "identity" else layout.starts(scheme.learned)
         for name, start in starts.items():

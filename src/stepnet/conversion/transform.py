@@ -36,7 +36,7 @@ from stepnet.nets import (
     step_sizes,
     trajectory,
 )
-from stepnet.schemes import Scheme, get_scheme, warn_if_rarely_used, warn_of_memory
+from stepnet.schemes import Scheme, feature_dimension, get_scheme, warn_if_rarely_used, warn_of_memory
 
 Model = TypeVar("Model", bound=nn.Module)
 REPORT = "step_conversion"  # the attribute of a converted network with its `Conversion`
@@ -292,6 +292,7 @@ def _roles(
             number=number,
             mean_gate=None if stochastic is None else stochastic.means[number],
             bound=bound,
+            width=call.after.shape[feature_dimension(call.after.ndim)],
             keeps_f=place in plan.kept_f,
             evaluations=plan.evaluations[place],
         )

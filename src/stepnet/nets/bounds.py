@@ -158,8 +158,8 @@ class CoefficientLayout:
     def __init__(self, scheme: Scheme, owners: Sequence[int], width: int | None = None) -> None:
         if width is None and any(one.varies for one in scheme.learned):
             raise UserError(
-                f"scheme {scheme.name!r} has coefficients that depend on the state, and needs its width, which "
-                "create_model knows and convert does not: take 'hyper'"
+                f"scheme {scheme.name!r} has coefficients that depend on the state: give the stage its width=, the "
+                "number of features"
             )
         self.scheme, self.owners, self.width = scheme, tuple(owners), width
         learned = [part for one in scheme.learned for part in one.parts(width)]

@@ -30,6 +30,7 @@ from stepnet.schemes.fractal import Fractal as Fractal
 from stepnet.schemes.fractal import FullFractal as FullFractal
 from stepnet.schemes.general_linear import GeneralLinear as GeneralLinear
 from stepnet.schemes.hyper_connections import Hyper as Hyper
+from stepnet.schemes.hyper_connections import feature_dimension as feature_dimension
 from stepnet.schemes.implicit import BackwardEuler as BackwardEuler
 from stepnet.schemes.implicit import fixed_point as fixed_point
 from stepnet.schemes.impulse import MarchShape as MarchShape

@@ -194,15 +194,12 @@ register_family("dynamic_hyper", lambda streams: DynamicHyper(streams))
 
 
 def varied(static: Coefficient, weight: Coefficient, size: Coefficient, y: State) -> State:
-    """`M + s tanh(norm(y) W)` for each position: M's dimensions, then those of a stream with one feature.
-
-    Features are the last dimension of a stream; of images [batch, channels, height, width], the channels.
-    """
+    """`M + s tanh(norm(y) W)` for each position: M's dimensions, then those of a stream with one feature."""
     if is_traced(y):
         return y.tracer.create_proxy("call_function", varied, (static, weight, size, y), {})
     import torch
 
-    features = -3 if y.ndim == 5 else -1
+    features = feature_dimension(y.ndim - 1)
     with without_autocast(y):
         x = y.movedim(features, -1)
         x = torch.nn.functional.layer_norm(x, x.shape[-1:])
@@ -210,6 +207,11 @@ def varied(static: Coefficient, weight: Coefficient, size: Coefficient, y: State
         moved = moved if static.ndim == 1 else moved.movedim(-1, 0)
         static = static.to(x.dtype).view(*static.shape, *(1,) * (y.ndim - 2))
         return (static + moved).unsqueeze(features)
+
+
+def feature_dimension(dimensions: int) -> int:
+    """The dimension of a state with its features: the last; of images [batch, channels, height, width], the channels."""
+    return -3 if dimensions == 4 else -1
 
 
 def in_turn(rows: Sequence[Row], n: int) -> Row:
