@@ -1,4 +1,7 @@
-"""Every row of `stepnet table residual` is trained, resumed, saved, exported, drawn, and put into a GPT-2."""
+"""Every row of `stepnet table residual` is trained, resumed, saved, exported and drawn.
+
+`tests/conversion/test_sublayers.py` puts each into a GPT-2.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,6 @@ from training.tiny import tiny_config
 ROWS = list(residual_schemes())
 LEARNED = [name for name in ROWS if stepnet.get_scheme(name).trainable]
 IMAGES = torch.randn(3, 1, 8, 8, generator=torch.Generator().manual_seed(0))
-TOKENS = torch.arange(14).view(2, 7) % 13
 
 
 def coefficients_of(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -86,30 +88,3 @@ def test_it_is_saved_exported_and_drawn(scheme: str, runs: dict[str, Run], tmp_p
         assert main(["figure", "k", str(runs[scheme].folder), "--out", str(tmp_path / "k.svg")]) == 0
     network.train().set_memory("recompute")
     torch.testing.assert_close(network(IMAGES), again.train()(IMAGES))
-
-
-@pytest.mark.parametrize("scheme", LEARNED)
-def test_it_is_put_into_a_gpt2(scheme: str, tmp_path: Path) -> None:
-    """Exact at the start; a step of training moves its coefficients; they come back from `save_pretrained`."""
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    options = {"n_layer": 4, "n_head": 2, "n_embd": 16, "vocab_size": 13, "n_positions": 8, "use_cache": False}
-    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**options)).eval()
-    wanted = model(TOKENS).logits
-    model = stepnet.convert(model, scheme, example=TOKENS, init="identity")
-    assert torch.equal(model(TOKENS).logits, wanted)
-    start = coefficients_of(model)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(2):
-        optimiser.zero_grad()
-        model(TOKENS, labels=TOKENS).loss.backward()
-        optimiser.step()
-    learned = coefficients_of(model)
-    assert any(not torch.equal(learned[name], start[name]) for name in start)
-    model.save_pretrained(tmp_path)
-    loaded = stepnet.load(tmp_path)
-    assert torch.equal(loaded(TOKENS).logits, model(TOKENS).logits)
-    assert stepnet.coefficients(loaded) == stepnet.coefficients(model)
-    exported = torch.export.export(model, (TOKENS,), strict=False).module()(TOKENS)
-    torch.testing.assert_close(exported.logits, model(TOKENS).logits, rtol=1e-4, atol=1e-5)
-    assert stepnet.plot_coefficients(model).axes and stepnet.plot_network(model).axes

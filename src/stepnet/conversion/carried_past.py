@@ -38,7 +38,7 @@ class Role:
     last: bool = False  # the last step of the chain, whose state needs no past
     chain: tuple[str, ...] = ()  # the blocks of the chain, in order
     split: Split | None = None  # branch, shortcut and activation, if they are known
-    kinds: tuple[str, ...] = ()  # of a layer that takes several steps in a call: see `sublayers`
+    kinds: tuple[str, ...] = ()  # of a layer whose residual sums are known: see `sublayers`
     overwrites: bool = False  # the block works in place, and gets a copy of the state
     memory: Memory = "stored"  # what is saved for the gradient: see `stepnet.nets.march`
     keeps_f: bool = False  # later steps read this step's f
@@ -76,7 +76,7 @@ class Role:
     @property
     def sublayer(self) -> str:
         """The end of the name, `:0` or `:1`, of a step inside a layer."""
-        return self.name[self.name.rfind(":") :] if self.kinds else ""
+        return "".join(self.name.partition(":")[1:])
 
     @property
     def activated(self) -> bool:

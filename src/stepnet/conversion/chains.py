@@ -11,7 +11,7 @@ from typing import TypeAlias
 from torch import nn
 
 from stepnet.conversion.inline import Residual
-from stepnet.conversion.sublayers import sublayers
+from stepnet.conversion.sublayers import sublayers, two_branches
 from stepnet.conversion.trace import Call
 from stepnet.errors import UserError
 from stepnet.schemes import Plan, Scheme, plan
@@ -98,7 +98,11 @@ def select(calls: Sequence[Call], scheme: Scheme, named: bool = False, layers: b
     able, reasons = blocks_among(calls, named, layers)
     chains = []
     for chain in _distinct_chains(able, reasons):
-        chain.calls = [step for call in chain.calls for step in sublayers(call)]
+        parts = [two_branches(call) if scheme.splits else sublayers(call) for call in chain.calls]
+        if not all(parts):
+            reasons |= dict.fromkeys(chain.names, "a block of its row does not add two branches, one after the other")
+            continue
+        chain.calls = [step for steps in parts for step in steps]
         if scheme.steps == 1 and chain.transition and not scheme.learned:
             first = chain.calls.pop(0)
             reasons[first.name] = f"changes the shape: {scheme.name} reads no past, and leaves it as it is"

@@ -163,7 +163,8 @@ class _EvaluationRecorder(KineticCost):
 
         def begin(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             role = step.role_of(step.step_role.argument.of(args, kwargs))
-            self.names = iter([name + one.sublayer for one in step.roles_from(role)])
+            parts = [".f", ".g"] if role.scheme.splits else [one.sublayer for one in step.roles_from(role)]
+            self.names = iter([name + part for part in parts])
             self.transition = role.transition
             if role.place == 0:
                 self.marches.append(ObservedMarch())

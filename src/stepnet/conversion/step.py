@@ -98,7 +98,7 @@ class ConvertedStep(StepCoefficients):
 
     def roles_from(self, role: Role) -> list[Role]:
         """Return the steps of a call that begins with this one."""
-        last = role.place + max(role.kinds.count("sum"), 1) - 1
+        last = role.place if role.scheme.splits else role.place + max(role.kinds.count("sum"), 1) - 1
         return [one for one in self.step_roles if role.place <= one.place <= last]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -259,11 +259,8 @@ class ConvertedStep(StepCoefficients):
 
     def _block(self, role: Role, v: Tensor, i: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return `B(v)`, with `v` as the state among the arguments of the call."""
-        if i > 0 and any(map(_is_cache, (*args, *kwargs.values()))):
-            raise UserError(
-                f"scheme {role.scheme.name!r} evaluates {role.name!r} more than once in a step, "
-                "and its cache holds one evaluation: call the network with use_cache=False"
-            )
+        if i > 0:
+            self.refuse_cache(role, args, kwargs)
         v = v.clone() if role.overwrites else v
         version = version_of(v)
         args, kwargs = self.without_cache(role, args, kwargs)
@@ -279,6 +276,14 @@ class ConvertedStep(StepCoefficients):
                 "still needs it: make the block work out of place"
             )
         return output
+
+    def refuse_cache(self, role: Role, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise if a cache is among the arguments of a block that is evaluated more than once in a step."""
+        if any(map(_is_cache, (*args, *kwargs.values()))):
+            raise UserError(
+                f"scheme {role.scheme.name!r} evaluates {role.name!r} more than once in a step, "
+                "and its cache holds one evaluation: call the network with use_cache=False"
+            )
 
     @property
     def checkpointed(self) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from torch import Tensor
@@ -74,6 +75,15 @@ def sublayers(call: Call) -> list[Call]:
     return [replace(call, kinds=kinds, part=part) for part in range(len(groups))]
 
 
+def two_branches(call: Call) -> list[Call]:
+    """Return the call of a layer that adds two branches, one after the other, as one step; nothing for other layers."""
+    try:
+        steps = sublayers(call)
+    except UserError:  # its state cannot be followed
+        return []
+    return [replace(steps[0], part=None)] if len(steps) == 2 and "norm" not in steps[0].kinds else []
+
+
 def kinds_of(call: Call, groups: Sequence[Sequence[AddedTerm]]) -> tuple[Kind, ...]:
     """Return what each function does that reads the state, in the order of their calls."""
     states = [*(group[0].read for group in groups[1:]), call.places[1]]  # what the next step starts from
@@ -115,6 +125,8 @@ def run_layer(layer: ConvertedStep, role: Role, u: Tensor, args: tuple[Any, ...]
     if layer.checkpointed and again.keywords.get("use_reentrant", True):  # type: ignore[attr-defined]
         raise UserError(f"{role.name!r} cannot be evaluated again in two passes: choose use_reentrant=False")
     args, kwargs = layer.without_cache(role, args, kwargs)
+    if role.evaluations > 1:
+        layer.refuse_cache(role, args, kwargs)
     roles, past, cost = layer.roles_from(role), past_of(role, u), layer.cost
     gates = [layer.gate_of(one, u) for one in roles]
     if layer.step_pass is not None and any(is_number(gate, 0) for gate in gates):
@@ -122,13 +134,15 @@ def run_layer(layer: ConvertedStep, role: Role, u: Tensor, args: tuple[Any, ...]
     runs: list[SublayerSteps] = []
 
     def forward(u: Tensor, *args: Any) -> Any:
-        steps = SublayerSteps(layer, roles, gates, cost, u, past)
+        steps = (SplitStep if role.scheme.splits else SublayerSteps)(layer, roles, gates, cost, u, past)
         runs.append(steps)  # a backward pass may run it again
-        placed, named = role.argument.put(args, kwargs, steps.argument)
-        with steps:
-            output = layer.original.forward(layer, *placed, **named)
-        steps.check_end(state_in(output, role.result))
-        return output
+        while True:
+            placed, named = role.argument.put(args, kwargs, steps.argument)
+            with steps:
+                output = layer.original.forward(layer, *placed, **named)
+            steps.check_end(state_in(output, role.result))
+            if not steps.begin_again():
+                return output
 
     output = again(forward, u, *role.argument.put(args, kwargs, None)[0])
     hand_on(roles[-1], state_in(output, role.result), runs[0].past, runs[0].streams)
@@ -160,10 +174,15 @@ class SublayerSteps(TorchFunctionMode):
         role = self.roles[self.taken]
         self.k: Coefficient = self.layer.coefficients_of(role)
         self.us = (self.u if self.streams is None else self.streams, *self.past.us)
-        dropped = is_number(self.gates[self.taken], 0)
-        self.argument = self.u if dropped else role.step.argument(self.us, self.past.fs, self.k)
+        self.argument = self.u
+        self.seek_argument(role)
         self.held = [self.argument]
         return self.argument
+
+    def seek_argument(self, role: Role) -> None:
+        """Set the argument of the first evaluation."""
+        if not is_number(self.gates[self.taken], 0):
+            self.argument = role.step.argument(self.us, self.past.fs, self.k)
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
@@ -191,7 +210,11 @@ class SublayerSteps(TorchFunctionMode):
         if cost is not None:
             watched = cost.watch(f, role.dt)
             f = lambda v, i: watched(self.argument, i)  # noqa: E731  # where the layer really read its state
-        new, slope = self.layer.advance(role, f, self.us, self.past.fs, self.k, gate)
+        return self.complete(end, *self.layer.advance(role, f, self.us, self.past.fs, self.k, gate))
+
+    def complete(self, end: Tensor, new: State, slope: State) -> Tensor:
+        """Set the state and the past after a step; return what the layer goes on with."""
+        role = self.roles[self.taken]
         self.past = next_past(role, self.u, slope, self.past)
         if role.scheme.streams:
             self.streams = new
@@ -224,8 +247,76 @@ class SublayerSteps(TorchFunctionMode):
         if self.met != len(self.kinds) or output is not self.u:
             raise self.different()
 
+    def begin_again(self) -> bool:
+        """Whether the layer has to run once more."""
+        return False
+
     def different(self) -> UserError:
         return UserError(
-            f"{self.roles[0].name.rpartition(':')[0]!r} adds to its state in another way than on the example, on which "
+            f"{self.roles[0].name.partition(':')[0]!r} adds to its state in another way than on the example, on which "
             f"it took {len(self.roles)} steps: convert it with an example like this call, or take step='layer'"
         )
+
+
+class SplitStep(SublayerSteps):
+    """A layer of two residual sums as one step of a splitting, `u' = f(u) + g(u)`.
+
+    The layer computes `v = u + f(u)`, then `v + g(v)`. Where the splitting evaluates g elsewhere, the layer gets that
+    state in the place of v. A splitting that does not evaluate f and then g runs the layer again, and in `strang` the
+    first run computes an f that is not used.
+    """
+
+    def begin(self) -> Tensor:
+        role, cost = self.roles[0], self.cost
+        self.sides: list[Callable[..., State]] = [lambda v, i: Difference(self.end, v)] * 2
+        if cost is not None:
+            self.sides = [cost.watch(side, role.dt) for side in self.sides]
+        self.known: dict[tuple[int, int], State] = {}  # values of f and g, by the number of the evaluation
+        self.wanted: tuple[int, int] | None = (
+            None  # the next evaluation, of f (0) or g (1); None at the end of the step
+        )
+        self.sums = 0
+        return super().begin()
+
+    def seek_argument(self, role: Role) -> None:
+        """Take the step with the values that are known, up to the first evaluation that is not."""
+        functions = partial(self.value, 0), partial(self.value, 1)
+        try:
+            self.result = self.layer.advance(role, functions, self.us, self.past.fs, self.k, self.gates[0])
+            self.wanted = None
+        except _Wanted as wanted:
+            part, i, self.argument = wanted.args
+            self.wanted = part, i
+
+    def value(self, part: int, v: State, i: int) -> State:
+        if (part, i) not in self.known:
+            raise _Wanted(part, i, v)
+        return self.known[part, i]
+
+    def advance(self, end: Tensor) -> Tensor:
+        """Take the value of f at the layer's first sum, of g at its second."""
+        part, self.sums, self.end = self.sums, self.sums + 1, end
+        if self.wanted is not None and self.wanted[0] == part:
+            self.known[self.wanted] = self.sides[part](self.argument, self.wanted[1])
+            self.seek_argument(self.roles[0])
+        if part == 1 and self.wanted is None:
+            self.end = self.complete(end, *self.result)
+        elif part == 0 and self.wanted is not None and self.wanted[0] == 1:
+            self.end = self.argument
+        self.held = [self.end]
+        return self.end
+
+    def begin_again(self) -> bool:
+        if self.wanted is None:
+            return False
+        self.met = self.sums = 0
+        self.held = [self.argument]
+        return True
+
+    def check_end(self, output: Tensor) -> None:
+        if self.met != len(self.kinds) or output is not self.end:
+            raise self.different()
+
+
+class _Wanted(Exception):
+    """Ends a step at an evaluation that is not known yet."""

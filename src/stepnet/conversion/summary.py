@@ -127,7 +127,7 @@ def _stage(chain: Chain, scheme: Scheme) -> ConvertedStage:
     if activated:
         some = "" if len(activated) == len(calls) else f" ({', '.join(call.name for call in activated)})"
         notes.append(f"split{some}: the scheme acts before the activation")
-    divided = [call for call in calls if call.kinds]
+    divided = [call for call in calls if call.part is not None]
     if divided:
         inside = ", inside the norm that follows it" if "norm" in divided[0].kinds else ""
         notes.append(f"each residual sum of a layer is a step{inside}")
@@ -147,7 +147,10 @@ def _stage(chain: Chain, scheme: Scheme) -> ConvertedStage:
     if overwriting:
         notes.append(f"{', '.join(overwriting)} work in place on the state, and get a copy")
     counts = plan.evaluations
-    if max(counts) > 1:
+    if scheme.splits:
+        more = f", one of them evaluated {max(counts)} times in a step" if max(counts) > 1 else ""
+        notes.append(f"f and g are the first and the second branch of a layer{more}")
+    elif max(counts) > 1:
         same = len(set(counts)) == 1
         notes.append(
             f"{counts[0]} evaluations in a step" if same else f"evaluations by step: {', '.join(map(str, counts))}"

@@ -45,13 +45,13 @@ class Call:
     split: Split | None = None
     activation: str = ""  # the last operation of the block, after its sum
     reads: list[StateRead] = field(default_factory=list)  # functions that may read the state, if they were recorded
-    kinds: tuple[Kind, ...] = ()  # of those that do, in a block that takes several steps in a call
-    part: int = 0  # which of them it is
+    kinds: tuple[Kind, ...] = ()  # of those that do, in a block of several branches
+    part: int | None = None  # which of them is the step; None if the whole block is
 
     @property
     def step_name(self) -> str:
         """The name of the step: the block's, or `h.0:1` for the second sublayer of a layer."""
-        return f"{self.name}:{self.part}" if self.kinds else self.name
+        return self.name if self.part is None else f"{self.name}:{self.part}"
 
     @property
     def input_key(self) -> tuple[int, int]:

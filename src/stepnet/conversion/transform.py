@@ -81,6 +81,8 @@ def convert(
     """
     method = get_scheme(scheme)
     _check(model, method, init)
+    if method.splits and step == "sublayer":
+        raise UserError(f"step='sublayer': a step of {method.name!r} has both branches of a layer; leave step= out")
     selection = _select(model, method, example, blocks, step=step)
     model = model if inplace else copied(model)
     return _converted(model, method, selection, init, dt, k_bound, blocks, memory, stochastic_depth, verbose)
@@ -188,11 +190,11 @@ def _select(
     """Select the chains among the model's blocks. If blocks to `split` or layers `divided` are named, no others are."""
     model = copied(model)  # running it with autograd on may fill caches in its modules
     watched = candidates(model) if blocks is None else named_blocks(model, blocks)
-    calls = trace(model, example, watched, sums=step == "sublayer" or bool(divided))
+    calls = trace(model, example, watched, sums=step == "sublayer" or bool(divided) or scheme.splits)
     for call in calls:
         call.split = call.split if split is None or call.name in split else None
-        call.reads = call.reads if divided is None or call.name in divided else []
-    selection = select(calls, scheme, named=blocks is not None, layers=step == "layer")
+        call.reads = call.reads if divided is None or scheme.splits or call.name in divided else []
+    selection = select(calls, scheme, named=blocks is not None, layers=step == "layer" or scheme.splits)
     _check_sublayers(selection, scheme)
     for chain in [chain for chain in selection.chains if chain.repeats and not _linked(model, example, chain)]:
         selection.chains.remove(chain)
@@ -201,6 +203,11 @@ def _select(
         unconverted = [*selection.left.items(), *selection.stays.items()]
         reasons = "; ".join(f"{name}: {reason}" for name, reason in unconverted[:3])
         found = f"found {len(calls)} that ran ({reasons})" if reasons else "found no block that takes a state"
+        if scheme.splits:
+            raise UserError(
+                f"scheme {scheme.name!r} splits u' = f + g: it needs layers of two branches, added one after the other "
+                f"without a norm after them, as in GPT-2, Llama or ViT; {found}"
+            )
         advice = ""
         if blocks is None and select(calls, scheme, named=True).chains:
             advice = "; name blocks yourself with blocks="
@@ -217,7 +224,7 @@ def _select(
 def _check_sublayers(selection: Selection, scheme: Scheme) -> None:
     """Raise for a scheme that evaluates f several times in a step: a layer's forward runs once."""
     for chain in selection.chains:
-        divided = [call.name for call in chain.calls if call.kinds]
+        divided = [call.name for call in chain.calls if call.part is not None]
         if divided and max(chain.plan(scheme).evaluations) > 1:
             raise UserError(
                 f"step='sublayer': scheme {scheme.name!r} evaluates f several times in a step, and the sums inside the "
@@ -243,7 +250,8 @@ def _memory(chain: Chain, scheme: Scheme, init: str | float, memory: Memory) -> 
     """Return the memory mode of a chain of blocks, or raise if it cannot have it."""
     if any(call.kinds for call in chain.calls) and memory in ("reversible", "auto"):
         if memory == "reversible":
-            raise UserError("memory='reversible': steps inside a layer cannot be taken back; take step='layer'")
+            advice = "memory='recompute'" if scheme.splits else "step='layer'"
+            raise UserError(f"memory='reversible': steps inside a layer cannot be taken back; take {advice}")
         return "recompute"
     if scheme.streams and scheme.invertible and memory in ("reversible", "auto"):
         if memory == "reversible":
@@ -301,10 +309,14 @@ def _roles(
 
 
 def _check_statistics(model: nn.Module, name: str, roles: Sequence[Role]) -> None:
-    """Raise if f of a `Residual` has batch norm and is evaluated several times: its statistics cannot be separated."""
-    parent = model.get_submodule(name.rpartition(".")[0])
-    normed = any(isinstance(part, _NormBase) and part.running_mean is not None for part in parent.modules())
-    if normed and isinstance(model.get_submodule(name), Residual) and max(role.evaluations for role in roles) > 1:
+    """Raise if a batch norm of a `Residual` or of a layer's branch is evaluated several times in a step.
+
+    Its statistics cannot be told apart.
+    """
+    block, split = model.get_submodule(name), roles[0].scheme.splits
+    place = model.get_submodule(name.rpartition(".")[0]) if isinstance(block, Residual) else block
+    normed = any(isinstance(part, _NormBase) and part.running_mean is not None for part in place.modules())
+    if normed and (split or isinstance(block, Residual)) and max(role.evaluations for role in roles) > 1:
         raise UserError(
             f"scheme {roles[0].scheme.name!r} evaluates f several times in a step, and {name!r} cannot tell the "
             "statistics of its batch norm apart: make each u + f(u) a block of its own"
@@ -320,7 +332,7 @@ def _check(model: nn.Module, scheme: Scheme, init: str | float) -> None:
             another = hasattr(model, "scheme")
             instead = "build it with create_model(name, scheme=…)" if another else "it takes no scheme but its own"
         raise UserError(f"{type(model).__name__} is made of stepnet's own stages: {instead}")
-    check_makes_network(scheme)
+    check_makes_network(scheme, branches=True)
     if scheme.learned and not isinstance(init, str):
         raise UserError(f"init={init!r}: the coefficients of {scheme.name!r} have names; give them to get_scheme")
     if init != "paper" and not scheme.trainable:

@@ -140,7 +140,9 @@ def right_hand_side(block: nn.Module) -> Callable[[State], State]:
     if isinstance(block, ConvertedStep):
         role = block.step_role
         if role.kinds:
-            raise UserError(f"{role.name!r}: f inside a layer is not known by itself; convert with step='layer'")
+            raise UserError(
+                f"{role.name!r}: f inside a layer is not known by itself; convert to euler or lm with step='layer'"
+            )
         split = role.split
         if split is not None:
             return lambda u: split.terms(block, u)[1]

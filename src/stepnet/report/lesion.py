@@ -138,7 +138,9 @@ def _scaled_branch(split: Split, factor: float) -> Split:
 def _converted_scaled(step: ConvertedStep, role: Role, factor: float) -> Iterator[None]:
     before = step.step_roles
     if role.kinds:
-        raise UserError(f"{role.name!r}: f inside a layer is not known by itself; convert with step='layer'")
+        raise UserError(
+            f"{role.name!r}: f inside a layer is not known by itself; convert to euler or lm with step='layer'"
+        )
     if role.split is not None:
         other = dataclasses.replace(role, split=_scaled_branch(role.split, factor))
         step.step_roles = tuple(other if each is role else each for each in before)

@@ -210,7 +210,7 @@ def varied(static: Coefficient, weight: Coefficient, size: Coefficient, y: State
 
 
 def feature_dimension(dimensions: int) -> int:
-    """The dimension of a state with its features: the last; of images [batch, channels, height, width], the channels."""
+    """The dimension of the features of a state: the last; of images [batch, channels, height, width], the channels."""
     return -3 if dimensions == 4 else -1
 
 
