@@ -43,6 +43,7 @@ from stepnet.nets import (
     Memory,
     NetworkStep,
     ReversibleMarch,
+    Slopes,
     States,
     only_reverse_mode,
     recomputed,
@@ -192,7 +193,7 @@ class ConvertedStep(StepCoefficients):
         return march.rounded(new_exact), replace(next_past(role, exact, None, past), march=march, exact=new_exact)
 
     def advance(
-        self, role: Role, f: Callable[..., Any], us: States, fs: States, k: Coefficient, gate: Coefficient
+        self, role: Role, f: Slopes, us: States, fs: States, k: Coefficient, gate: Coefficient
     ) -> tuple[Tensor, State]:
         """Return `u_{n+1}`, and `f_n` if the scheme reads older f."""
         by_code = is_number(gate, 1) and not is_traced(parts_of(us[0])[0])

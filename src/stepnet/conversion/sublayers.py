@@ -219,12 +219,12 @@ class SublayerSteps(TorchFunctionMode):
         if role.scheme.streams:
             self.streams = new
             new = role.scheme.read_out(new)
-        new = laid_out_like(end, new)
-        new = new.view_as(new) if new is self.u else new  # a dropped step returns its state, which has its own past
+        u: Tensor = laid_out_like(end, new)
+        u = u.view_as(u) if u is self.u else u  # a dropped step returns its state, which has its own past
         if "norm" in self.kinds[self.met : self.met + 1]:
-            self.held = [new]
-            return new
-        return self.state(new)
+            self.held = [u]
+            return u
+        return self.state(u)
 
     def normalise(self, norm: Callable[[State], State]) -> Tensor:
         """Apply the norm after a sum to the new state, or to its streams."""

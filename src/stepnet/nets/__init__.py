@@ -40,6 +40,7 @@ from stepnet.nets.early_exit import EarlyExit as EarlyExit
 from stepnet.nets.march import March as March
 from stepnet.nets.march import Memory as Memory
 from stepnet.nets.march import RecordedStep as RecordedStep
+from stepnet.nets.march import Slopes as Slopes
 from stepnet.nets.march import States as States
 from stepnet.nets.march import choose_memory as choose_memory
 from stepnet.nets.march import recorded as recorded
