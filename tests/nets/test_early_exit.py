@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import stepnet
 from stepnet.errors import UserError
 from stepnet.nets import EarlyExit
 from stepnet.nets.blocks import basic
@@ -81,6 +82,30 @@ def test_what_an_image_skips_is_not_computed() -> None:
     with torch.no_grad():
         model(IMAGES, exit=exit)
     assert sum(sizes) == int(exit.steps.sum()) < 8 * len(IMAGES)
+
+
+@pytest.mark.parametrize("scheme", ["euler", "lm", "strang"])
+@pytest.mark.parametrize("name", ["gpt3x16", "vit3x16"])
+def test_a_sequence_leaves_as_an_image_does(name: str, scheme: str) -> None:
+    torch.manual_seed(0)
+    model = stepnet.create_model(name, scheme=scheme).double().eval()
+    x = torch.arange(12).view(3, 4) ** 2 if name.startswith("gpt") else IMAGES[:3]
+    with torch.no_grad():
+        assert torch.equal(model(x, exit=0.0), model(x))
+        (states,) = model.trajectory(x)
+        changes = [(b - a).flatten(1).norm(dim=1) / b.flatten(1).norm(dim=1) for a, b in itertools.pairwise(states)]
+        tolerance = float(changes[1].median())
+        exit = EarlyExit(tolerance)
+        found = model.forward_features(x, exit=exit)
+        for n in range(3):
+            taken = next((m for m, change in enumerate(changes, 1) if change[n] <= tolerance), len(changes))
+            last = model.norm(states[taken][n])
+            last = last if name.startswith("gpt") else last.T.unflatten(1, (2, 2))
+            torch.testing.assert_close(found[n], last, rtol=1e-10, atol=1e-10)
+            assert int(exit.steps[n]) == taken
+    assert int(exit.steps.min()) < len(changes)
+    with pytest.raises(UserError, match=r"exit = 0.1 in training"):
+        model.train()(x, exit=0.1)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ Under a splitting (`parallel`, `lie_trotter`, `strang`) a layer is one step, whi
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, Literal, cast
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from stepnet.arguments import Count, CountFromZero, checked
 from stepnet.errors import UserError, check_known
 from stepnet.nets.bounds import BoundOption
+from stepnet.nets.early_exit import EarlyExit, early_exit
 from stepnet.nets.model_registry import register_family
 from stepnet.nets.options import Depths, StepSizes
 from stepnet.nets.residual import Network, sizes_by_stage
@@ -89,6 +91,13 @@ class Transformer(Network):
         check_makes_network(self.scheme, branches=True)
         self.steps_per_block = 1 if self.scheme.splits else 2
 
+    @abstractmethod
+    def forward_features(self, x: Tensor, *, exit: float | EarlyExit | None = None) -> Tensor:
+        """Return the last states, normalised; with `exit`, those with which each sample leaves the stage."""
+
+    def forward(self, x: Tensor, *, exit: float | EarlyExit | None = None) -> Tensor:
+        return self.forward_head(self.forward_features(x, exit=exit))
+
     def make_layers(
         self,
         layers: int,
@@ -153,13 +162,17 @@ class GPT(Transformer):
         self.make_layers(layers, width, heads, dt, k, k_bound, depths, rotary=positions == "rotary", causal=True)
         self.reset_classifier(num_classes)
 
-    def forward_features(self, x: Tensor) -> Tensor:
-        """The last state, normalised: [batch, time, width]."""
+    def forward_features(self, x: Tensor, *, exit: float | EarlyExit | None = None) -> Tensor:
+        """The last state, normalised: [batch, time, width].
+
+        With `exit=0.1` a sequence skips the rest of the sublayers after one that changes its state by a tenth or less.
+        It does so as a whole, so that an output then depends on later tokens too.
+        """
         self.check_input(x)
         u = self.embed(x)
         if self.position is not None:
             u = u + self.position.weight[: x.shape[1]]
-        return cast(Tensor, self.norm(self.stages[0](u)))
+        return cast(Tensor, self.norm(self.stages[0](u, exit=early_exit(exit))))
 
     def forward_head(self, features: Tensor, pre_logits: bool = False) -> Tensor:
         """The logits of the next token at every position."""

@@ -6,7 +6,7 @@ patches before the classifier. It therefore takes images of any size that its pa
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from stepnet.arguments import Count, CountFromZero, checked
 from stepnet.errors import UserError
 from stepnet.nets.bounds import BoundOption
+from stepnet.nets.early_exit import EarlyExit, early_exit
 from stepnet.nets.gpt import Transformer
 from stepnet.nets.model_registry import register_family
 from stepnet.nets.options import Depths, StepSizes
@@ -49,13 +50,14 @@ class ViT(Transformer):
         nn.init.trunc_normal_(self.stem.weight, std=(in_channels * patch**2) ** -0.5)
         self.reset_classifier(num_classes)
 
-    def forward_features(self, x: Tensor) -> Tensor:
+    def forward_features(self, x: Tensor, *, exit: float | EarlyExit | None = None) -> Tensor:
         """Return the last states of the patches, normalised: [batch, width, rows, columns]."""
         self.check_input(x)
         patches = self.stem(x)
         rows, columns = patches.shape[2:]
         u = patches.flatten(2).transpose(1, 2) + positions(rows, columns, self.num_features).to(patches)
-        return cast(Tensor, self.norm(self.stages[0](u)).transpose(1, 2).unflatten(2, (rows, columns)))
+        last: Tensor = self.norm(self.stages[0](u, exit=early_exit(exit)))
+        return last.transpose(1, 2).unflatten(2, (rows, columns))
 
     def check_input(self, x: Tensor) -> None:
         """Raise for images of a size that the patches do not divide."""
