@@ -36,6 +36,22 @@ def test_onnx_gives_the_same_outputs_and_says_what_it_is(tmp_path, network):
     assert {each.name for each in tmp_path.iterdir()} == {"m.onnx", "m.safetensors"}
 
 
+def test_a_language_model_takes_tokens_of_any_length(tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    torch.manual_seed(0)
+    network = stepnet.create_model("gpt1x8", scheme="lm", num_classes=11, context=9).eval()
+    stepnet.save(network, tmp_path / "m.safetensors")
+    assert main(["export", str(tmp_path / "m.safetensors"), "--onnx", str(tmp_path / "m.onnx")]) == 0
+    session = runtime.InferenceSession(tmp_path / "m.onnx")
+    (given,) = session.get_inputs()
+    assert (given.name, given.type) == ("tokens", "tensor(int64)")
+    for shape in ((1, 9), (4, 2)):
+        tokens = torch.randint(11, shape)
+        (found,) = session.run(["logits"], {"tokens": tokens.numpy()})
+        with torch.no_grad():
+            np.testing.assert_allclose(found, network(tokens).numpy(), rtol=1e-4, atol=1e-5)
+
+
 def test_what_differs_is_not_written(tmp_path, network, monkeypatch):
     monkeypatch.setattr(exporting, "TOLERANCE", -1.0)
     with pytest.raises(UserError, match="is not written: outputs of the exported network differ"):

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +22,9 @@ from stepnet.files import atomic_file
 TOLERANCE = 1e-4  # of the largest output: another runtime sums in another order
 
 
-def export_pt2(network: nn.Module, path: Path, image: Tensor | None = None) -> float:
+def export_pt2(network: nn.Module, path: Path, example: Tensor | None = None) -> float:
     """Write a torch.export program; return the largest difference of its outputs, relative to the largest output."""
-    example = _example(network, image)
+    example = _example(network) if example is None else example
     program = _program(network, example)
     with atomic_file(path) as partial:
         buffer = io.BytesIO()
@@ -33,19 +34,19 @@ def export_pt2(network: nn.Module, path: Path, image: Tensor | None = None) -> f
         return _compared(network, torch.export.load(buffer).module(), example, path)
 
 
-def export_onnx(network: nn.Module, path: Path, image: Tensor | None = None) -> float:
-    """Write ONNX, from `images` to `logits`, after comparing its outputs in onnxruntime with torch's.
+def export_onnx(network: nn.Module, path: Path, example: Tensor | None = None) -> float:
+    """Write ONNX, from `images` or `tokens` to `logits`, after comparing its outputs in onnxruntime with torch's.
 
     The description is among its metadata.
     """
     onnxruntime = import_extra("onnxruntime")
     import_extra("onnxscript")
-    example = _example(network, image)
+    example = _example(network) if example is None else example
     with _quiet():
         made = torch.onnx.export(
             _program(network, example),
             (example,),
-            input_names=["images"],
+            input_names=["images" if example.is_floating_point() else "tokens"],
             output_names=["logits"],
             dynamo=True,
             verbose=False,
@@ -58,24 +59,26 @@ def export_onnx(network: nn.Module, path: Path, image: Tensor | None = None) -> 
         options.log_severity_level = 3
         session = onnxruntime.InferenceSession(partial, options, providers=["CPUExecutionProvider"])
 
-        def run(images: Tensor) -> Tensor:
-            return torch.from_numpy(session.run(None, {session.get_inputs()[0].name: images.numpy()})[0])
+        def run(batch: Tensor) -> Tensor:
+            return torch.from_numpy(session.run(None, {session.get_inputs()[0].name: batch.numpy()})[0])
 
         return _compared(network, run, example, path)
 
 
 def _program(network: nn.Module, example: Tensor) -> torch.export.ExportedProgram:
-    """Export the network for any batch size."""
-    batch = torch.export.Dim("batch", min=1)
+    """Export the network for any batch size, and a language model for sequences of any length that it takes."""
+    sizes = {0: torch.export.Dim("batch", min=1)}
+    if not example.is_floating_point():
+        sizes[1] = torch.export.Dim("time", min=1, max=cast(int, network.context))
     try:
-        return torch.export.export(network.eval().cpu(), (example,), dynamic_shapes=({0: batch},), strict=False)
+        return torch.export.export(network.eval().cpu(), (example,), dynamic_shapes=(sizes,), strict=False)
     except Exception as error:  # the network's code may raise anything
         raise UserError(f"{type(network).__name__} cannot be exported: {first_line(error)}") from error
 
 
-def _example(network: nn.Module, image: Tensor | None) -> Tensor:
-    if image is not None:
-        return image
+def _example(network: nn.Module) -> Tensor:
+    if (context := getattr(network, "context", None)) is not None:
+        return torch.arange(2 * min(context, 5)).view(2, -1) % cast(int, network.num_classes)
     how = description_of(network).preprocessing
     if how is None:
         raise UserError("the model does not say how large its images are: save it with preprocessing=… first")
@@ -83,11 +86,12 @@ def _example(network: nn.Module, image: Tensor | None) -> Tensor:
 
 
 def _compared(network: nn.Module, exported: Callable[[Tensor], Tensor], example: Tensor, path: Path) -> float:
-    """Compare outputs on batches of two and three images; the exporter has seen only the first size."""
+    """Compare outputs on batches of two and three, the second of shorter texts: the exporter saw only the first."""
     worst = 0.0
+    other = torch.cat([example[:1].flip(-1), example])
     with torch.inference_mode():
-        for images in (example, torch.cat([example[:1].flip(-1), example])):
-            wanted, outputs = network(images), exported(images)
+        for batch in (example, other if example.is_floating_point() else other[:, :3]):
+            wanted, outputs = network(batch), exported(batch)
             worst = max(worst, float((outputs - wanted).abs().max() / wanted.abs().max().clamp(min=1e-12)))
     if not worst <= TOLERANCE:
         raise UserError(f"{path} is not written: outputs of the exported network differ by {worst:.1e} of the largest")
