@@ -6,7 +6,7 @@ patches before the classifier. It therefore takes images of any size that its pa
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -56,8 +56,8 @@ class ViT(Transformer):
         patches = self.stem(x)
         rows, columns = patches.shape[2:]
         u = patches.flatten(2).transpose(1, 2) + positions(rows, columns, self.num_features).to(patches)
-        last: Tensor = self.norm(self.stages[0](u, exit=early_exit(exit)))
-        return last.transpose(1, 2).unflatten(2, (rows, columns))
+        last = self.norm(self.stages[0](u, exit=early_exit(exit)))
+        return cast(Tensor, last.transpose(1, 2).unflatten(2, (rows, columns)))
 
     def check_input(self, x: Tensor) -> None:
         """Raise for images of a size that the patches do not divide."""
