@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from stepnet.conversion.mixins import InstanceMixin, add_mixin, remove_mixin
+from stepnet.nets.mixins import InstanceMixin, add_mixin, remove_mixin
 
 
 class Doubled(InstanceMixin):

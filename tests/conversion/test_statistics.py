@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import stepnet
-from stepnet.conversion.statistics import BUFFERS
+from stepnet.nets.statistics import BUFFERS
 
 
 class Block(nn.Module):

@@ -140,12 +140,17 @@ def test_a_symbolic_graph_computes_the_same(u: Tensor, scheme: str, memory: Any)
                 parameter.mul_(-1.5)
 
 
-def test_a_graph_of_layers_cannot_tell_their_evaluations_apart() -> None:
+@pytest.mark.parametrize("training", [True, False])
+def test_a_graph_of_layers_keeps_the_statistics_of_evaluations_apart(training: bool) -> None:
     block = import_extra("torchvision.models").resnet.BasicBlock
-    net = nn.Sequential(*(block(4, 4) for _ in range(2)))
-    heun = stepnet.convert(net, "heun", torch.randn(2, 4, 8, 8))
-    with pytest.raises(stepnet.UserError, match=r"^torch.fx cannot record scheme 'heun' in '0', .*: use torch.export$"):
-        torch.fx.symbolic_trace(heun)
+    u = torch.randn(2, 4, 8, 8)
+    heun = stepnet.convert(nn.Sequential(*(block(4, 4) for _ in range(2))), "heun", u)
+    heun(u)
+    graph = torch.fx.symbolic_trace(heun.train(training))
+    other = copy.deepcopy(graph)
+    assert torch.equal(other(u), heun(u))
+    for name, buffer in other.named_buffers():
+        assert torch.equal(buffer, heun.get_buffer(name)), name
 
 
 def converted_resnet() -> tuple[nn.Module, Tensor]:

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from stepnet.errors import UserError
 from stepnet.nets.blocks import (
-    BatchNorm,
     PostActivation,
     PreActivation,
     Subsample,
@@ -22,6 +21,7 @@ from stepnet.nets.blocks import (
     initialise,
     norm,
 )
+from stepnet.nets.statistics import at_evaluation
 
 
 def kernel(layer: nn.Module) -> Tensor:
@@ -54,15 +54,26 @@ def test_bottleneck_widths_groups_and_stride() -> None:
 
 def test_each_evaluation_has_its_own_statistics_and_shares_the_affine_part() -> None:
     layer = norm(3, evaluations=2)
-    assert isinstance(layer, BatchNorm)
     assert {name for name, _ in layer.named_parameters()} == {"weight", "bias"}
     u = torch.randn(8, 3, 4, 4) + 5
-    layer.at(u, 1)
+    at_evaluation(1, layer, u)
     assert torch.equal(layer.running_mean, torch.zeros(3))
     torch.testing.assert_close(layer.get_buffer("running_mean_1"), 0.1 * u.mean((0, 2, 3)))
     layer.eval()
     expected = F.batch_norm(u, layer.get_buffer("running_mean_1"), layer.get_buffer("running_var_1"))
-    torch.testing.assert_close(layer.at(u, 1), expected)
+    torch.testing.assert_close(at_evaluation(1, layer, u), expected)
+
+
+def test_statistics_of_a_file_load_with_and_without_those_of_further_evaluations() -> None:
+    layer = norm(3, evaluations=2)
+    names = ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"]
+    plain = {name: torch.tensor(7) if name == names[-1] else torch.rand(3) for name in names}
+    layer.load_state_dict(plain)
+    assert torch.equal(layer.get_buffer("running_var_1"), plain["running_var"])
+    saved = plain | {"running_mean_1": torch.rand(3), "running_var_1": torch.rand(3)}
+    assert saved.keys() == layer.state_dict().keys()
+    layer.load_state_dict(saved)
+    assert all(torch.equal(value, saved[name]) for name, value in layer.state_dict().items())
 
 
 def test_update_bn_renews_the_statistics_of_every_evaluation() -> None:

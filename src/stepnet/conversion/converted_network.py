@@ -14,10 +14,17 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from stepnet.conversion.mixins import InstanceMixin, add_mixin, remove_mixin
 from stepnet.conversion.step import ConvertedStep, ForwardPass
 from stepnet.errors import UserError
-from stepnet.nets import Draw, SeededNoise, StochasticDepth, zero_gradient
+from stepnet.nets import (
+    Draw,
+    InstanceMixin,
+    SeededNoise,
+    StochasticDepth,
+    add_mixin,
+    remove_mixin,
+    zero_gradient,
+)
 
 
 class Gates(SeededNoise):

@@ -31,22 +31,26 @@ from stepnet.conversion.carried_past import (
     version_of,
 )
 from stepnet.conversion.inline import Residual, bound_now, modules_of
-from stepnet.conversion.mixins import add_mixin, remove_mixin
 from stepnet.conversion.places import state_in, with_state
 from stepnet.conversion.split import Split
-from stepnet.conversion.statistics import Statistics, at_evaluation, bring_together, keep_apart
 from stepnet.conversion.step_coefficients import StepCoefficients, remove_coefficients
 from stepnet.conversion.sublayers import run_layer
 from stepnet.errors import UserError
 from stepnet.nets import (
+    BUFFERS,
     KineticCost,
     Memory,
     NetworkStep,
     ReversibleMarch,
     Slopes,
     States,
+    add_mixin,
+    at_evaluation,
+    join_statistics,
     only_reverse_mode,
     recomputed,
+    remove_mixin,
+    separate_statistics,
 )
 from stepnet.schemes import (
     Coefficient,
@@ -115,8 +119,6 @@ class ConvertedStep(StepCoefficients):
         args, kwargs = role.argument.put(args, kwargs, None) if role.split is None else ((), {})
         if isinstance(self, Residual) and role.memory != "stored":
             args, kwargs = tuple(map(bound_now, args)), {name: bound_now(f) for name, f in kwargs.items()}
-        if is_traced(u):
-            _check_recordable(self)
         gate, cost = self.gate_of(role, u), self.cost
         if cost is not None and role.memory == "reversible":
             role = replace(role, memory="recompute")  # a running cost needs every f
@@ -416,25 +418,16 @@ def become_step(block: nn.Module, roles: Sequence[Role]) -> None:
     """Make the block a step, in place, with a role for each of its calls; it has no coefficients yet."""
     add_mixin(block, ConvertedStep)
     block.step_roles = tuple(roles)  # type: ignore[assignment]
-    keep_apart(block, max(role.evaluations for role in roles))
+    separate_statistics(block, max(role.evaluations for role in roles), "step_{}_{}", BUFFERS)
 
 
 def become_block(step: ConvertedStep) -> None:
     """Turn the step back into the original block, in place."""
     remove_mixin(step)
-    bring_together(step)
+    join_statistics(step)
     del step.step_roles
     vars(step).pop("step_watchers", None)
     remove_coefficients(step)
-
-
-def _check_recordable(step: ConvertedStep) -> None:
-    """Raise if torch.fx cannot record the step: it does not record the number of the evaluation."""
-    if any(isinstance(layer, Statistics) for layer in step.modules()):
-        raise UserError(
-            f"torch.fx cannot record scheme {step.step_role.scheme.name!r} in {step.step_role.name!r}, whose batch "
-            "norm has statistics for each of its evaluations: use torch.export"
-        )
 
 
 def _is_cache(value: object) -> bool:

@@ -12,8 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from stepnet.conversion.carried_past import Role
-from stepnet.conversion.mixins import InstanceMixin
-from stepnet.nets import STEP_MIXING, CoefficientLayout, initial_k
+from stepnet.nets import STEP_MIXING, CoefficientLayout, InstanceMixin, initial_k
 from stepnet.schemes import Coefficient
 
 STEP = "step"

@@ -45,6 +45,9 @@ from stepnet.nets.march import States as States
 from stepnet.nets.march import choose_memory as choose_memory
 from stepnet.nets.march import recorded as recorded
 from stepnet.nets.matrix_steps import check_takes_matrices as check_takes_matrices
+from stepnet.nets.mixins import InstanceMixin as InstanceMixin
+from stepnet.nets.mixins import add_mixin as add_mixin
+from stepnet.nets.mixins import remove_mixin as remove_mixin
 from stepnet.nets.model_registry import MODELS as MODELS
 from stepnet.nets.model_registry import create_model as create_model
 from stepnet.nets.model_registry import list_models as list_models
@@ -92,6 +95,10 @@ from stepnet.nets.stage import check_makes_network as check_makes_network
 from stepnet.nets.stage import entry_of as entry_of
 from stepnet.nets.stage import step_sizes as step_sizes
 from stepnet.nets.stage import written as written
+from stepnet.nets.statistics import BUFFERS as BUFFERS
+from stepnet.nets.statistics import at_evaluation as at_evaluation
+from stepnet.nets.statistics import join_statistics as join_statistics
+from stepnet.nets.statistics import separate_statistics as separate_statistics
 from stepnet.nets.stochastic import StochasticDepth as StochasticDepth
 from stepnet.nets.trajectories import KineticCost as KineticCost
 from stepnet.nets.trajectories import takes_cost as takes_cost

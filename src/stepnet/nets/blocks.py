@@ -13,10 +13,9 @@ from typing import Literal, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.fx import Tracer
 
 from stepnet.errors import UserError
-from stepnet.schemes import is_traced
+from stepnet.nets.statistics import Statistics, at_evaluation, separate_statistics
 
 
 def conv(inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1) -> nn.Conv2d:
@@ -40,59 +39,22 @@ def bottleneck(
     return [conv(inputs, width, 1), conv(width, width, 3, stride, groups), conv(width, outputs, 1)]
 
 
-class BatchNorm(nn.BatchNorm2d):
-    """Batch normalisation with one set of running statistics for each evaluation within a step."""
-
-    def __init__(self, channels: int, evaluations: int) -> None:
-        super().__init__(channels)
-        self.evaluations = evaluations
-        for i in range(1, evaluations):
-            self.register_buffer(f"running_mean_{i}", torch.zeros(channels))
-            self.register_buffer(f"running_var_{i}", torch.ones(channels))
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Normalise with the statistics of evaluation 0; torch.fx records it as one node, as for torch's class."""
-        if is_traced(input):
-            tracer = cast(Tracer, input.tracer)
-            return cast(Tensor, tracer.create_proxy("call_module", tracer.path_of_module(self), (input,), {}))
-        return super().forward(input)
-
-    def at(self, u: Tensor, i: int) -> Tensor:
-        """Normalise with the statistics of evaluation `i >= 1`, which comes after evaluation 0 of the same batch."""
-        momentum = self.momentum
-        if momentum is None:  # torch's cumulative mean, over the batches that evaluation 0 has counted
-            momentum = 1.0 / float(cast(Tensor, self.num_batches_tracked)) if self.training else 0.0
-        mean, var = self._statistics(i)
-        return F.batch_norm(u, mean, var, self.weight, self.bias, self.training, momentum, self.eps)
-
-    def reset_running_stats(self) -> None:
-        """Reset the statistics of all evaluations."""
-        super().reset_running_stats()
-        for i in range(1, getattr(self, "evaluations", 1)):  # torch calls this in its constructor, too
-            mean, var = self._statistics(i)
-            mean.zero_()
-            var.fill_(1)
-
-    def _statistics(self, i: int) -> tuple[Tensor, Tensor]:
-        return self.get_buffer(f"running_mean_{i}"), self.get_buffer(f"running_var_{i}")
-
-
 def norm(channels: int, evaluations: int = 1) -> nn.BatchNorm2d:
-    """Return a batch normalisation; torch's class if one set of statistics is enough."""
-    return BatchNorm(channels, evaluations) if evaluations > 1 else nn.BatchNorm2d(channels)
+    """Return a batch normalisation with statistics for each evaluation; torch's class if one set is enough."""
+    layer = nn.BatchNorm2d(channels)
+    separate_statistics(layer, evaluations)
+    return layer
 
 
-def normalise(layer: nn.Module, u: Tensor, i: int) -> Tensor:
-    """`layer(u)` with the statistics of evaluation `i`."""
-    if i == 0:
-        normalised: Tensor = layer(u)
-        return normalised
-    if not isinstance(layer, BatchNorm):
-        raise UserError(
-            f"{type(layer).__name__} has one set of statistics, and evaluation {i + 1} of a block in a step needs "
-            "another: leave out sync_bn, or take a scheme that evaluates once (euler, lm, ab2)"
-        )
-    return layer.at(u, i)
+def evaluate_again(block: PreActivation | PostActivation, u: Tensor, i: int) -> Tensor:
+    """`f(u)` with the statistics of evaluation `i >= 1`."""
+    for layer in block.norms:
+        if not isinstance(layer, Statistics):
+            raise UserError(
+                f"{type(layer).__name__} has one set of statistics, and evaluation {i + 1} of a block in a step needs "
+                "another: leave out sync_bn, or take a scheme that evaluates once (euler, lm, ab2)"
+            )
+    return cast(Tensor, at_evaluation(i, block.forward, u))
 
 
 class PreActivation(nn.Module):
@@ -105,15 +67,17 @@ class PreActivation(nn.Module):
 
     def forward(self, u: Tensor, i: int = 0, activated: Tensor | None = None) -> Tensor:
         """`f(u)`; its first (bn, relu) may have been applied already, for a shortcut that shares it."""
+        if i:
+            return evaluate_again(self, u, i)
         for layer, convolve in zip(self.norms._modules.values(), self.convs._modules.values(), strict=True):
             if activated is None:
-                activated = torch.relu(layer(u) if i == 0 else normalise(layer, u, i))
+                activated = torch.relu(layer(u))
             u, activated = convolve(activated), None
         return u
 
-    def activated(self, u: Tensor, i: int = 0) -> Tensor:
+    def activated(self, u: Tensor) -> Tensor:
         """The first (bn, relu)."""
-        return F.relu(normalise(self.norms[0], u, i))
+        return F.relu(self.norms[0](u))
 
 
 class PostActivation(nn.Module):
@@ -125,9 +89,11 @@ class PostActivation(nn.Module):
         self.norms = nn.ModuleList(norm(c.out_channels, evaluations) for c in convs)
 
     def forward(self, u: Tensor, i: int = 0) -> Tensor:
+        if i:
+            return evaluate_again(self, u, i)
         last = len(self.convs) - 1
         for depth, (convolve, layer) in enumerate(zip(self.convs, self.norms, strict=True)):
-            u = normalise(layer, convolve(u), i)
+            u = layer(convolve(u))
             if depth < last:
                 u = F.relu(u)
         return u

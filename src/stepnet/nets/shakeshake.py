@@ -102,7 +102,7 @@ class Branch(PostActivation):
     """(relu, conv, bn) twice."""
 
     def forward(self, u: Tensor, i: int = 0) -> Tensor:
-        return super().forward(F.relu(u), i)
+        return super().forward(u if i else F.relu(u), i)  # which comes back here with i = 0
 
 
 class ShakeBlock(nn.Module):
