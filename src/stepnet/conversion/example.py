@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,8 @@ from torch.utils._pytree import tree_map
 
 from stepnet.errors import UserError
 from stepnet.nets import Network, first_convolution
+
+Result = TypeVar("Result")
 
 
 class Example(NamedTuple):
@@ -33,6 +35,19 @@ def as_example(example: Any) -> Example:
     raise UserError(
         f"example is a {type(example).__name__}: expected a tensor, a tuple of arguments or a dict of keyword arguments"
     )
+
+
+def on_example(model: nn.Module, example: Any, run: Callable[[Example], Result]) -> Result:
+    """Return `run(example)`; without an example, that of the first guess for which it raises no `UserError`."""
+    if example is not None:
+        return run(as_example(example))
+    errors: list[UserError] = []
+    for guess in guesses(model):
+        try:
+            return run(guess)
+        except UserError as error:
+            errors.append(error)
+    raise UserError(f"no example was given, and none could be guessed ({errors[0]}): give an example=")
 
 
 def with_gradient(example: Example) -> Example:

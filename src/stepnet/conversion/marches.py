@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from stepnet.conversion.autograd_graph import GraphPlace
 from stepnet.conversion.carried_past import Role
 from stepnet.conversion.chains import Blocks, blocks_among, candidates, named_blocks
-from stepnet.conversion.example import as_example, guesses, with_gradient
+from stepnet.conversion.example import Example, on_example, with_gradient
 from stepnet.conversion.step import ConvertedStep, ForwardPass
 from stepnet.conversion.stream import (
     Weight,
@@ -228,17 +228,16 @@ def _declared_by_chain(steps: Sequence[NetworkStep]) -> Declared:
 
 def _run(network: nn.Module, example: Any) -> None:
     """Call the network once; inputs require a gradient, so that autograd records what is done with them."""
-    tried = [as_example(example)] if example is not None else list(guesses(network))
-    errors: list[Exception] = []
-    for guess in tried:
-        args, kwargs = with_gradient(guess)
+
+    def call(example: Example) -> None:
+        args, kwargs = with_gradient(example)
         try:
             with torch.enable_grad():
                 network(*args, **kwargs)
-            return
-        except Exception as error:  # the first guess is the likeliest, and its error is reported
-            errors.append(error)
-    raise UserError(f"the network cannot run on the example: {first_line(errors[0])}") from errors[0]
+        except Exception as error:
+            raise UserError(f"the network cannot run on the example: {first_line(error)}") from error
+
+    on_example(network, example, call)
 
 
 def found_marches(network: nn.Module, example: Any, blocks: Blocks | None) -> list[ObservedMarch]:
@@ -304,7 +303,7 @@ def _evaluations(call: Call, names: dict[int, str]) -> list[Evaluation]:
 
 def _name(call: Call, made: GraphPlace, before: GraphPlace, names: dict[int, str]) -> str:
     """Return the block's name, followed by that of the submodule with the nearest parameter."""
-    for parameter in parameters_of(made, {before}):
+    for parameter in parameters_of(made, before):
         inner = names.get(id(parameter), "").removeprefix(f"{call.name}.")
         if inner and inner != names.get(id(parameter)):
             return f"{call.name}.{inner.partition('.')[0]}"

@@ -224,7 +224,7 @@ def _reading(march: ObservedMarch) -> StageReading:
 
 def _weights(march: ObservedMarch) -> tuple[Weights, bool]:
     """Return the weights in the order of `impulse_response`, and whether an activation follows each step."""
-    evaluations, firsts = march.evaluations, len(march.starts)
+    evaluations = march.evaluations
     before = {place: before_activation(place) for place in march.settled}
     own = march.declared.layout.activated if march.declared is not None else None
     activated = (bool(before) and all(before.values())) if own is None else own
@@ -242,15 +242,20 @@ def _weights(march: ObservedMarch) -> tuple[Weights, bool]:
     weights = np.stack([np.stack([_spread(weight, width) for weight in row]) for row in rows])
     if activated and march.declared is None:  # the last one goes nowhere
         weights = np.concatenate([weights, np.zeros((len(weights), 1, width))], axis=1)
-    for n, row in enumerate(weights):
-        for j, evaluation in enumerate(evaluations[:n]):
-            if evaluation.whole:  # B(u) = u + f: in terms of f
-                read = cast(GraphPlace, evaluation.read)
-                if read in settled:
-                    row[firsts + len(evaluations) + settled.index(read)] += row[firsts + j]
-                else:
-                    row += row[firsts + j] * weights[j]
+    _subtract_inputs(weights, march, settled)
     return weights, activated
+
+
+def _subtract_inputs(weights: Weights, march: ObservedMarch, settled: Sequence[GraphPlace]) -> None:
+    """Write the weights of what a whole block makes, `B(u) = u + f`, as those of f, in place."""
+    firsts, count = len(march.starts), len(march.evaluations)
+    whole = [(j, evaluation.read) for j, evaluation in enumerate(march.evaluations) if evaluation.whole]
+    for n, row in enumerate(weights):
+        for j, read in whole:
+            if j < n and read in settled:
+                row[firsts + count + settled.index(read)] += row[firsts + j]
+            elif j < n:
+                row += row[firsts + j] * weights[j]
 
 
 def _spread(weight: Weight, width: int) -> NDArray[np.float64]:

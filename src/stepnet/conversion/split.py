@@ -10,8 +10,9 @@ example, and does not split the block if they differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import torch.nn.functional as F
@@ -62,14 +63,28 @@ class Split:
     branch: int
     after: Program  # its value 0 is the sum
 
-    # `terms(block, u)` gives `(u, f(u))`, or `(P u, f(u))` if the block changes the shape, with shared parts evaluated
-    # once; `activation(block, u)` applies what follows the sum.
-    terms: Callable[[nn.Module, Tensor], tuple[Tensor, Tensor]] = field(init=False, repr=False, compare=False)
-    activation: Callable[[nn.Module, Tensor], Tensor] = field(init=False, repr=False, compare=False)
-
     def __post_init__(self) -> None:
-        terms, activation = (recorded(run, "block", "u") for run in (self._run_terms, self._run_after))
-        vars(self).update(terms=terms, activation=activation)
+        _ = self.terms, self.activation  # recorded now, since torch.compile could not
+
+    @cached_property
+    def terms(self) -> Callable[[nn.Module, Tensor], tuple[Tensor, Tensor]]:
+        """`terms(block, u)` is `(u, f(u))`, or `(P u, f(u))` if the block changes the shape; shared parts run once."""
+
+        def run(block: Any, u: Any) -> tuple[Any, Any]:
+            values = _run(self.before, block, u)
+            return values[self.shortcut], values[self.branch]
+
+        return recorded(run, "block", "u")
+
+    @cached_property
+    def projection(self) -> Callable[[nn.Module, Tensor], Tensor]:
+        """`projection(block, u)` evaluates the shortcut only."""
+        return recorded(lambda block, u: _run(self.before, block, u)[self.shortcut], "block", "u")
+
+    @cached_property
+    def activation(self) -> Callable[[nn.Module, Tensor], Tensor]:
+        """`activation(block, u)` applies what follows the sum."""
+        return recorded(lambda block, u: _run(self.after, block, u)[-1], "block", "u")
 
     def __reduce__(self) -> tuple[Any, ...]:  # the code is recorded again
         return type(self), (self.before, self.shortcut, self.branch, self.after)
@@ -81,28 +96,6 @@ class Split:
     def projects(self) -> bool:
         """Whether the shortcut is more than the identity."""
         return self.shortcut != 0
-
-    def _run_terms(self, block: Any, u: Any) -> tuple[Any, Any]:
-        values = _run(self.before, block, u)
-        return values[self.shortcut], values[self.branch]
-
-    def _run_after(self, block: Any, u: Any) -> Any:
-        return _run(self.after, block, u)[-1]
-
-    def projection(self, block: nn.Module, u: Tensor) -> Tensor:
-        """Evaluate only the shortcut."""
-        needed, waiting = set(), [self.shortcut]
-        while waiting:
-            number = waiting.pop()
-            if number and number not in needed:
-                needed.add(number)
-                operation = self.before[number - 1]
-                waiting += _numbers((operation.args, tuple(operation.kwargs.values())))
-        values: list[Any] = [u]
-        for number, operation in enumerate(self.before, 1):
-            values.append(operation(block, values) if number in needed else None)
-        projected: Tensor = values[self.shortcut]
-        return projected
 
 
 @checked
@@ -167,15 +160,6 @@ def _resolved(value: Any, values: Sequence[Any]) -> Any:
     if isinstance(value, tuple | list):
         return type(value)([_resolved(part, values) for part in value])
     return value
-
-
-def _numbers(value: Any) -> Iterator[int]:
-    """Return the numbers of the values that an argument reads."""
-    if isinstance(value, Value):
-        yield value.number
-    elif isinstance(value, tuple | list):
-        for part in value:
-            yield from _numbers(part)
 
 
 def _at_path(block: nn.Module, path: str) -> Any:

@@ -7,7 +7,8 @@ gradient `v` arrives as `w v`, and `w` is the weight.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple, TypeAlias, cast
 
@@ -63,7 +64,11 @@ def branches(after: GraphPlace, before: GraphPlace) -> list[AddedTerm]:
         if operation_of(place[0]) in ("Add", "Sub", "CopySlices", "Addcmul", "Addcdiv"):
             edges: list[GraphPlace] = [edge for edge in cast(Node, place[0]).next_functions if edge[0] is not None]
             terms += [(edge, place) for edge in edges if edge not in inner and not _is_parameter(edge)]
-    return [AddedTerm(unscaled(term), _first_met(term, set(stream)), total) for term, total in reversed(terms)]
+    places, added = set(stream), []
+    for term, total in reversed(terms):
+        read = next((inner for inner in _made_from(term) if inner in places), None)
+        added.append(AddedTerm(unscaled(term), read, total))
+    return added
 
 
 def shortcut_of(after: GraphPlace, before: GraphPlace) -> tuple[GraphPlace, AddedTerm] | None:
@@ -204,36 +209,26 @@ def _metadata(place: GraphPlace) -> tuple[torch.Size, Tensor]:
     return seen.shape, torch.empty(0, dtype=seen.dtype, device=seen.device)
 
 
-def _first_met(place: GraphPlace, stream: set[GraphPlace]) -> GraphPlace | None:
-    """Return the place of the stream that a branch is computed from; of several, the nearest."""
+def _made_from(place: GraphPlace, until: Collection[GraphPlace] = ()) -> Iterator[GraphPlace]:
+    """Yield a place and those that it is computed from, nearest first, as far as those in `until`."""
     seen: set[GraphPlace] = set()
-    waiting = [place]
+    waiting = deque([place])
     while waiting:
-        place = waiting.pop(0)
-        if place in stream:
-            return place
-        if place[0] is not None and place not in seen:
+        place = waiting.popleft()
+        if place[0] is not None and place not in seen and place not in until:
             seen.add(place)
+            yield place
             waiting += place[0].next_functions
-    return None
 
 
-def parameters_of(place: GraphPlace, until: set[GraphPlace]) -> Iterator[nn.Parameter]:
+def parameters_of(place: GraphPlace, until: GraphPlace) -> Iterator[nn.Parameter]:
     """Return the parameters that a place is computed from, nearest first."""
-    seen: set[GraphPlace] = set()
-    waiting = [place]
-    while waiting:
-        place = waiting.pop(0)
-        if place[0] is None or place in seen or place in until:
-            continue
-        seen.add(place)
-        if (variable := getattr(place[0], "variable", None)) is not None:
-            yield variable
-        waiting += place[0].next_functions
+    variables = (getattr(inner[0], "variable", None) for inner in _made_from(place, [until]))
+    return (variable for variable in variables if variable is not None)
 
 
 def _matrices(place: GraphPlace, until: GraphPlace) -> int:
-    return sum(parameter.ndim > 1 for parameter in parameters_of(place, {until}))
+    return sum(parameter.ndim > 1 for parameter in parameters_of(place, until))
 
 
 def _is_parameter(place: GraphPlace) -> bool:

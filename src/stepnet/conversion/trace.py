@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from stepnet.conversion.autograd_graph import GraphPlace, activation_of, is_residual, place_of
-from stepnet.conversion.example import Example, as_example, guesses, with_gradient
+from stepnet.conversion.example import Example, as_example, on_example, with_gradient
 from stepnet.conversion.forward_graph import read_split
 from stepnet.conversion.places import FIRST, Argument, Path, entry, tensor_arguments, tensor_entries
 from stepnet.conversion.split import Split, stated_for
@@ -105,15 +105,7 @@ def trace(
     restored.
     """
     prepare = with_gradient if gradient else as_example
-    if example is not None:
-        return _trace(model, prepare(as_example(example)), blocks, training, sums)
-    errors: list[UserError] = []
-    for guess in guesses(model):
-        try:
-            return _trace(model, prepare(guess), blocks, training, sums)
-        except UserError as error:
-            errors.append(error)
-    raise UserError(f"no example was given, and none could be guessed ({errors[0]}): give an example=")
+    return on_example(model, example, lambda each: _trace(model, prepare(each), blocks, training, sums))
 
 
 def _trace(

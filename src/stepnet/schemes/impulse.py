@@ -166,24 +166,14 @@ def fit(scheme: Scheme, measured: Weights, layout: MarchShape, several: bool = F
     """
     from scipy.optimize import least_squares
 
-    if scheme.partitioned and (layout.activated or layout.entry == "with past"):
+    if not _can_be_fitted(scheme, layout):
         return None
-    if scheme.splits and layout.entry != "identity":
-        return None  # a layer of two branches has no transition
     shapes = [one.shape() for one in scheme.euler_start]
-    if scheme.whole_past or any(len(shape) > 1 for shape in shapes) or (scheme.streams and layout.activated):
-        return None  # a free matrix in each step would fit almost any response
     sizes = layout.steps if several else 1
     owners = plan(scheme, layout.steps, layout.entry).owners
     identity = [[one.at(n) for one in scheme.euler_start] if scheme.euler_start else [0.0] for n in owners]
     each = np.array([np.concatenate([np.ravel(value) for value in values]) for values in identity], dtype=np.float64)
-    firsts = 2 if scheme.partitioned or layout.entry == "with past" else 1
-    evaluations = measured.shape[1] - firsts - (layout.steps if layout.activated else 0)
-    part = measured[:, firsts : firsts + evaluations]
-    units = np.abs(part).max((0, 1)) if part.size else np.ones(1)
-    units = np.where(units == 0, 1, units)
-    scaled = measured.copy()
-    scaled[:, firsts : firsts + evaluations] /= units
+    scaled, units = _in_units(measured, layout, firsts=1 + (scheme.partitioned or layout.entry == "with past"))
     mean, unit = scaled.mean(-1), float(units.mean())
 
     def response(values: NDArray[np.float64]) -> Weights:
@@ -202,6 +192,27 @@ def fit(scheme: Scheme, measured: Weights, layout: MarchShape, several: bool = F
     deviation = float(np.abs(response(best.x)[..., None] - scaled).max())
     dt = best.x[:sizes] * unit ** (1 / scheme.equation.derivative)
     return Match(scheme.name, tuple(dt.tolist()), tuple(best.x[sizes:].tolist()), deviation)
+
+
+def _can_be_fitted(scheme: Scheme, layout: MarchShape) -> bool:
+    """Whether the scheme can have a march of this shape, and few enough coefficients that a fit means something."""
+    if scheme.partitioned and (layout.activated or layout.entry == "with past"):
+        return False
+    if scheme.splits and layout.entry != "identity":
+        return False  # a layer of two branches has no transition
+    matrices = any(len(one.shape()) > 1 for one in scheme.euler_start)  # free in each step, they fit almost anything
+    return not (scheme.whole_past or matrices or (scheme.streams and layout.activated))
+
+
+def _in_units(measured: Weights, layout: MarchShape, firsts: int) -> tuple[Weights, NDArray[np.float64]]:
+    """Divide the weights of evaluations by the largest in each channel; return these units, too."""
+    last = measured.shape[1] - (layout.steps if layout.activated else 0)
+    part = measured[:, firsts:last]
+    units = np.abs(part).max((0, 1)) if part.size else np.ones(1)
+    units = np.where(units == 0, 1, units)
+    scaled = measured.copy()
+    scaled[:, firsts:last] /= units
+    return scaled, units
 
 
 def _coefficients(scheme: Scheme, shapes: Sequence[tuple[int, ...]], values: NDArray[np.float64]) -> Coefficient:
