@@ -13,7 +13,7 @@ import stepnet
 from stepnet.conversion import load_foreign
 from stepnet.errors import UserError
 from stepnet.exchange import Preprocessing
-from stepnet.nets.refinement import on_grid
+from stepnet.nets.network_grid import on_grid
 
 
 class Block(nn.Module):

@@ -28,7 +28,6 @@ from stepnet.nets import (
     NetworkOnGrid,
     NetworkStep,
     StageOnGrid,
-    Steps,
     carried,
     check_step_sizes,
     free_k,
@@ -43,7 +42,7 @@ Layout = Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True)
-class StepRow(Steps):
+class StepRow(StageOnGrid):
     """The steps of a chain whose blocks are in one list, the container."""
 
     container: str
@@ -75,7 +74,7 @@ class ConvertedGrid(NetworkOnGrid):
         if dt is not None:
             raise UserError(f"dt = {dt}: the last layers of another library's blocks are not known; leave it out")
         for row, steps in zip(self.rows, grid, strict=True):
-            check_step_sizes(row, [step.dt for step in steps])
+            check_step_sizes(row.plan, row.scheme, [step.dt for step in steps])
         new = copy.deepcopy(self.network)
         layout = {row.container: list(range(len(_container(new, row.container)))) for row in self.rows}
         made = [[_block(row, step) for step in steps] for row, steps in zip(self.rows, grid, strict=True)]

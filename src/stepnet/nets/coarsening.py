@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from stepnet.errors import UserError
 from stepnet.nets.carried_coefficients import GridStep
 from stepnet.nets.matrix_steps import check_takes_matrices, fit_matrices
-from stepnet.nets.refinement import NetworkOnGrid, StageOnGrid, check_depths, on_grid
+from stepnet.nets.network_grid import NetworkOnGrid, StageOnGrid, on_grid
+from stepnet.nets.refinement import check_depths
 from stepnet.nets.trajectories import training_mode
 from stepnet.nets.weights import is_coefficient
 
@@ -47,9 +48,8 @@ class Choice:
         """Return the blocks that may be removed; with `wanted` depths, only from stages that are deeper."""
         blocks: list[Block] = []
         for n, (stage, kept) in enumerate(zip(self.stages, self.kept, strict=True)):
-            first = int(stage.transition is not None)
             least = self.subject.least[n]
-            if first + len(kept) > (least if wanted is None else max(least, wanted[n])):
+            if stage.transitions + len(kept) > (least if wanted is None else max(least, wanted[n])):
                 blocks += [Block(n, number) for number in kept]
         return blocks
 
@@ -65,7 +65,7 @@ class Choice:
         return grid
 
     def _steps(self, stage: StageOnGrid, kept: list[int], passed_on: bool) -> list[GridStep]:
-        first = int(stage.transition is not None)
+        first = stage.transitions
         dts = {n: stage.dts[n] for n in range(first)} | {
             first + number * self.unit + part: stage.dts[first + number * self.unit + part]
             for number in kept

@@ -16,10 +16,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from stepnet.nets.model_registry import create_model
+from stepnet.nets.network import Network
 from stepnet.nets.network_steps import steps_by_stage
 from stepnet.nets.options import ModelOptions
 from stepnet.nets.replay import storage
-from stepnet.nets.residual import Network
 
 BATCH = 128  # large, so that what is saved once per batch, such as statistics, adds little per image
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from stepnet.arguments import Count, checked
 from stepnet.nets.blocks import PreActivation, conv, initialise
 from stepnet.nets.model_registry import register_model
-from stepnet.nets.residual import Network
+from stepnet.nets.network import Network
 from stepnet.nets.resnet import blocks_per_stage
 
 

@@ -26,7 +26,7 @@ from stepnet.errors import UserError
 from stepnet.nets.blocks import UnsharedWeights, conv, initialise
 from stepnet.nets.draws import SeededNoise, untraced, zero_gradient
 from stepnet.nets.model_registry import register_model
-from stepnet.nets.residual import FeatureInfo, Network
+from stepnet.nets.network import FeatureInfo, Network
 from stepnet.nets.stage import Stage
 from stepnet.randomness import Stream, random_words, uniform
 from stepnet.schemes import (

@@ -21,8 +21,9 @@ from stepnet.errors import UserError, check_known
 from stepnet.nets.bounds import BoundOption
 from stepnet.nets.early_exit import EarlyExit, early_exit
 from stepnet.nets.model_registry import register_family
+from stepnet.nets.network import Network
 from stepnet.nets.options import Depths, StepSizes
-from stepnet.nets.residual import Network, sizes_by_stage
+from stepnet.nets.residual import sizes_by_stage
 from stepnet.nets.stage import Coupling, Stage, check_makes_network
 from stepnet.schemes import Scheme, get_scheme
 

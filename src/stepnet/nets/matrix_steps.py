@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from stepnet.errors import UserError
-from stepnet.nets.refinement import Grid, last_layers, own_stages
-from stepnet.nets.residual import Network
+from stepnet.nets.network import Network
+from stepnet.nets.network_grid import Grid, last_layers, own_stages
 from stepnet.nets.stage import Stage
 from stepnet.nets.trajectories import training_mode, trajectory
 

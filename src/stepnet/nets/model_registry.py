@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from stepnet.arguments import Count, checked
 from stepnet.errors import UserError, unknown
+from stepnet.nets.network import FeatureInfo, Network
 from stepnet.nets.options import ModelOptions
-from stepnet.nets.residual import FeatureInfo, Network
 from stepnet.nets.weights import load_weights, shape_of
 from stepnet.registry import Registry, build
 from stepnet.tensors import read_tensors

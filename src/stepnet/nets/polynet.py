@@ -30,8 +30,9 @@ from torch import Tensor, nn
 from stepnet.errors import UserError
 from stepnet.nets.blocks import Sum, UnsharedWeights, basic, initialise
 from stepnet.nets.model_registry import register_model
+from stepnet.nets.network import Network
 from stepnet.nets.options import ResidualOptions
-from stepnet.nets.residual import Backbone, Network, ResidualNetwork
+from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.nets.resnet import blocks_per_stage
 from stepnet.nets.stage import Stage, scheme_of_family
 from stepnet.schemes import Scheme, get_scheme
