@@ -130,7 +130,7 @@ class Reading:
 
 @checked
 def read(model: nn.Module, example: Any = None, *, blocks: Blocks | None = None) -> Reading:
-    """Read off a network with which weight what each block adds arrives at every later block.
+    """Measure the weight with which the output of each block enters the input of every later block.
 
     It runs once on the `example` (a tensor, a tuple of arguments, a dict of keyword arguments; guessed if there is
     none), in evaluation mode, as a copy. Its residual blocks are those that `convert` finds, where attention and
