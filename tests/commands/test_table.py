@@ -43,6 +43,7 @@ def test_json_has_every_row(capsys, name: str) -> None:
     rows = json.loads("".join(lines(capsys, name, "--json", "--results", "nowhere")))
     if name == "schemes":
         assert any(row["scheme"] == "euler" and row["the_paper_says"] == "Forward Euler scheme" for row in rows)
+        assert next(row["order"] for row in rows if row["scheme"] == "euler") == 1  # a number as a number
     else:
         assert [row["error"] for row in rows] == [row.error for row in paper.IMAGENET]
         assert all(row["counted"] > 10**7 and row["measured"] is None for row in rows)

@@ -170,6 +170,7 @@ def test_a_schedule_of_the_whole_run_cannot_be_extended(tmp_path):
     cosine = {"schedule": "cosine", "milestones": ()}
     train(tiny_config(tmp_path / "a", model="tiniest", recipe={**cosine, "epochs": 1}))
     with pytest.raises(
-        UserError, match=r"1 there, 2 here; a schedule 'cosine' of more epochs has other .* \(with --weights .*/a it"
+        UserError,
+        match=r"1 there, 2 here; with more epochs, the schedule 'cosine' has other .* \(with --weights .*/a it",
     ):
         train(tiny_config(tmp_path / "a", model="tiniest", recipe={**cosine, "epochs": 2}))

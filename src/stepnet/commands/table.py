@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,6 +23,7 @@ TITLES = {
     "imagenet": "Table 3: ImageNet, single-crop validation error in per cent",
     "stochastic": "Table 4: stochastic training on CIFAR-10, test error in per cent",
 }
+NUMBERS = {"order", "parameters"}  # in JSON, where they are numbers
 
 
 @dataclass
@@ -30,7 +31,7 @@ class Table(ImportFlag):
     """Print a table of the paper next to our figures, counted and measured."""
 
     name: Positional[Literal["schemes", "residual", "cifar", "imagenet", "stochastic"]]
-    """Which of the paper's four tables; or residual, the residual connections of today by their matrices."""
+    """One of the paper's four tables; or residual: the residual connections in use today, by their matrices."""
     results: Path | None = None
     """Folder of measured errors, as stepnet evaluate --record writes them; by default those that come with stepnet."""
     json: bool = False
@@ -53,16 +54,21 @@ class Table(ImportFlag):
         self,
         headings: Sequence[str],
         cells: Iterable[Sequence[str]],
-        records: Sequence[Mapping[str, Any]],
+        records: Sequence[dict[str, Any]],
         spare: Sequence[str] = (),
     ) -> None:
         """Print the table for a terminal or for LaTeX, or its records as JSON."""
         if self.json:
-            print_json(records)
+            print_json([row | {key: _number(row[key]) for key in NUMBERS & row.keys()} for row in records])
         elif self.latex:
             echo(latex_table(headings, cells, TITLES[self.name]))
         else:
             print_table(headings, cells, TITLES[self.name], spare)
+
+
+def _number(text: str) -> int | str:
+    """Return a whole number as such; `n + 1 in step n` stays a text."""
+    return int(text) if text.isdecimal() else text
 
 
 def print_schemes(table: Table) -> None:

@@ -134,7 +134,9 @@ class Run:
             return True
         if differences:
             more = config.recipe.epochs > self.config.recipe.epochs
-            why = f"; a schedule {config.recipe.schedule!r} of more epochs has other learning rates" if more else ""
+            warm = " with warm-up" if config.recipe.warmup and config.recipe.schedule == "constant" else ""
+            schedule = f"the schedule {config.recipe.schedule!r}{warm}"
+            why = f"; with more epochs, {schedule} has other learning rates from the start" if more else ""
             further = f" (with --weights {self.folder} it starts from these weights)" if more else ""
             raise UserError(
                 f"{self.folder} holds another run: {differences[0]}{why}; name another --out{further}, or replace it "
