@@ -13,6 +13,7 @@ document$.subscribe(() => {
   for (const formula of document.querySelectorAll(".katex")) keepPunctuation(formula);
   requestAnimationFrame(() => { // what is too wide scrolls by keyboard too
     for (const wide of document.querySelectorAll(".jupyter-wrapper pre, .md-typeset__scrollwrap")) wide.tabIndex = 0;
+    for (const code of document.querySelectorAll("pre > code")) if (code.scrollWidth > code.clientWidth) code.tabIndex = 0;
   });
 });
 // A comma or full stop stays on the line of a short formula: browsers allow a break before it.
