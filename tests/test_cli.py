@@ -9,8 +9,8 @@ import pytest
 
 from stepnet import __version__
 from stepnet.cli import COMMANDS, EXAMPLES, main
-from stepnet.commands.models import Models
 from stepnet.commands.parsing import parse
+from stepnet.commands.table import Models
 from stepnet.files import atomic_folder
 
 

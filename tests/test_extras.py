@@ -13,7 +13,7 @@ from PIL import Image
 
 from stepnet import UserError
 from stepnet.cli import main
-from stepnet.commands.models import Models
+from stepnet.commands.table import Models
 from stepnet.extras import EXTRAS, import_extra
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]

@@ -70,9 +70,9 @@ COMMANDS = {
         ("transfer gpt8x32 --data book.txt --depths 4,8,16 --lrs 0.001,0.004",),
     ),
     "export": Command(
-        "export:Export", "Export a trained network to ONNX or torch.export", ("export runs/mine --onnx model.onnx",)
+        "predict:Export", "Export a trained network to ONNX or torch.export", ("export runs/mine --onnx model.onnx",)
     ),
-    "report": Command("report:Report", "Write runs as one HTML page", ("report runs/compare/*/* -o report.html",)),
+    "report": Command("figure:Report", "Write runs as one HTML page", ("report runs/compare/*/* -o report.html",)),
     "figure": Command(
         "figure:DrawFigure",
         "Draw a figure of the paper, optionally from your runs",
@@ -84,7 +84,7 @@ COMMANDS = {
         ("scheme", "scheme lm --k -0.5", "scheme rk4 --plot rk4.png"),
     ),
     "noise": Command(
-        "noise:ShowNoise", "Analyse a noise of stochastic training", ("noise", "noise stochastic_depth --p 0.5")
+        "scheme:ShowNoise", "Analyse a noise of stochastic training", ("noise", "noise stochastic_depth --p 0.5")
     ),
     "inspect": Command(
         "inspect:Inspect",
@@ -92,12 +92,12 @@ COMMANDS = {
         ("inspect lm_resnet20 --out lm_resnet20.svg", "inspect timm/resnet18 --scheme lm"),
     ),
     "read": Command(
-        "read:Read",
+        "inspect:Read",
         "Determine the scheme that a network implements",
         ("read lm_resnet20", "read timm/resnet18", "read hf:granite,residual_multiplier=0.22 --plot granite.png"),
     ),
     "models": Command(
-        "models:Models", "List the networks with their sizes and costs", ("models", "models 'lm_*' --json")
+        "table:Models", "List the networks with their sizes and costs", ("models", "models 'lm_*' --json")
     ),
     "table": Command(
         "table:Table", "Print a table of the paper next to our figures", ("table schemes", "table cifar --json")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from stepnet.commands.import_flag import ImportFlag
+from stepnet.commands.parsing import ImportFlag
 from stepnet.errors import UserError
 from stepnet.escaping import print_json
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from stepnet.commands.import_flag import ImportFlag
+from stepnet.commands.parsing import ImportFlag
 from stepnet.escaping import echo, print_json
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import OmitSubcommandPrefixes, Positional, subcommand
 
 from stepnet.commands.columns import RIGHT, print_table
-from stepnet.commands.import_flag import ImportFlag
+from stepnet.commands.parsing import ImportFlag
 from stepnet.escaping import echo, print_json
 
 

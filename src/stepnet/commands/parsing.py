@@ -1,18 +1,20 @@
-"""Parse the words of a command line by tyro, with every mistake reported in one line."""
+"""Parse the words of a command line by tyro, with every mistake reported in one line; the flag `--import`."""
 
 from __future__ import annotations
 
 import argparse
 import inspect
 import io
+import os
 import re
 import types
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stderr
-from dataclasses import replace
-from typing import Any, Union, cast, get_args, get_origin
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext, redirect_stderr, suppress
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Union, cast, get_args, get_origin
 
 import tyro
+from tyro.conf import arg
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from stepnet.errors import UserError, nearest
@@ -110,3 +112,27 @@ def _flags(kind: Callable[..., Parsed]) -> set[str]:
                     yield from of(inner)
 
     return set(of(cast(argparse.ArgumentParser, tyro.extras.get_parser(kind, registry=REGISTRY))))
+
+
+@dataclass(kw_only=True)
+class ImportFlag:
+    """A command that imports user modules, which may register models, schemes and data sets."""
+
+    imports: Annotated[list[str], arg(name="import", metavar="MODULE")] = field(default_factory=list)
+    """Python modules to import, which register your models, schemes or data sets. A run that was trained on this
+    machine imports its modules by itself; name those of a run from another machine, if you trust them."""
+
+    def import_modules(self, places: Iterable[str] = (), needed: bool = True) -> None:
+        """Import the named modules, and those of runs among `places`.
+
+        Raise for a run from another machine whose modules are not named; ignore it unless `needed`.
+        """
+        runs = [place for place in places if os.path.isdir(place)]  # noqa: PTH112  (pathlib raises on long names)
+        if not self.imports and not runs:
+            return  # without importing torch
+        from stepnet.training import import_modules, import_modules_of
+
+        import_modules(self.imports)
+        for run in runs:
+            with nullcontext() if needed else suppress(UserError):
+                import_modules_of(run, self.imports)

@@ -1,20 +1,22 @@
-"""`stepnet table`: the paper's tables next to the figures that we count and measure."""
+"""`stepnet table`: the paper's tables next to our figures. `stepnet models`: the networks with their costs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from stepnet.commands.columns import RIGHT, latex_table, print_table
-from stepnet.commands.import_flag import ImportFlag
+from stepnet.commands.parsing import ImportFlag
+from stepnet.errors import UserError
 from stepnet.escaping import echo, print_json
 
 if TYPE_CHECKING:
-    from stepnet.report import PaperRow, ParameterCount
+    from stepnet.report import Listing, MeasuredError, PaperRow, ParameterCount
 
 TITLES = {
     "schemes": "Table 1: networks, their equations, their schemes",
@@ -24,6 +26,12 @@ TITLES = {
     "stochastic": "Table 4: stochastic training on CIFAR-10, test error in per cent",
 }
 NUMBERS = {"order", "parameters"}  # in JSON, where they are numbers
+
+UNSHOWN = {  # columns in which all rows of a table are alike or empty
+    "cifar": {"training", "recipe"},
+    "imagenet": {"training", "data", RIGHT + "params", "recipe"},
+    "stochastic": {"data", RIGHT + "params"},
+}
 
 
 @dataclass
@@ -104,44 +112,42 @@ def print_errors(rows: tuple[PaperRow, ...], table: Table) -> None:
 
     folder = table.results or measured_here()
     measurements = read_measurements(folder)
-    counts = [count(row) for row in rows]
-    results = [measured(row, measurements) for row in rows]
-    records = [
-        asdict(row)
-        | {
-            "params": None if row.params is None else round(float(row.params.removesuffix("M")) * 1e6),
-            "counted": counted.parameters,
-            "counted_classes": counted.classes,
-            "measured": result and asdict(result),
-        }
-        for row, counted, result in zip(rows, counts, results, strict=True)
+    lines = [(row, count(row), measured(row, measurements)) for row in rows]
+    shown = [
+        {heading: cell for heading, cell in _cells(*line).items() if heading not in UNSHOWN[table.name]}
+        for line in lines
     ]
-    cells = {
-        "network": [row.model for row in rows],
-        "layers": [row.layers for row in rows],
-        "training": [row.strategy for row in rows] if table.name == "stochastic" else [],
-        "data": [row.dataset for row in rows] if table.name == "cifar" else [],
-        RIGHT + "params": [row.params or "" for row in rows] if any(row.params for row in rows) else [],
-        RIGHT + "counted": [
-            f"{counted.parameters:,}{_mark(row, counted)}" for row, counted in zip(rows, counts, strict=True)
-        ],
-        RIGHT + "error": [_error(row) for row in rows],
-        "measured": [str(result or "") for result in results],
-        "our model": [row.name for row in rows],
-        "recipe": [row.recipe for row in rows] if table.name == "stochastic" else [],
-        "source": [row.source for row in rows],
-    }
-    columns = {heading: column for heading, column in cells.items() if column}
     # The name of our network also identifies the paper's network and its layers, and the recipe its training.
     spare = ("source", "layers", "network", "training")
-    table.show(list(columns), zip(*columns.values(), strict=True), records, spare)
+    table.show(list(shown[0]), (row.values() for row in shown), [_record(*line) for line in lines], spare)
     if not table.json and not table.latex:
-        for note in _notes(rows, counts, any(results), folder):
+        for note in _notes(lines, folder):
             echo(note)
 
 
-def _error(row: PaperRow) -> str:
-    return f"{row.error:.2f}" if row.top5 is None else f"{row.error:.1f} / {row.top5:.1f}"
+def _record(row: PaperRow, counted: ParameterCount, result: MeasuredError | None) -> dict[str, Any]:
+    return asdict(row) | {
+        "params": None if row.params is None else round(float(row.params.removesuffix("M")) * 1e6),
+        "counted": counted.parameters,
+        "counted_classes": counted.classes,
+        "measured": result and asdict(result),
+    }
+
+
+def _cells(row: PaperRow, counted: ParameterCount, result: MeasuredError | None) -> dict[str, str]:
+    return {
+        "network": row.model,
+        "layers": row.layers,
+        "training": row.strategy,
+        "data": row.dataset,
+        RIGHT + "params": row.params or "",
+        RIGHT + "counted": f"{counted.parameters:,}{_mark(row, counted)}",
+        RIGHT + "error": f"{row.error:.2f}" if row.top5 is None else f"{row.error:.1f} / {row.top5:.1f}",
+        "measured": str(result or ""),
+        "our model": row.name,
+        "recipe": row.recipe,
+        "source": row.source,
+    }
 
 
 def _mark(row: PaperRow, counted: ParameterCount) -> str:
@@ -153,12 +159,51 @@ def _mark(row: PaperRow, counted: ParameterCount) -> str:
     return "*" if counted.classes != CLASSES[row.dataset] else " "
 
 
-def _notes(rows: tuple[PaperRow, ...], counts: list[ParameterCount], is_measured: bool, folder: Path) -> list[str]:
-    marks = {_mark(row, counted) for row, counted in zip(rows, counts, strict=True)}
+def _notes(lines: list[tuple[PaperRow, ParameterCount, MeasuredError | None]], folder: Path) -> list[str]:
+    marks = {_mark(row, counted) for row, counted, _ in lines}
     notes = ["* counted for 10 classes, as the paper's figure must have been"] if "*" in marks else []
     notes += ["! not the paper's figure: as described, the network has this many"] if "!" in marks else []
-    if any(row.top5 is not None for row in rows):
+    if any(row.top5 is not None for row, _, _ in lines):
         notes.append("error: top-1 / top-5")
-    if not is_measured:
+    if not any(result for _, _, result in lines):
         notes.append(f"measured: no run in {folder}")
     return notes
+
+
+@dataclass
+class Models(ImportFlag):
+    """List the networks with their sizes and costs: parameters, multiply-adds and activation memory for one image."""
+
+    pattern: Annotated[Positional[str], arg(metavar="PATTERN")] = "*"
+    """A name or a shell pattern, such as 'lm_*'."""
+    json: bool = False
+    """Print the exact figures as JSON instead."""
+
+    def __call__(self) -> None:
+        from stepnet.report import counted, kept, registered, short_bytes, short_count
+
+        self.import_modules()
+        known, added = kept(), registered()
+        names = [name for name in (*known, *added) if fnmatch(name, self.pattern)]
+        if not names and not set("*?[") & set(self.pattern):
+            names = [self.pattern]  # perhaps of a family of any size, such as gpt12x48
+        if not names:
+            raise UserError(f"no model matches {self.pattern!r}: try 'stepnet models' or a pattern such as 'lm_*'")
+        listings = [known[name] if name in known else counted(name) for name in names]
+        if self.json:
+            print_json([asdict(each) for each in listings])
+            return
+        rows = [
+            [
+                *(each.name, each.family, each.scheme, _steps(each), f"{each.image_size}x{each.image_size}"),
+                *(f"{each.parameters:,}", short_count(each.multiply_adds), short_bytes(each.activation_bytes)),
+            ]
+            for each in listings
+        ]
+        numbers = [RIGHT + heading for heading in ("steps", "image", "parameters", "mult-adds", "memory")]
+        print_table(["model", "family", "scheme", *numbers], rows, spare=("family", "image"))
+
+
+def _steps(each: Listing) -> str:
+    """`6 of 9`: how many steps the scheme takes itself."""
+    return f"{each.own_steps} of {each.steps}" if each.own_steps < each.steps else str(each.steps or "")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, Self
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional
 
-from stepnet.commands.import_flag import ImportFlag
+from stepnet.commands.parsing import ImportFlag
 from stepnet.data import lasting_name
 from stepnet.errors import UserError, counted, first_line
 from stepnet.escaping import echo, print_json

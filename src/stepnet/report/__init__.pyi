@@ -40,6 +40,7 @@ from .paper import SCHEMES as SCHEMES
 from .paper import STOCHASTIC as STOCHASTIC
 from .paper import PaperRow as PaperRow
 from .residual_connections import general_linear_table as general_linear_table
+from .results import MeasuredError as MeasuredError
 from .results import Measurement as Measurement
 from .results import measured as measured
 from .results import measured_here as measured_here
