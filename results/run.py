@@ -23,7 +23,7 @@ from stepnet.schema import read_as
 from stepnet.training import Run, TrainConfig, evaluate, get_recipe, read_label
 from stepnet.training.comparison import comparison_configs, run_folder
 from stepnet.training.loop import train_config
-from stepnet.training.signals import Interrupted
+from stepnet.training.saving import Interrupted
 
 HERE = Path(__file__).parent
 

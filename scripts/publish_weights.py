@@ -9,7 +9,7 @@ published only if the error is the recorded one, to the last image.
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
@@ -40,8 +40,8 @@ def publish(run: Run, license: str = "MIT", command: str | None = None, folder: 
     found = evaluate(network)
     if round(found.error * found.items / 100) != round(training.test_error * found.items / 100):
         raise stepnet.UserError(f"{run.folder} records an error of {training.test_error} %, and has {found.error} %")
-    told = training.changed(command=command or portable(training.command))
-    attach(network, description.changed(training=told))
+    told = replace(training, command=command or portable(training.command))
+    attach(network, replace(description, training=told))
     name = f"{description.model}.{training.data}"
     path = folder / f"{name}.safetensors"
     stepnet.save(network, path, license=license)

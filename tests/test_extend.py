@@ -10,7 +10,7 @@ import torch
 import stepnet
 from stepnet.cli import main
 from stepnet.training import Callback, Recipe, Run, evaluate, train
-from stepnet.training.signals import Interrupted
+from stepnet.training.saving import Interrupted
 from training.runs import StopAt, assert_same_run
 from training.tiny import read_all, tiny_config
 

@@ -17,7 +17,7 @@ from stepnet.cli import main
 from stepnet.exchange import export_onnx
 from stepnet.report.residual_connections import residual_schemes
 from stepnet.training import Run, train
-from stepnet.training.signals import Interrupted
+from stepnet.training.saving import Interrupted
 from training.runs import StopAt, assert_same_run
 from training.tiny import tiny_config
 

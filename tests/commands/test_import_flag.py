@@ -11,7 +11,7 @@ from exchange.greys import GREY
 from stepnet.cli import main
 from stepnet.schemes.scheme_registry import SCHEMES
 from stepnet.training import Run
-from stepnet.training.imports import import_modules, remember_imports
+from stepnet.training.run import import_modules, remember_imports
 from training.tiny import tiny_config
 
 MODULE = """

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stepnet.data import download as module
-from stepnet.data.download import Unreachable, download, extract
+from stepnet.data.fetching import Unreachable, download, extract
 from stepnet.errors import UserError
 
 CONTENT = bytes(range(256)) * 4000

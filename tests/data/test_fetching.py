@@ -15,8 +15,7 @@ from PIL import Image
 from stepnet.data import cifar
 from stepnet.data import fetching as fetch
 from stepnet.data.cifar import CIFAR10, encode_records
-from stepnet.data.download import Unreachable, sha256_of
-from stepnet.data.fetching import PUBLISHED, Published, batches_from_npm, batches_from_sheets
+from stepnet.data.fetching import PUBLISHED, Published, Unreachable, batches_from_npm, batches_from_sheets, sha256_of
 from stepnet.errors import UserError
 from stepnet.files import LOCK, PARTIAL
 

@@ -15,7 +15,7 @@ import pytest
 from stepnet.data import Batches, get_data, training_batches
 from stepnet.data import fetching as fetch
 from stepnet.data.datasets import Data, Request
-from stepnet.data.download import sha256_of
+from stepnet.data.fetching import sha256_of
 from stepnet.data.fingerprints import fingerprint
 from stepnet.data.text import BYTES, Text, encode, read_text
 from stepnet.errors import UserError

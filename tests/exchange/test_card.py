@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 import yaml
 
@@ -14,7 +15,7 @@ RUN = TrainingRecord(
 
 def test_a_card_tells_data_recipe_error_coefficients_command_and_license():
     network = create_model("lm_resnet20", k=-0.5)
-    described = describe_network(network, "ab", GREY, RUN).changed(license="MIT")
+    described = replace(describe_network(network, "ab", GREY, RUN), license="MIT")
     card = model_card(described, "lm_resnet20.digits")
     _, header, text = card.split("---\n", 2)
     values = yaml.safe_load(header)

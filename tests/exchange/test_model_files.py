@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -149,7 +150,7 @@ def test_weights_without_a_description_are_opened_by_naming_the_model(tmp_path, 
     ],
 )
 def test_a_description_that_does_not_fit_is_refused(tmp_path, network, change, said):
-    write_model(tmp_path / "a", network.state_dict(), describe_network(network).changed(**change))
+    write_model(tmp_path / "a", network.state_dict(), replace(describe_network(network), **change))
     with pytest.raises(UserError, match=said) as refused:
         stepnet.load(tmp_path / "a")
     assert "\n" not in str(refused.value)

@@ -1,5 +1,7 @@
 """From a description back to the network."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -51,9 +53,9 @@ def test_a_converted_network_is_converted_again_the_same_way():
     loaded = rebuild(description, network.state_dict(), "here")
     x = torch.randn(2, 3, 32, 32)
     assert torch.equal(loaded(x), network(x))
-    moved = description.conversion.changed(stages=description.conversion.stages[1:])
+    moved = replace(description.conversion, stages=description.conversion.stages[1:])
     with pytest.raises(UserError, match="here cannot be built from its description: its blocks became other steps"):
-        rebuild(description.changed(conversion=moved), network.state_dict(), "here")
+        rebuild(replace(description, conversion=moved), network.state_dict(), "here")
 
 
 class Block(nn.Module):

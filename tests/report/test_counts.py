@@ -9,8 +9,7 @@ from stepnet.nets.blocks import bottleneck
 from stepnet.nets.cost import on_meta
 from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.report.catalogue import kept
-from stepnet.report.counts import ParameterCount, count
-from stepnet.report.paper import CIFAR
+from stepnet.report.paper import CIFAR, ParameterCount, count
 
 # ResNet-164 and -1001 as described have fewer parameters than printed, FractalNet-40 other columns: docs/errata.md.
 ERRATA = {"preact_resnet164", "lm_resnet164", "preact_resnet1001", "fractalnet40"}

@@ -8,12 +8,12 @@ from report.legibility import flaws
 from stepnet.analysis import get_noise, weak_error
 from stepnet.cli import main
 from stepnet.errors import UserError
-from stepnet.report.noise_plots import EXACT_STEPS, draw_noises
+from stepnet.report.scheme_plots import EXACT_STEPS, draw_noises
 
 
 def test_it_shows_exact_errors_and_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = []
-    monkeypatch.setattr("stepnet.report.noise_plots.write_figure", lambda figure, path: kept.append(figure))
+    monkeypatch.setattr("stepnet.report.scheme_plots.write_figure", lambda figure, path: kept.append(figure))
     draw_noises([get_noise("stochastic_depth", p=0.2), get_noise("shake_shake")], tmp_path / "n.png", samples=2000)
     assert flaws(kept[0]) == []
     left, right = kept[0].axes

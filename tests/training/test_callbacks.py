@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 import stepnet
 from stepnet.data import get_data
 from stepnet.training import Callback, Recipe, RunHistory, train
-from stepnet.training.signals import Interrupted
+from stepnet.training.saving import Interrupted
 from stepnet.training.tasks import TASKS
 from training.runs import StopAt, assert_same_run
 from training.tiny import read_all

@@ -7,7 +7,7 @@ import pytest
 from stepnet import create_model
 from stepnet.errors import UserError
 from stepnet.training import Run, compare
-from stepnet.training.signals import Interrupted
+from stepnet.training.saving import Interrupted
 from stepnet.training.trainer import Trainer
 from training.tiny import tiny_config
 

@@ -17,7 +17,7 @@ from stepnet.training import display as display_module
 from stepnet.training.checkpoint import Progress
 from stepnet.training.describe import run_summary
 from stepnet.training.display import Display
-from stepnet.training.signals import Interrupted
+from stepnet.training.saving import Interrupted
 from stepnet.training.tasks import Classification, TaskRecord
 from stepnet.training.trainer import Trainer
 from training.tiny import RECIPE, tiny_config

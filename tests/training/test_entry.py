@@ -11,7 +11,7 @@ import stepnet
 from data.photographs import write_photos
 from stepnet import UserError
 from stepnet.training import Recipe, TrainConfig, get_recipe
-from stepnet.training.signals import Interrupted
+from stepnet.training.saving import Interrupted
 from training.runs import StopAt, assert_same_run
 from training.tiny import RECIPE
 

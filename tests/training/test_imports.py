@@ -7,7 +7,7 @@ import pytest
 
 from stepnet import UserError
 from stepnet.training import Run
-from stepnet.training.imports import import_modules, import_modules_of, remember_imports
+from stepnet.training.run import import_modules, import_modules_of, remember_imports
 from training.tiny import tiny_config
 
 

@@ -16,7 +16,7 @@ from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.training import Run, train
 from stepnet.training import levels as levels_module
 from stepnet.training.callbacks import Callback
-from stepnet.training.signals import Interrupted
+from stepnet.training.saving import Interrupted
 from training.runs import StopAt, assert_same_run
 from training.tiny import tiny_config
 

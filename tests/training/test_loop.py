@@ -17,7 +17,7 @@ from stepnet.nets.resnet import cifar_resnet
 from stepnet.training import Callback, Run, evaluate, loop, train
 from stepnet.training import trainer as trainer_module
 from stepnet.training.loop import evaluate_batch, fit, train_config
-from stepnet.training.signals import Interrupted, StopRequest
+from stepnet.training.saving import Interrupted, StopRequest
 from stepnet.training.trainer import Trainer
 from training.runs import StopAt, assert_same_run, metrics_of
 from training.tiny import read_all, tiny_config

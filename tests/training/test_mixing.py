@@ -8,7 +8,7 @@ from stepnet import UserError
 from stepnet.data import Data, ImageSet
 from stepnet.training import Recipe, train
 from stepnet.training.mixing import BatchMixing
-from stepnet.training.signals import Interrupted
+from stepnet.training.saving import Interrupted
 from training.runs import StopAt, assert_same_run
 from training.tiny import RECIPE
 

@@ -17,7 +17,7 @@ from stepnet import UserError
 from stepnet.nets import register_model
 from stepnet.randomness import Stream, uniforms_by_place
 from stepnet.training import Callback, Recipe, Run, train
-from stepnet.training.signals import Interrupted
+from stepnet.training.saving import Interrupted
 from training.runs import StopAt, assert_same_run
 from training.tiny import read_all, tiny_config
 

@@ -11,7 +11,7 @@ import pytest
 
 from data.photographs import write_photos
 from stepnet.training import Run, signals
-from stepnet.training.signals import Interrupted, stop_signals
+from stepnet.training.saving import Interrupted, stop_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

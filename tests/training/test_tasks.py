@@ -16,7 +16,7 @@ from stepnet.cli import main
 from stepnet.data import Data, ImageSet, get_data
 from stepnet.exchange.model_files import load
 from stepnet.training import Metric, Recipe, Run, Task, evaluate, register_task, train
-from stepnet.training.signals import Interrupted
+from stepnet.training.saving import Interrupted
 from stepnet.training.tasks import Classification, TaskRecord
 from training.runs import StopAt, assert_same_run
 

@@ -12,10 +12,10 @@ import torch
 import stepnet
 from stepnet.cli import main
 from stepnet.data import get_data
-from stepnet.exchange.generation import draw_token, generate
+from stepnet.exchange.prediction import draw_token, generate
 from stepnet.training import Recipe, Run, evaluate, train
 from stepnet.training.recipes import default_recipe
-from stepnet.training.signals import Interrupted
+from stepnet.training.saving import Interrupted
 from stepnet.training.tasks import TASKS
 from training.runs import StopAt, assert_same_run
 

@@ -12,7 +12,7 @@ augment         crops and flips of a whole batch of uint8 images
 text            a text file as sequences of characters or bytes
 normalise       uint8 images to the float tensors that a network reads
 batches         the order of images: a function of (seed, epoch, position), for any number of ranks
-fetching        `stepnet data fetch`; built on download
+fetching        `stepnet data fetch`: download, verify, unpack
 arrays          numpy's files, read without running code
 """
 

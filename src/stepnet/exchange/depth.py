@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypeVar, cast
 
 from torch import Tensor, nn
@@ -64,6 +65,6 @@ def described_like(new: nn.Module, old: nn.Module) -> Model:  # type: ignore[typ
     """Describe the new network with the classes and preprocessing of the old one."""
     before = getattr(old, "description", None)
     if isinstance(before, ModelDescription):
-        now = describe_network(new, before.classes, before.preprocessing).changed(license=before.license)
+        now = replace(describe_network(new, before.classes, before.preprocessing), license=before.license)
         attach(new, now)
     return cast(Model, new)

@@ -7,7 +7,7 @@ import json
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -29,16 +29,7 @@ Percent = Annotated[float, Ge(0), Le(100)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
-    """A part of the description."""
-
-    def changed(self, **fields: Any) -> Self:
-        """Return a copy with some fields replaced."""
-        return dataclasses.replace(self, **fields)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConversionRecord(Record):
+class ConversionRecord:
     """The scheme that `convert` put into a network of another library, and where."""
 
     scheme: str
@@ -53,7 +44,7 @@ class ConversionRecord(Record):
 
 @checked
 @dataclass(frozen=True, kw_only=True)
-class Preprocessing(Record):
+class Preprocessing:
     """Preprocessing of images: shorter side to `resize`, centre crop of `image_size`, (x - mean) / std."""
 
     channels: Side
@@ -70,7 +61,7 @@ class Preprocessing(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingRecord(Record):
+class TrainingRecord:
     """How the weights were trained."""
 
     data: str
@@ -87,7 +78,7 @@ class TrainingRecord(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelDescription(Record):
+class ModelDescription:
     """The description in the header of a model file."""
 
     model: str  # a name of `create_model`, or timm/NAME, torchvision/NAME; a class, if `built_elsewhere`
@@ -114,7 +105,7 @@ def describe_network(
     training: TrainingRecord | None = None,
 ) -> ModelDescription:
     """Describe a network; `load` can build it again if `create_model` or `load_foreign` built it."""
-    origin = origin_of(network)
+    origin, record = origin_of(network), getattr(network, RECORD, None)
     if origin is None:
         cls = getattr(network, "original", type(network))  # a converted block has a subclass of its own
         model, options = f"{cls.__module__}.{cls.__qualname__}", {}
@@ -124,7 +115,7 @@ def describe_network(
         model=model,
         built_elsewhere=origin is None,
         options=options,
-        conversion=_conversion(network),
+        conversion=None if record is None else read_record(record),
         classes=tuple(classes),
         preprocessing=preprocessing,
         training=training,
@@ -137,11 +128,6 @@ def description_of(network: nn.Module) -> ModelDescription:
     """Return the description that a network was loaded with, or describe it anew."""
     description = getattr(network, "description", None)
     return description if isinstance(description, ModelDescription) else describe_network(network)
-
-
-def _conversion(network: nn.Module) -> ConversionRecord | None:
-    record = getattr(network, RECORD, None)
-    return None if record is None else read_record(record)
 
 
 def read_record(record: object) -> ConversionRecord:

@@ -6,6 +6,7 @@ A file holds the weights under the names of the network's own `state_dict`, and 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -84,14 +85,15 @@ def save(
     weights = {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}
     before, made = description_of(network), describe_network(network)
     same = checksum(weights) == vars(network).get("_described_weights")
-    made = made.changed(
+    made = replace(
+        made,
         classes=before.classes if len(before.classes) == made.options.get("num_classes") else (),
         preprocessing=before.preprocessing,
         training=before.training if same else None,
         license=before.license,
     )
     changes = {"classes": tuple(classes), "preprocessing": preprocessing, "license": license}
-    made = made.changed(**{name: value for name, value in changes.items() if value})
+    made = replace(made, **{name: value for name, value in changes.items() if value})
     outputs = made.options.get("num_classes", len(made.classes))
     if made.classes and len(made.classes) != outputs:
         raise UserError(f"{len(made.classes)} classes for a network of {outputs}: expected a name for each")
@@ -129,7 +131,7 @@ def resumed_weights(tensors: Tensors) -> Tensors:
 
 def attach(network: nn.Module, description: ModelDescription) -> nn.Module:
     """Attach the description and `preprocess` to a network."""
-    description = description.changed(k=coefficients(network))
+    description = replace(description, k=coefficients(network))
     network.description = description  # type: ignore[assignment]
     network._described_weights = checksum(network.state_dict())  # type: ignore[assignment]
     if description.preprocessing is not None:

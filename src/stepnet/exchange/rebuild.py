@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ def rebuild(description: ModelDescription, weights: Tensors, where: object) -> n
     if description.built_elsewhere:
         raise UserError(f"{where} holds a {description.model}, which stepnet cannot build: load(…, model=your network)")
     with torch.random.fork_rng(devices=[]):
-        network = _try_build(description.changed(conversion=None), weights, where)
+        network = _try_build(replace(description, conversion=None), weights, where)
         if description.conversion is not None:  # a conversion runs the network, which needs memory
             lay_out(network, description.conversion.layout, len(weights))
             original = {name: weights[name] for name in network.state_dict() if name in weights}

@@ -4,9 +4,6 @@ from .catalogue import kept as kept
 from .catalogue import registered as registered
 from .catalogue import short_bytes as short_bytes
 from .catalogue import short_count as short_count
-from .counts import CLASSES as CLASSES
-from .counts import ParameterCount as ParameterCount
-from .counts import count as count
 from .depth_studies import WAYS as WAYS
 from .depth_studies import check_out as check_out
 from .depth_studies import coarsening_study as coarsening_study
@@ -29,16 +26,18 @@ from .inspection import unstable_steps as unstable_steps
 from .inspection import write_pictures as write_pictures
 from .network_plots import plot_lesion as plot_lesion
 from .network_plots import plot_reading as plot_reading
-from .noise_plots import draw_noises as draw_noises
 from .opened_networks import is_trained as is_trained
 from .opened_networks import open_network as open_network
 from .opened_networks import open_with_images as open_with_images
 from .page import write_report as write_report
 from .paper import CIFAR as CIFAR
+from .paper import CLASSES as CLASSES
 from .paper import IMAGENET as IMAGENET
 from .paper import SCHEMES as SCHEMES
 from .paper import STOCHASTIC as STOCHASTIC
 from .paper import PaperRow as PaperRow
+from .paper import ParameterCount as ParameterCount
+from .paper import count as count
 from .residual_connections import general_linear_table as general_linear_table
 from .results import MeasuredError as MeasuredError
 from .results import Measurement as Measurement
@@ -47,6 +46,7 @@ from .results import measured_here as measured_here
 from .results import read_measurements as read_measurements
 from .results import record as record
 from .schematic import draw_network as draw_network
+from .scheme_plots import draw_noises as draw_noises
 from .scheme_plots import draw_scheme as draw_scheme
 from .sketches import NetworkSketch as NetworkSketch
 from .sketches import sketch as sketch

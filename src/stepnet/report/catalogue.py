@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 FILE = Path(__file__).with_name("catalogue.json")
@@ -33,7 +34,12 @@ class Listing:
 
 def kept() -> dict[str, Listing]:
     """Return the networks of the package, without importing torch."""
-    return {name: Listing(name, **fields) for name, fields in json.loads(FILE.read_text()).items()}
+    return _read(FILE)
+
+
+@cache
+def _read(file: Path) -> dict[str, Listing]:
+    return {name: Listing(name, **fields) for name, fields in json.loads(file.read_text()).items()}
 
 
 def registered() -> list[str]:

@@ -7,8 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from stepnet.report.counts import count, multiply_adds
-from stepnet.report.paper import CIFAR, IMAGENET, PaperRow
+from stepnet.report.paper import CIFAR, IMAGENET, PaperRow, count, multiply_adds
 from stepnet.schemes import by_name, get_scheme, layer_and_name
 from stepnet.training import KByLayer, Metric, NetworkRuns, RunHistory
 

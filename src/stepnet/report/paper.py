@@ -1,9 +1,15 @@
-"""The paper's tables 1 to 4 as data, each row with the name of our network and of the recipe that trains it."""
+"""The paper's tables 1 to 4 as data, each row with the name of our network and of the recipe that trains it.
+
+`count` returns the parameters of our network, to compare with the paper's.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
 from functools import partial
+
+from stepnet.report.catalogue import kept
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,7 @@ SCHEMES = (
     SchemeRow("RevNet", "X' = f1(Y), Y' = f2(X)", "Forward Euler scheme"),
 )
 
+CLASSES = {"cifar10": 10, "cifar100": 100, "imagenet": 1000}
 HE15, HE16, HUANG = "He et al. 2015", "He et al. 2016", "Huang, Sun et al. 2016"
 FRACTAL, DENSE, XIE, OURS = "Larsson et al. 2016", "Huang, Liu et al. 2016", "Xie et al. 2017", "the paper"
 
@@ -91,3 +98,47 @@ STOCHASTIC = (
     _stochastic("LM-ResNet", OURS, "56, pre-act", 5.14, name="lm_resnet56", recipe="stochastic_depth_56"),
     _stochastic("LM-ResNet", OURS, "110, pre-act", 4.80, name="lm_resnet110"),
 )
+
+
+@dataclass(frozen=True)
+class ParameterCount:
+    """The parameters of our network for a number of classes."""
+
+    parameters: int
+    classes: int
+
+    def fits(self, printed: str) -> bool:
+        """Whether the count rounds, or truncates, to a figure such as 0.27M."""
+        figure = Decimal(printed.removesuffix("M"))
+        exact = Decimal(self.parameters) / 10**6
+        return any(exact.quantize(figure, rounding=rule) == figure for rule in (ROUND_HALF_UP, ROUND_DOWN))
+
+
+def count(row: PaperRow) -> ParameterCount:
+    """Count the parameters for the row's data set; for 10 classes if only that agrees with the paper.
+
+    A network and its LM version are counted with the same number of classes, where there is one that fits them all.
+    """
+    kin = [other for other in CIFAR if (_plain(other), other.dataset) == (_plain(row), row.dataset)]
+    choices = [_counted(row, classes) for classes in (CLASSES[row.dataset], 10)]
+    for rows in (kin, [row]):
+        for choice in choices:
+            if all(one.params is not None and _counted(one, choice.classes).fits(one.params) for one in rows):
+                return choice
+    return choices[0]
+
+
+def multiply_adds(row: PaperRow) -> int | None:
+    """Return the multiply-adds of our network for one image of the row's data set."""
+    listing = kept().get(row.name)
+    return None if listing is None else listing.multiply_adds
+
+
+def _plain(row: PaperRow) -> str:
+    return row.model.removeprefix("LM-")
+
+
+def _counted(row: PaperRow, classes: int) -> ParameterCount:
+    """Count the parameters for any number of classes from the features that the linear classifier reads."""
+    known = kept()[row.name]
+    return ParameterCount(known.parameters + (known.num_features + 1) * (classes - known.num_classes), classes)

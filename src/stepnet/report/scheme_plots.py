@@ -1,9 +1,9 @@
-"""Plots of schemes: stability regions, and errors against the step size."""
+"""Plots of schemes and noises: stability regions, errors against the step size, weak errors."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from stepnet.analysis import EXTENT, SchemeAnalysis, analyse
+from stepnet.analysis import EXTENT, LARGE_STEPS, SchemeAnalysis, analyse, one_step_error, weak_error
 from stepnet.arguments import checked
 from stepnet.errors import UserError
-from stepnet.report.figures import QUIET, Picture, check_suffix, legend_above, rc_styles, write_figure
+from stepnet.report.figures import ACCENT, INK, QUIET, Picture, check_suffix, legend_above, rc_styles, write_figure
 from stepnet.schemes import Scheme, get_scheme
+from stepnet.schemes.noises import Noise
 
 STABLE = 1 + 1e-9  # the largest radius: a stream that only carries a constant has the eigenvalue 1, up to rounding
 POINTS = 301  # on a side of the grid
+EXACT_STEPS = tuple(2**n for n in range(2, 11))  # of a weak error
+MOMENT_COLOURS = (INK, QUIET, ACCENT)  # of the first, second and third moment
 
 
 @checked
@@ -147,3 +150,27 @@ def _analysed(schemes: tuple[str | Scheme, ...]) -> list[SchemeAnalysis]:
         if _has_one_k(each.scheme) and not math.isfinite(float(each.scheme.k)):
             raise UserError(f"{each.scheme} has no number k: give one")
     return analyses
+
+
+def draw_noises(noises: Sequence[Noise], path: Path, samples: int) -> None:
+    """Draw the weak error of each noise against the step size; the suffix of `path` selects the format."""
+    figure = Figure(figsize=(4.5 * len(noises), 4.2), layout="constrained")
+    check_suffix(figure, path)
+    for axes, noise in zip(figure.subplots(1, len(noises), squeeze=False, sharey=True)[0], noises, strict=True):
+        for moment, colour in enumerate(MOMENT_COLOURS, start=1):
+            _draw_moment(axes, noise, moment, colour, samples)
+        axes.set(title=noise.heading, xlabel=r"$\Delta t$", xscale="log", yscale="log")
+        axes.legend(frameon=False)
+    figure.axes[0].set_ylabel(f"weak error (lines: exact; points: {samples:,} paths, 95 %)")
+    write_figure(figure, path)
+
+
+def _draw_moment(axes: Axes, noise: Noise, moment: int, colour: str, samples: int) -> None:
+    exact = [weak_error(noise, n, moment) for n in EXACT_STEPS]
+    term = one_step_error(noise, moment)
+    label = f"${term.name}$, order {term.order - 1}"
+    axes.plot([each.dt for each in exact], [abs(each.error) for each in exact], color=colour, label=label)
+    for index, n in enumerate(LARGE_STEPS):
+        sampled = weak_error(noise, n, moment, samples=samples, seed=index)
+        if abs(sampled.error) > sampled.interval:  # what sampling cannot tell from 0 has no place on this axis
+            axes.errorbar(sampled.dt, abs(sampled.error), sampled.interval, fmt="o", markersize=3, color=colour)

@@ -4,15 +4,14 @@ recipes     the paper's recipes and a fast one          loop         the trainin
 config      what a run is made of                       trainer      the objects of a run
 tasks       loss, sums and metrics                      trial        trial passes before the first step
 build       from a config to network and optimiser      callbacks    called after each step and epoch
-run         the run's folder                            scores       losses and metrics, summed on the device
+run         the run's folder, modules of --import       scores       losses and metrics, summed on the device
 checkpoint  the state to resume from                    saving       when a run is saved, how it stops
-describe    descriptions of a run                       signals      Ctrl-C and SIGTERM
 evaluation  test metrics of a model, errors by class    processes    communication between processes
 comparison  several models, seeds, depths               sharding     a network divided over processes (FSDP2)
 histories   metrics of finished epochs                  machine      memory, cores, precision, torch.compile
 entry       stepnet.train                               levels       multilevel training
 display     progress on a terminal                      mixing       RandAugment, mixup, cutmix
-notebook    progress in a notebook                      imports      modules named by --import
+notebook    progress in a notebook                      describe     descriptions of a run
 depth_transfer  a recipe tuned on a shallow network, for a deep one
 """
 

@@ -30,8 +30,6 @@ from .histories import RunHistory as RunHistory
 from .histories import holm as holm
 from .histories import mean_and_deviation as mean_and_deviation
 from .histories import single_numbers as single_numbers
-from .imports import import_modules as import_modules
-from .imports import import_modules_of as import_modules_of
 from .loop import train_config as train_config
 from .recipes import RECIPES as RECIPES
 from .recipes import Recipe as Recipe
@@ -39,9 +37,11 @@ from .recipes import default_recipe as default_recipe
 from .recipes import get_recipe as get_recipe
 from .recipes import recipe_words as recipe_words
 from .run import Run as Run
+from .run import import_modules as import_modules
+from .run import import_modules_of as import_modules_of
+from .saving import Interrupted as Interrupted
 from .sharding import gather as gather
 from .sharding import shard as shard
-from .signals import Interrupted as Interrupted
 from .tasks import Metric as Metric
 from .tasks import Task as Task
 from .tasks import TaskRecord as TaskRecord

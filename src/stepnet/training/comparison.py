@@ -19,9 +19,9 @@ from stepnet.training.build import build_network
 from stepnet.training.callbacks import Callback
 from stepnet.training.config import Label, TrainConfig, file_name, model_options, read_label, write_label
 from stepnet.training.histories import NetworkRuns, RunHistory
-from stepnet.training.imports import import_modules
 from stepnet.training.loop import train_config
 from stepnet.training.recipes import DepthRule
+from stepnet.training.run import import_modules
 
 RULELESS = "none"
 Losses = dict[str, dict[int, dict[float, float]]]  # by rule, depth and learning rate

@@ -55,10 +55,14 @@ def describe_progress(
     """Return the description after `epochs` epochs, with the test metrics of `line` if they are of these weights."""
     assert start.training is not None
     tested = {name.removeprefix("test_"): value for name, value in (line or {}).items() if name.startswith("test_")}
-    training = start.training.changed(
-        epochs=epochs, test_error=tested.pop("error", None), top5_error=tested.pop("top5_error", None), tested=tested
+    training = replace(
+        start.training,
+        epochs=epochs,
+        test_error=tested.pop("error", None),
+        top5_error=tested.pop("top5_error", None),
+        tested=tested,
     )
-    return start.changed(training=training, k=coefficients_of(network))
+    return replace(start, training=training, k=coefficients_of(network))
 
 
 def network_record(network: nn.Module, data: Data, scheme: Scheme | None) -> NetworkRecord:

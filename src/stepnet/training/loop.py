@@ -25,13 +25,11 @@ from stepnet.nets import KineticCost, drawn_options
 from stepnet.randomness import Stream, random_words
 from stepnet.training.callbacks import Callback
 from stepnet.training.config import TrainConfig
-from stepnet.training.imports import import_modules
 from stepnet.training.levels import Level, level_of, levels_of, refine_checkpoint
-from stepnet.training.run import EpochMetrics, Run
-from stepnet.training.saving import Saver
+from stepnet.training.run import EpochMetrics, Run, import_modules
+from stepnet.training.saving import Interrupted, Saver, StopRequest, stop_signals
 from stepnet.training.scores import SEEN, Sums, at_least_float32, evaluate_batch, figures_of
 from stepnet.training.sharding import coefficients_of, reshard
-from stepnet.training.signals import Interrupted, StopRequest, stop_signals
 from stepnet.training.trainer import Trainer
 from stepnet.training.trial import slices
 

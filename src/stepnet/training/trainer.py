@@ -25,12 +25,11 @@ from stepnet.training.callbacks import Callback, CallbackList, recipe_callbacks
 from stepnet.training.checkpoint import Progress
 from stepnet.training.config import TrainConfig
 from stepnet.training.describe import describe_run, network_fingerprint, network_record, weights_fingerprint
-from stepnet.training.imports import import_modules, remember_imports
 from stepnet.training.levels import Level
 from stepnet.training.machine import check_precision, check_without_float64, compiled_or_eager, keep_memory
 from stepnet.training.mixing import BatchMixing
 from stepnet.training.processes import Processes
-from stepnet.training.run import EpochMetrics, Run
+from stepnet.training.run import EpochMetrics, Run, import_modules, remember_imports
 from stepnet.training.scores import EpochScores
 from stepnet.training.tasks import TASKS, Task
 from stepnet.training.trial import check_forward, trial_step
