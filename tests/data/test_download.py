@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stepnet.data import download as module
+from stepnet.data import fetching as module
 from stepnet.data.fetching import Unreachable, download, extract
 from stepnet.errors import UserError
 

@@ -21,7 +21,7 @@ def test_the_suffix_chooses_the_format(suffix, head, tmp_path):
 @pytest.mark.parametrize("name", ["figure", "figure.docx"])
 def test_an_unknown_suffix_names_the_known(name):
     with pytest.raises(UserError, match=f"cannot write '{name}': the suffix must be one of .*png.*svg"):
-        check_suffix(Figure(), Path(name))
+        check_suffix(Path(name))
 
 
 def test_a_place_that_cannot_be_written_is_told():

@@ -5,7 +5,8 @@ from matplotlib.text import Text
 
 from stepnet.errors import UserError
 from stepnet.report.figures import paper_style
-from stepnet.report.gallery import FIGURES, draw, lesions
+from stepnet.report.gallery import FIGURES, draw, studies
+from stepnet.report.lesion import lesion_study
 
 
 def test_figure_1_unless_networks_are_named() -> None:
@@ -40,11 +41,11 @@ def test_trajectory_and_spectrum_of_one_network(write_model_of_digits) -> None:
 
 def test_lesions_of_two_runs_of_one_model_keep_apart(write_model_of_digits) -> None:
     one, other = str(write_model_of_digits(k=-0.3)), str(write_model_of_digits(k=0.2))
-    found = lesions([one, other], images=20)
+    found = studies(lesion_study, [one, other], images=20)
     assert list(found) == ["tiny--0.3", "tiny-0.2"]  # the last part of each path tells them apart
-    assert list(lesions([one, other], images=20, labels=["a", "b"])) == ["a", "b"]
+    assert list(studies(lesion_study, [one, other], images=20, labels=["a", "b"])) == ["a", "b"]
     with pytest.raises(UserError, match="lesion needs"):
-        lesions([])
+        studies(lesion_study, [])
 
 
 def test_schemes_and_modified_equations() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from data.photographs import write_photos
-from stepnet.training import Run, signals
+from stepnet.training import Run, saving
 from stepnet.training.saving import Interrupted, stop_signals
 
 
@@ -40,7 +40,7 @@ def test_a_signal_while_a_line_is_printed_still_asks():
 
 @pytest.mark.parametrize(("number", "stops"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
 def test_a_second_signal_stops_at_once(monkeypatch, number, stops):
-    monkeypatch.setattr(signals, "DEBOUNCE", -1.0)
+    monkeypatch.setattr(saving, "DEBOUNCE", -1.0)
     with pytest.raises(stops) as stopped, stop_signals() as asked:
         asked.notify = print
         signal.raise_signal(number)

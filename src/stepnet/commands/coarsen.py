@@ -11,6 +11,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from stepnet.commands.parsing import ImportFlag
+from stepnet.errors import UserError
 from stepnet.escaping import echo, print_json
 
 
@@ -42,28 +43,20 @@ class Coarsen(ImportFlag):
     def __call__(self) -> None:
         from stepnet.commands.columns import RIGHT, print_table
         from stepnet.exchange import description_of, load, save
-        from stepnet.report import (
-            WAYS,
-            Picture,
-            check_out,
-            check_suffix,
-            coarsening_study,
-            paper_style,
-            plot_coarsening,
-            write_figure,
-        )
+        from stepnet.report import WAYS, check_suffix, coarsening_study, paper_style, plot_coarsening, write_figure
         from stepnet.training import data_of
 
         self.import_modules([self.run])
-        check_out(self.out)
+        if self.out is not None and self.out.is_dir():
+            raise UserError(f"{self.out} is a folder: name a file, such as coarse.safetensors")
         if self.figure is not None:
-            check_suffix(Picture(), self.figure)
+            check_suffix(self.figure)
         network = load(self.run)
         data = data_of(description_of(network), root=self.data_root)
         say = partial(echo, file=sys.stderr) if self.json else echo
         study = coarsening_study(network, self.keep, self.items, data, note=say, matrix=self.matrix)
         if self.json:
-            tested = [(way, n, value) for way, by_blocks in study.found.items() for n, value in by_blocks.items()]
+            tested = [(way, n, value) for way, by_blocks in study.scores.items() for n, value in by_blocks.items()]
             rows = [{"way": way, "blocks": n, study.metric.name: value} for way, n, value in tested]
             print_json({"run": self.run, "blocks": study.blocks, study.metric.name: study.whole, "coarsened": rows})
         else:
@@ -73,6 +66,6 @@ class Coarsen(ImportFlag):
             with paper_style():
                 write_figure(plot_coarsening(study), self.figure)
             say(f"wrote {self.figure}")
-        if self.out is not None and study.network is not None:
+        if self.out is not None:
             save(study.network, self.out)
-            say(f"wrote {self.out}: {study.blocks} blocks became {min(study.found['refitted'])}")
+            say(f"wrote {self.out}: {study.blocks} blocks became {min(study.scores['refitted'])}")

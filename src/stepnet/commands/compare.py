@@ -10,7 +10,7 @@ import sys
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,13 +36,9 @@ def figures_of(task: TaskRecord) -> Figures:
     return {
         f"test_{metric.name}": lambda run: run.last_score,
         f"best_test_{metric.name}": lambda run: run.best_score,
-        **{other.name: partial(_last, f"test_{other.name}") for other in others},  # NaN where a run has none
+        **{other.name: methodcaller("last", f"test_{other.name}") for other in others},  # NaN where a run has none
         "seconds_per_epoch": lambda run: run.median("seconds"),
     }
-
-
-def _last(name: str, run: RunHistory) -> float:
-    return run.last(name)
 
 
 @dataclass(kw_only=True)

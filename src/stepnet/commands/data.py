@@ -43,24 +43,26 @@ class List(ImportFlag):
 
         self.import_modules()
         root = data_root(self.root)
-        rows, missing = [], []
-        figures: list[dict[str, Any]] = []
+        found: list[dict[str, Any]] = []
+        missing: list[str] = []
         for name in list_data():
             try:
                 data = get_data(name, root)
             except UserError as error:
                 missing.append(str(error))
-                figures.append({"data": name, "missing": str(error)})
+                found.append({"data": name, "missing": str(error)})
             else:
-                counts = (len(data.train), len(data.test), data.num_classes)
-                rows.append([name, *map("{:,}".format, counts), "x".join(map(str, data.train.shape))])
-                named = dict(zip(("training", "test", "classes"), counts, strict=True))
-                figures.append({"data": name, **named, "image": list(data.train.shape)})
+                counts = {"training": len(data.train), "test": len(data.test), "classes": data.num_classes}
+                found.append({"data": name, **counts, "image": list(data.train.shape)})
         if self.json:
-            print_json(figures)
+            print_json(found)
             return
+        present = [
+            (name, *map("{:,}".format, counts), "x".join(map(str, shape)))
+            for name, *counts, shape in (each.values() for each in found if "missing" not in each)
+        ]
         numbers = [RIGHT + heading for heading in ("training", "test", "classes", "image")]
-        print_table(["data", *numbers], rows, f"data sets in {root}")
+        print_table(["data", *numbers], present, f"data sets in {root}")
         for reason in missing:
             echo(reason)
 

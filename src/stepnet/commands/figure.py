@@ -52,10 +52,10 @@ class DrawFigure(ImportFlag):
     """Names for the networks of the runs, in the order of their first runs; by default the options that differ."""
 
     def __call__(self) -> None:
-        from stepnet.report import Picture, check_suffix, draw, paper_style, write_figure
+        from stepnet.report import check_suffix, draw, paper_style, write_figure
 
         out = self.out or Path(f"{self.name}.pdf")
-        check_suffix(Picture(), out)
+        check_suffix(out)
         self.import_modules(self.subjects)
         with paper_style(self.columns):
             if self.name == "lesion":
@@ -69,23 +69,22 @@ class DrawFigure(ImportFlag):
 
     def _lesion(self) -> Picture:
         from stepnet.commands.columns import RIGHT, print_table
-        from stepnet.report import lesions, plot_lesion
+        from stepnet.report import lesion_study, plot_lesion, studies
 
-        by_network = lesions(self.subjects, labels=self.labels or None)
+        by_network = studies(lesion_study, self.subjects, labels=self.labels or None)
         for title, one in by_network.items():
             longer = {one.names[n]: f"{error:.2f}" for n, error in one.rescaled.items()}
-            rows = [
-                [what, f"{error:.2f}", f"{error - one.intact:+.2f}", longer.get(what, "")] for what, error in one.rows
-            ]
+            changes = [(what, error, error - one.intact) for what, error in one.rows]
+            rows = [[what, f"{error:.2f}", f"{change:+.2f}", longer.get(what, "")] for what, error, change in changes]
             headings = ["dropped", *(RIGHT + each for each in ("error", "change", "neighbour's step longer"))]
             print_table(headings, rows, f"{title}: test error in %")
         return plot_lesion(by_network)
 
     def _exit(self) -> Picture:
         from stepnet.commands.columns import RIGHT, print_table
-        from stepnet.report import exits, plot_exit
+        from stepnet.report import exit_study, plot_exit, studies
 
-        by_network = exits(self.subjects, labels=self.labels or None)
+        by_network = studies(exit_study, self.subjects, labels=self.labels or None)
         for title, points in by_network.items():
             rows = [[f"{tolerance:g}", f"{one.steps:.2f}", f"{one.error:.2f}"] for tolerance, one in points.items()]
             headings = ["tolerance", RIGHT + "mean steps", RIGHT + "error"]

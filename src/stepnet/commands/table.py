@@ -119,7 +119,7 @@ def print_errors(rows: tuple[PaperRow, ...], table: Table) -> None:
     ]
     # The name of our network also identifies the paper's network and its layers, and the recipe its training.
     spare = ("source", "layers", "network", "training")
-    table.show(list(shown[0]), (row.values() for row in shown), [_record(*line) for line in lines], spare)
+    table.show(list(shown[0]), [list(row.values()) for row in shown], [_record(*line) for line in lines], spare)
     if not table.json and not table.latex:
         for note in _notes(lines, folder):
             echo(note)

@@ -44,11 +44,11 @@ class Transfer(TrainingFlags):
 
     def __call__(self) -> None:
         from stepnet.commands.columns import RIGHT, print_table
-        from stepnet.report import Picture, check_suffix, paper_style, plot_transfer, write_figure
+        from stepnet.report import check_suffix, paper_style, plot_transfer, write_figure
         from stepnet.training import RULELESS, Display, transfer_grid
 
         if self.figure is not None:
-            check_suffix(Picture(), self.figure)
+            check_suffix(self.figure)
         if len(set(self.depths)) < 2 or not self.lrs or min(self.lrs) <= 0:
             raise UserError(f"depths {self.depths}, lrs {self.lrs}: expected two depths or more, and rates above 0")
         base = dataclasses.replace(self.run_config(self.model, self.out), out="")

@@ -54,10 +54,7 @@ class Batches:
     def positions(self, step: int) -> slice:
         """Return this rank's slice of batch `step`, as positions in the epoch."""
         start, size = step * self.batch_size, self.size(step)
-        return slice(
-            start + size * self.rank // self.world_size,
-            start + size * (self.rank + 1) // self.world_size,
-        )
+        return slice(start + size * self.rank // self.world_size, start + size * (self.rank + 1) // self.world_size)
 
     def places(self, step: int, count: int) -> range:
         """Return this rank's places in batch `step`, for the images that could be read."""

@@ -193,10 +193,8 @@ class Data:
         if isinstance(self.train, HoldsOut):
             train, validation = self.train.hold_out(share)
         else:
-            held = uniform(random_words(len(self.train), HELD_OUT)) < share
-            if held.all() or not held.any():
-                raise UserError(f"holdout = {share} of {len(self.train)} items leaves a set empty: use another share")
-            train, validation = (Subset(self.train, np.flatnonzero(chosen)) for chosen in (~held, held))
+            places = random_split("holdout", len(self.train), share, HELD_OUT)
+            train, validation = (Subset(self.train, chosen) for chosen in places)
         return replace(self, train=train, validation=validation)
 
     def shrunk(self, size: int) -> Data:
@@ -247,6 +245,14 @@ class Data:
                 f"{self.name}: items of shape {self.train.shape}: expected images, for a network of this name"
             )
         return self.train.shape
+
+
+def random_split(what: str, count: int, share: float, key: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Choose a share of `count` items, a function of their positions; return the places of the others, and of these."""
+    held = uniform(random_words(count, key)) < share
+    if held.all() or not held.any():
+        raise UserError(f"{what} = {share} of {count} items leaves a set empty: use another share")
+    return np.flatnonzero(~held), np.flatnonzero(held)
 
 
 Loader = Callable[[Path], Data]

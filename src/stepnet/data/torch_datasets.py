@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from stepnet.data.datasets import MOST_CLASSES, Batch, Data, Request
+from stepnet.data.datasets import MOST_CLASSES, Batch, Data, Request, random_split
 from stepnet.data.normalise import Normalisation, sample_of, statistics
 from stepnet.errors import UserError
-from stepnet.randomness import random_words, uniform
 
 if TYPE_CHECKING:
     import torch
@@ -66,11 +65,8 @@ def data_of_datasets(data: object, val_share: float | None, of_classes: bool = T
     if not 0 < val_share < 1:
         raise UserError(f"val_share = {val_share}: expected a share between 0 and 1, such as 0.1")
     assert isinstance(data, Indexable)
-    held_out = uniform(random_words(len(data), SPLIT)) < val_share
-    if held_out.all() or not held_out.any():
-        raise UserError(f"val_share = {val_share} of {len(data)} items leaves a set empty: use another share")
+    parts = random_split("val_share", len(data), val_share, SPLIT)
     names, count = _classes(data, of_classes)
-    parts = (np.flatnonzero(~held_out), np.flatnonzero(held_out))
     train, test = (DatasetImages(data, part.tolist(), names or _numbered(count)) for part in parts)
     return Data(type(data).__name__, train, test)
 
@@ -161,8 +157,7 @@ class DatasetImages:
         torch.default_generator.manual_seed(seed)  # not those of GPUs, which are not restored
         np.random.seed(seed % 2**32)
         random.seed(seed)
-        read = _pair if self.classes else _target_pair
-        image, label = read(self.dataset, self.places[index])
+        image, label = _pair(self.dataset, self.places[index], bool(self.classes))
         tensor = _tensor(image) if self.classes or not isinstance(image, np.ndarray) else torch.from_numpy(image)
         if tensor is None:
             raise UserError(
@@ -214,7 +209,7 @@ def _classes(dataset: Indexable, of_classes: bool) -> tuple[tuple[str, ...], int
     values = _known_labels(dataset)
     if values is None:
         with _generators_kept():
-            values = np.asarray([_pair(dataset, place)[1] for place in range(len(dataset))])
+            values = np.asarray([_pair(dataset, place, True)[1] for place in range(len(dataset))])
     if values.ndim != 1 or values.dtype.kind not in "iu" or not len(values):
         raise UserError(
             f"{type(dataset).__name__}: labels of type {values.dtype} and shape {values.shape}: "
@@ -235,30 +230,24 @@ def _known_labels(dataset: Indexable) -> NDArray[Any] | None:
     return None if labels is None else np.asarray(labels)
 
 
-def _pair(dataset: Indexable, place: int) -> tuple[object, int]:
-    """Read the image and the label at an index."""
+def _pair(dataset: Indexable, place: int, of_classes: bool) -> tuple[object, object]:
+    """Read the image and its label at an index, or an item and its target: a number, an array or a tensor."""
     import torch
 
     item = dataset[place]
-    image, label = item if isinstance(item, tuple | list) and len(item) == 2 else (item, None)
-    if isinstance(label, torch.Tensor | np.ndarray) and label.ndim == 0:
-        label = label.item()
-    if not isinstance(label, SupportsIndex) or isinstance(label, bool | torch.Tensor):
-        what = f"{type(item).__name__} of label {label!r:.40}"
-        raise UserError(f"{type(dataset).__name__}[{place}]: {what}: expected (image, whole number)")
-    return image, int(label)
-
-
-def _target_pair(dataset: Indexable, place: int) -> tuple[object, object]:
-    """Read the item and the target at an index: a number, an array or a tensor."""
-    import torch
-
-    item = dataset[place]
-    one, target = item if isinstance(item, tuple | list) and len(item) == 2 else (item, None)
-    if not isinstance(target, torch.Tensor | np.ndarray | int | float | np.number):
-        what = f"{type(item).__name__} of target {target!r:.40}"
-        raise UserError(f"{type(dataset).__name__}[{place}]: {what}: expected (item, number or tensor)")
-    return one, target
+    image, target = item if isinstance(item, tuple | list) and len(item) == 2 else (item, None)
+    if not of_classes:
+        kind, expected = "target", "(item, number or tensor)"
+        valid = isinstance(target, torch.Tensor | np.ndarray | int | float | np.number)
+    else:
+        kind, expected = "label", "(image, whole number)"
+        if isinstance(target, torch.Tensor | np.ndarray) and target.ndim == 0:
+            target = target.item()
+        valid = isinstance(target, SupportsIndex) and not isinstance(target, bool | torch.Tensor)
+    if not valid:
+        what = f"{type(item).__name__} of {kind} {target!r:.40}"
+        raise UserError(f"{type(dataset).__name__}[{place}]: {what}: expected {expected}")
+    return image, int(target) if of_classes else target  # type: ignore[call-overload]
 
 
 def _tensor(image: object) -> torch.Tensor | None:

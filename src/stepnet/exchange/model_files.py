@@ -92,7 +92,7 @@ def save(
         training=before.training if same else None,
         license=before.license,
     )
-    changes = {"classes": tuple(classes), "preprocessing": preprocessing, "license": license}
+    changes: dict[str, Any] = {"classes": tuple(classes), "preprocessing": preprocessing, "license": license}
     made = replace(made, **{name: value for name, value in changes.items() if value})
     outputs = made.options.get("num_classes", len(made.classes))
     if made.classes and len(made.classes) != outputs:

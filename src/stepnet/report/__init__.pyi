@@ -5,8 +5,8 @@ from .catalogue import registered as registered
 from .catalogue import short_bytes as short_bytes
 from .catalogue import short_count as short_count
 from .depth_studies import WAYS as WAYS
-from .depth_studies import check_out as check_out
 from .depth_studies import coarsening_study as coarsening_study
+from .depth_studies import exit_study as exit_study
 from .depth_studies import plot_coarsening as plot_coarsening
 from .depth_studies import plot_exit as plot_exit
 from .depth_studies import plot_transfer as plot_transfer
@@ -16,14 +16,14 @@ from .figures import check_suffix as check_suffix
 from .figures import paper_style as paper_style
 from .figures import write_figure as write_figure
 from .gallery import draw as draw
-from .gallery import exits as exits
-from .gallery import lesions as lesions
+from .gallery import studies as studies
 from .inspection import HEADINGS as HEADINGS
 from .inspection import network_facts as network_facts
 from .inspection import step_facts as step_facts
 from .inspection import step_rows as step_rows
 from .inspection import unstable_steps as unstable_steps
 from .inspection import write_pictures as write_pictures
+from .lesion import lesion_study as lesion_study
 from .network_plots import plot_lesion as plot_lesion
 from .network_plots import plot_reading as plot_reading
 from .opened_networks import is_trained as is_trained

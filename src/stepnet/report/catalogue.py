@@ -58,19 +58,8 @@ def counted(name: str) -> Listing:
 
     entry, network = model_entry(name), on_meta(name)
     cost = profile(network, image_size=entry.image_size)
-    return Listing(
-        name,
-        entry.family,
-        entry.scheme,
-        entry.image_size,
-        entry.num_classes,
-        network.num_features,
-        cost.parameters,
-        cost.multiply_adds,
-        cost.activation_bytes,
-        cost.steps,
-        cost.own_steps,
-    )
+    head = (entry.family, entry.scheme, entry.image_size, entry.num_classes, network.num_features)
+    return Listing(name, *head, **asdict(cost))
 
 
 def short_count(number: float) -> str:

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from stepnet.errors import counted
 from stepnet.report.paper import CIFAR, IMAGENET, PaperRow, count, multiply_adds
 from stepnet.schemes import by_name, get_scheme, layer_and_name
 from stepnet.training import KByLayer, Metric, NetworkRuns, RunHistory
@@ -49,9 +50,7 @@ def curves_words(networks: Sequence[NetworkRuns]) -> str:
         if network.scores
     ]
     longest = max((len(run.epochs) for network in networks for run in network.runs), default=0)
-    return (
-        f"Test {metric} over {longest} epoch{'s' * (longest != 1)}, mean over seeds: {_listed(ends)}." if ends else ""
-    )
+    return f"Test {metric} over {counted(longest, 'epoch')}, mean over seeds: {_listed(ends)}." if ends else ""
 
 
 def coefficients_words(networks: Sequence[NetworkRuns]) -> str:

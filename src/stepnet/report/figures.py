@@ -17,6 +17,7 @@ import matplotlib
 from cycler import cycler
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 
@@ -116,9 +117,9 @@ def rc_styles() -> Iterator[dict[str, Any]]:
     return cycle([dict(style) for style in matplotlib.rcParams["axes.prop_cycle"]])
 
 
-def check_suffix(figure: Figure, path: Path) -> str:
-    """Return the format of a file name; raise before anything is computed if matplotlib cannot write it."""
-    known = figure.canvas.get_supported_filetypes()
+def check_suffix(path: Path) -> str:
+    """Return the format of a file name; raise if matplotlib cannot write it."""
+    known = FigureCanvasBase.get_supported_filetypes()
     suffix = path.suffix.lstrip(".").lower()
     if suffix not in known:
         raise UserError(f"cannot write {path.name!r}: the suffix must be one of {', '.join(sorted(known))}")
@@ -127,7 +128,7 @@ def check_suffix(figure: Figure, path: Path) -> str:
 
 def write_figure(figure: Figure, path: Path) -> None:
     """Write the figure to `path`, atomically; the same figure gives the same bytes, without a date in it."""
-    suffix = check_suffix(figure, path)
+    suffix = check_suffix(path)
     dates: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     with atomic_file(path) as partial, matplotlib.rc_context({"svg.hashsalt": "stepnet"}):
         figure.savefig(partial, format=suffix, metadata=dates.get(suffix))

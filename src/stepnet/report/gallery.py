@@ -11,10 +11,8 @@ from torch import Tensor, nn
 
 from stepnet.errors import UserError
 from stepnet.escaping import for_plot
-from stepnet.report.depth_studies import ExitPoint, exit_study
 from stepnet.report.figures import Picture
 from stepnet.report.grouping import short_names
-from stepnet.report.lesion import Lesion, lesion_study
 from stepnet.report.modified_plots import ModifiedExample, plot_modified
 from stepnet.report.network_plots import plot_spectrum, plot_trajectory
 from stepnet.report.opened_networks import open_network, open_with_images
@@ -79,27 +77,15 @@ def spectrum(subjects: Sequence[str]) -> Picture:
     return plot_spectrum(shown.network, shown.images)
 
 
-def lesions(subjects: Sequence[str], images: int = 1000, labels: Sequence[str] | None = None) -> dict[str, Lesion]:
-    """Run the lesion study of each run; by label or title."""
-    return _studies("lesion", lesion_study, subjects, images, labels)
-
-
-def exits(
-    subjects: Sequence[str], images: int = 1000, labels: Sequence[str] | None = None
-) -> dict[str, dict[float, ExitPoint]]:
-    """Measure early exits of each run; by label or title."""
-    return _studies("exit", exit_study, subjects, images, labels)
-
-
-def _studies(
-    name: str,
+def studies(
     study: Callable[[nn.Module, Tensor, Tensor], Study],
     subjects: Sequence[str],
-    images: int,
-    labels: Sequence[str] | None,
+    images: int = 1000,
+    labels: Sequence[str] | None = None,
 ) -> dict[str, Study]:
+    """Return `lesion_study` or `exit_study` of each run, by label or title."""
     if not subjects:
-        raise UserError(f"{name} needs one or more runs")
+        raise UserError(f"{study.__name__.removesuffix('_study')} needs one or more runs")
     shown = [open_with_images(place, images) for place in subjects]
     titles = [one.title for one in shown]
     if labels is not None:
@@ -109,7 +95,7 @@ def _studies(
     return {title: study(one.network, one.images, one.labels) for title, one in zip(titles, shown, strict=True)}
 
 
-# Lesions and exits are tables too: the command draws what `lesions` and `exits` find.
+# Lesions and exits are tables too: the command draws and prints what `studies` returns.
 LABELLED: dict[str, Callable[..., Picture]] = {
     "networks": networks,
     "k": plot_coefficients,

@@ -9,7 +9,7 @@ from typing import Any
 
 from stepnet.errors import UserError
 from stepnet.report.paper import CIFAR, IMAGENET, STOCHASTIC
-from stepnet.training import FINGERPRINTS, INCIDENTAL, NetworkRuns, RunHistory, TrainConfig
+from stepnet.training import FINGERPRINTS, INCIDENTAL, NetworkRuns, RunHistory, TrainConfig, write_label
 
 
 def read_histories(folders: Iterable[Path]) -> list[RunHistory]:
@@ -66,16 +66,12 @@ def _networks(histories: Sequence[RunHistory]) -> list[NetworkRuns]:
     groups: dict[str, list[RunHistory]] = {}
     for history in histories:
         groups.setdefault(repr(_without_seed(history.config)), []).append(history)
-    names = [_name(group[0].config) for group in groups.values()]
+    names = [write_label(group[0].config.label._replace(kwargs={})) for group in groups.values()]
     labels = []
     for name, group in zip(names, groups.values(), strict=True):
         alike = [other[0].config for n, other in zip(names, groups.values(), strict=True) if n == name]
         labels.append(name + _distinction(group[0].config, alike))
     return [NetworkRuns(label, tuple(group)) for label, group in zip(labels, groups.values(), strict=True)]
-
-
-def _name(config: TrainConfig) -> str:
-    return config.model if config.scheme is None else f"{config.model}:{config.scheme}"
 
 
 def _distinction(config: TrainConfig, alike: Sequence[TrainConfig]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,34 +14,31 @@ from stepnet.report.opened_networks import OpenedNetwork
 from stepnet.report.sketches import NetworkSketch
 from stepnet.schemes import by_name
 
+Named = dict[str, float | list[float]]  # coefficients other than k, by name
 MOST_ENTRIES = 4  # of a matrix that a row shows
 HEADINGS = ("step", "k", "roots", "", "|du|/|u|", "largest dt λ", "growth")
 
 
 def step_rows(shown: OpenedNetwork, spectra: Sequence[StepSpectrum]) -> list[list[str]]:
     """Return a row for each step: `k`, roots at z = 0, their meaning, effective step, largest eigenvalue, growth."""
-    spectrum = {one.step.name: one for one in spectra}
-    steps = [step for stage in network_steps(shown.network) for step in stage]
-    moved = [value for stage in effective_steps(shown.network, shown.images) for value in stage]
-    named = named_by_layer(shown.network)
     return [
-        [
-            step.name,
-            *_coefficient(step, named.get(step.path, {})),
-            f"{ratio:.3f}",
-            *_eigenvalue(spectrum.get(step.name)),
-        ]
-        for step, ratio in zip(steps, moved, strict=True)
+        [step.name, *_coefficient(step, named), f"{moved:.3f}", *_eigenvalue(spectrum)]
+        for step, named, moved, spectrum in _measured_steps(shown, spectra)
     ]
 
 
-def named_by_layer(network: nn.Module) -> dict[str, dict[str, float | list[float]]]:
-    """The coefficients that have names, by layer and name."""
-    found: dict[str, dict[str, float | list[float]]] = {}
-    for name, layers in by_name(coefficients(network)).items():
+def _measured_steps(
+    shown: OpenedNetwork, spectra: Sequence[StepSpectrum]
+) -> Iterator[tuple[NetworkStep, Named, float, StepSpectrum | None]]:
+    """Yield each step with its named coefficients, effective step, and spectrum if it keeps the shape."""
+    by_step = {one.step.name: one for one in spectra}
+    named: dict[str, Named] = {}
+    for name, layers in by_name(coefficients(shown.network)).items():
         for layer, value in layers.items() if name != "k" else ():
-            found.setdefault(layer, {})[name] = value
-    return found
+            named.setdefault(layer, {})[name] = value
+    stages = zip(network_steps(shown.network), effective_steps(shown.network, shown.images), strict=True)
+    for step, moved in (pair for stage in stages for pair in zip(*stage, strict=True)):
+        yield step, named.get(step.path, {}), moved, by_step.get(step.name)
 
 
 def unstable_steps(network: nn.Module) -> list[str]:
@@ -71,28 +68,19 @@ def network_facts(network: NetworkSketch) -> dict[str, Any]:
 
 def step_facts(shown: OpenedNetwork, spectra: Sequence[StepSpectrum]) -> list[dict[str, Any]]:
     """Return the content of `step_rows` as numbers; a complex number is [real, imaginary]."""
-    spectrum = {one.step.name: one for one in spectra}
-    steps = [step for stage in network_steps(shown.network) for step in stage]
-    moved = [value for stage in effective_steps(shown.network, shown.images) for value in stage]
-    facts, named = [], named_by_layer(shown.network)
-    for step, ratio in zip(steps, moved, strict=True):
-        eigenvalues = spectrum.get(step.name)
-        largest = None if eigenvalues is None else complex(eigenvalues.z[0])
-        facts.append(
-            {
-                "step": step.name,
-                "k": step.k,
-                "coefficients": named.get(step.path, {}),
-                "roots": None
-                if step.k is None
-                else [[r.real, r.imag] for r in map(complex, roots(step.scheme, step.k))],
-                "zero_stable": None if step.k is None else bool(step.scheme.zero_stable_at(step.k)),
-                "relative_update": float(ratio),
-                "eigenvalue": None if largest is None else [largest.real, largest.imag],
-                "growth": None if eigenvalues is None or eigenvalues.growth is None else float(eigenvalues.growth),
-            }
-        )
-    return facts
+    return [
+        {
+            "step": step.name,
+            "k": step.k,
+            "coefficients": named,
+            "roots": None if step.k is None else [[r.real, r.imag] for r in map(complex, roots(step.scheme, step.k))],
+            "zero_stable": None if step.k is None else bool(step.scheme.zero_stable_at(step.k)),
+            "relative_update": float(moved),
+            "eigenvalue": None if spectrum is None else [float(spectrum.z[0].real), float(spectrum.z[0].imag)],
+            "growth": None if spectrum is None or spectrum.growth is None else float(spectrum.growth),
+        }
+        for step, named, moved, spectrum in _measured_steps(shown, spectra)
+    ]
 
 
 def write_pictures(shown: OpenedNetwork, spectra: Sequence[StepSpectrum], folder: Path) -> list[Path]:
@@ -116,7 +104,7 @@ def write_pictures(shown: OpenedNetwork, spectra: Sequence[StepSpectrum], folder
     return list(paths)
 
 
-def _coefficient(step: NetworkStep, named: Mapping[str, float | list[float]]) -> tuple[str, str, str]:
+def _coefficient(step: NetworkStep, named: Named) -> tuple[str, str, str]:
     if named:
         return ", ".join(f"{name} = {_numbers(value)}" for name, value in named.items()), "", ""
     if step.k is None:

@@ -14,7 +14,7 @@ from stepnet.data import Text, evaluation_batches, get_data
 from stepnet.errors import UserError
 from stepnet.exchange import description_of, load
 from stepnet.nets import create_model, split_tag
-from stepnet.training import data_of, model_options, read_label, write_label
+from stepnet.training import data_of, read_label, write_label
 
 UNTRAINED_DATA = "digits"  # what a network that was never trained is shown
 
@@ -31,9 +31,8 @@ class OpenedNetwork:
 
     def some_of_each(self, classes: int = 5, each: int = 3) -> tuple[Tensor, list[str]]:
         """Return a few images of the first few classes, and the names of their classes."""
-        chosen = [
-            place for label in range(classes) for place in torch.nonzero(self.labels == label).flatten()[:each].tolist()
-        ]
+        by_class = (torch.nonzero(self.labels == label).flatten()[:each].tolist() for label in range(classes))
+        chosen = [place for places in by_class for place in places]
         if not chosen:
             raise UserError(
                 f"none of the {len(self.labels)} images is of the first {classes} classes: take more images"
@@ -63,8 +62,7 @@ def open_network(place: str, scheme: str | None = None, **options: Any) -> tuple
         scheme = label.scheme or "lm"
         network = convert(load_foreign(label.model, **options | label.kwargs), scheme, inplace=True)
         return write_label(label._replace(scheme=scheme)), network
-    options |= {} if label.scheme is None else {"scheme": label.scheme}
-    return write_label(label), create_model(label.model, **options | model_options(label.kwargs))
+    return write_label(label), create_model(label.model, **options | label.options)
 
 
 def open_with_images(place: str, count: int = 1000, data_root: str | None = None) -> OpenedNetwork:

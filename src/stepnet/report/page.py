@@ -9,13 +9,14 @@ import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from html import escape
 from importlib.resources import files
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
 import stepnet
+from stepnet.errors import counted
 from stepnet.files import atomic_file
 from stepnet.report.catalogue import short_count
 from stepnet.report.charts import coefficients_words, compression_words, curves_words, section_data
@@ -37,12 +38,14 @@ def write_report(folders: Iterable[Path], path: Path, labels: Sequence[str] | No
 
 def report_page(histories: Sequence[RunHistory], labels: Sequence[str] | None = None) -> str:
     """The whole page; `labels` are those of `by_data`."""
-    found = by_data(histories, labels)
-    sections = dict(zip(short_names(list(found)), found.values(), strict=True))
-    data = [section_data(name, networks) for name, networks in found.items()]
+    grouped = by_data(histories, labels)
+    sections = dict(zip(short_names(list(grouped)), grouped.values(), strict=True))
+    data = [section_data(name, networks) for name, networks in grouped.items()]
     body = "\n".join(_section(number, name, networks) for number, (name, networks) in enumerate(sections.items()))
     runs, networks = len(histories), sum(map(len, sections.values()))
-    lead = f"{_plural(runs, 'run')} of {_plural(networks, 'network')} on {', '.join(sections)}"
+    lead = f"{counted(runs, 'run')} of {counted(networks, 'network')} on {', '.join(sections)}"
+    configs = {run.folder: dataclasses.asdict(run.config) for run in histories}
+    environments = {run.folder: {k: v for k, v in run.environment.items() if k != "command"} for run in histories}
     links = "".join(f'<li><a href="#data-{n}">{escape(name)}</a></li>' for n, name in enumerate(sections))
     return f"""<!doctype html>
 <html lang="en">
@@ -64,8 +67,8 @@ def report_page(histories: Sequence[RunHistory], labels: Sequence[str] | None = 
 </header>
 <main id="main">
 {body}
-{_configuration(histories)}
-{_environment(histories)}
+{_fields("Configuration", configs)}
+{_fields("Environment", environments)}
 {_commands(histories)}
 </main>
 <noscript><p>The charts are drawn by the script inside this page; the tables need none.</p></noscript>
@@ -163,7 +166,7 @@ def _summary(data: str, networks: Sequence[NetworkRuns]) -> str:
                 short_count(cost.multiply_adds) if cost and cost.multiply_adds else NOTHING,
                 _spread(network, lambda run: run.last_score),
                 _spread(network, lambda run: run.best_score),
-                *(_spread(network, partial(_last, f"test_{other.name}")) for other in others),
+                *(_spread(network, methodcaller("last", f"test_{other.name}")) for other in others),
                 _difference(network, networks[0]),
                 _spread(network, lambda run: run.median(task.speed), middle=True),
                 *([NOTHING if printed is None else f"{printed:.2f}"] if in_paper else []),
@@ -239,20 +242,9 @@ def _warnings(networks: Sequence[NetworkRuns]) -> str:
     return f'<ul class="warnings">{items}</ul>' if warnings else ""
 
 
-def _configuration(histories: Sequence[RunHistory]) -> str:
-    """What all runs share once; what differs, run by run."""
-    configs = {str(history.folder): _flat(dataclasses.asdict(history.config)) for history in histories}
-    return _shared_and_different("configuration", "Configuration", configs)
-
-
-def _environment(histories: Sequence[RunHistory]) -> str:
-    environments = {str(history.folder): _flat(history.environment) for history in histories}
-    for values in environments.values():
-        values.pop("command", None)
-    return _shared_and_different("environment", "Environment", environments)
-
-
-def _shared_and_different(name: str, title: str, by_run: dict[str, dict[str, str]]) -> str:
+def _fields(title: str, records: Mapping[Path, Mapping[str, Any]]) -> str:
+    """Show the fields that all runs share once, those that differ run by run; `records` are by the folder of a run."""
+    by_run = {str(folder): _flat(record) for folder, record in records.items()}
     fields = list(dict.fromkeys(field for values in by_run.values() for field in values))
     alike = {field: {values.get(field, NOTHING) for values in by_run.values()} for field in fields}
     shared = [[field, *values] for field, values in alike.items() if len(values) == 1]
@@ -261,7 +253,7 @@ def _shared_and_different(name: str, title: str, by_run: dict[str, dict[str, str
     if different:
         rows = [[folder, *(values.get(field, NOTHING) for field in different)] for folder, values in by_run.items()]
         parts.append(_table(f"{title}: where runs differ", ["Run", *different], rows))
-    return _part(name, title, "\n".join(parts))
+    return _part(title.lower(), title, "\n".join(parts))
 
 
 def _commands(histories: Sequence[RunHistory]) -> str:
@@ -273,7 +265,7 @@ def _commands(histories: Sequence[RunHistory]) -> str:
                 commands[command].append(str(history.folder))
     items = "".join(
         f'<li><pre tabindex="0"><code>{escape(command)}</code></pre>'
-        f'<p class="note">{_plural(len(runs), "run")}: {escape(", ".join(runs))}</p></li>'
+        f'<p class="note">{counted(len(runs), "run")}: {escape(", ".join(runs))}</p></li>'
         for command, runs in commands.items()
     )
     return _part("commands", "Exact commands", f'<ol class="commands">{items}</ol>')
@@ -325,10 +317,6 @@ def _spread(network: NetworkRuns, of: Callable[[RunHistory], float], middle: boo
     return mean_and_deviation(values, network.task.metric.digits)
 
 
-def _last(name: str, run: RunHistory) -> float:
-    return run.last(name)
-
-
 def _capital(what: object) -> str:
     text = str(what)
     return text[:1].upper() + text[1:]
@@ -349,10 +337,6 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     for name, value in values.items():
         flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: str(value)}
     return flat
-
-
-def _plural(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _embedded(data: object) -> str:

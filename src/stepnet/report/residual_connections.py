@@ -17,6 +17,7 @@ from typing import Any
 import sympy
 
 from stepnet.analysis import SchemeAnalysis, analyse, plain, z, zero_stable_text
+from stepnet.errors import counted
 from stepnet.schemes import Quantity, Scheme, full_step, get_scheme, symbol
 
 
@@ -81,7 +82,7 @@ def _row(name: str, analysis: SchemeAnalysis) -> GeneralLinearRow:
         zero_stable="eigenvalues of V in the unit disc, simple on its circle" if free else zero_stable_text(analysis),
         equation=analysis.equation_line if mass != 0 else "none, unless V q = q and U q = 1",
         order=str(analysis.order) if mass != 0 else "1 where there is one" if free else "0",
-        cost=f"{_evaluations(scheme)}, {'all states' if scheme.whole_past else _count(matrix.rows)}",
+        cost=f"{_evaluations(scheme)}, {'all states' if scheme.whole_past else counted(matrix.rows, 'state')}",
         parameters=_parameters(name),
         source=scheme.reference,
     )
@@ -130,10 +131,6 @@ def _evaluations(scheme: Scheme) -> str:
     newest = (one.result for one in full_step(scheme).evaluations if one.result.n == scheme.steps - 1)
     counts = Counter(result.name for result in newest)
     return " and ".join(f"{counts[name]} {name}" for name in scheme.functions)
-
-
-def _count(states: int) -> str:
-    return f"{states} state{'' if states == 1 else 's'}"
 
 
 def _text(matrix: sympy.Matrix) -> str:

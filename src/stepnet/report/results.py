@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
-from stepnet.errors import UserError
+from stepnet.errors import UserError, counted
 from stepnet.files import atomic_file, read_file
 from stepnet.report.paper import PaperRow
 from stepnet.schema import LARGEST, read_as
@@ -38,14 +38,12 @@ class Measurement:
     options: dict[str, Any] = field(default_factory=dict)  # of the model, where they were changed
     settings: dict[str, Any] = field(
         default_factory=dict
-    )  # of the run, such as `weights`: true, trained ones at its start
+    )  # of the run: `weights` is true if it began with trained ones
 
     @property
     def configuration(self) -> str:
         """The configuration that its seeds share, in words."""
-        epochs = (
-            [f"epochs={self.epochs}"] if self.recipe == "custom" else []
-        )  # as the first files called what was changed
+        epochs = [f"epochs={self.epochs}"] if self.recipe == "custom" else []  # a changed recipe, in the first files
         return ", ".join([self.recipe, *epochs, *(f"{name}={value}" for name, value in self.settings.items())])
 
 
@@ -119,7 +117,7 @@ class MeasuredError:
     runs: int
 
     def __str__(self) -> str:
-        return f"{self.error:.2f} ({self.configuration}, {self.runs} run{'s' if self.runs > 1 else ''})"
+        return f"{self.error:.2f} ({self.configuration}, {counted(self.runs, 'run')})"
 
 
 def measured(row: PaperRow, measurements: Sequence[Measurement]) -> MeasuredError | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import groupby, zip_longest
+from itertools import groupby, product, zip_longest
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -93,35 +93,28 @@ def plot_coefficients(
 
     Of a network, those that it has; of runs, those after `epoch` (from 1), the last one by default.
     """
-    if isinstance(runs, nn.Module):
-        groups: list[tuple[str, list[KByLayer]]] = [
-            (labels[0] if labels else type(runs).__name__, [single_numbers(coefficients(runs))])
-        ]
-    else:
-        networks = _networks(runs, labels=labels)
-        groups = [(network.label, [_after(run, epoch) for run in network.runs]) for network in networks]
-    groups = [(label, kept) for label, ks in groups if (kept := [one for one in ks if one])]
-    if not groups:
-        raise UserError("no learned k: the schemes of these networks have no trained coefficient")
-    names = list(dict.fromkeys(name for _, ks in groups for one in ks for name in by_name(one)))
+    groups = _learned(runs, epoch, labels)
+    names = list(dict.fromkeys(name for _, runs_of in groups for ks in runs_of for name in by_name(ks)))
     arrays: dict[str, list[str]] = {}
     for name in names:
         arrays.setdefault(name.partition("[")[0], []).append(name)
     picture, panes = panels(len(arrays))
-    styles, pool, handles = dict[str, dict[str, Any]](), rc_styles(), dict[str, Artist]()
     band = get_scheme("lm").stable_k if names == ["k"] else None
+    pool = rc_styles()
+    styles: dict[str, dict[str, Any]] = defaultdict(lambda: next(pool))
+    handles: dict[str, Artist] = {}
     for axes, (array, entries) in zip(panes, arrays.items(), strict=True):
         if band is not None:
             axes.axhspan(*band, color="C0", alpha=0.08, linewidth=0)
             axes.axhline(0, color="0.6", linewidth=0.6)
-        entry = {name: f", entry {name[len(array) + 1 : -1]}" if name != array else "" for name in entries}
-        curves = [(label + entry[name], _named(ks, name)) for label, ks in groups for name in entries]
-        for label, own in curves:
-            if label not in styles:
-                styles[label] = next(pool)
-            for places, one in own:
-                (handles[label],) = axes.plot(places, list(one.values()), **styles[label], alpha=0.8, label=label)
-        deepest = max((list(one) for _, own in curves for _, one in own), key=len)
+        deepest: list[str] = []
+        for (network, runs_of), name in product(groups, entries):
+            label = network if name == array else f"{network}, entry {name[len(array) + 1 : -1]}"
+            for ks in runs_of:
+                if layers := by_name(ks).get(name):
+                    look: Any = {**styles[label], "alpha": 0.8, "label": label}
+                    (handles[label],) = axes.plot(places_of(ks)[name], list(layers.values()), **look)
+                    deepest = max(deepest, list(layers), key=len)
         staged = _mark_stages(axes, deepest)
         axes.set(xlabel="layer, in order of depth", ylabel="$k_n$" if names == ["k"] else array)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -130,9 +123,19 @@ def plot_coefficients(
     return picture
 
 
-def _named(runs: list[KByLayer], name: str) -> list[tuple[list[int], KByLayer]]:
-    """Return the coefficients of one name, with the places of their layers, of the runs that have them."""
-    return [(places_of(one)[name], ks) for one in runs if (ks := by_name(one).get(name))]
+def _learned(
+    runs: OneOrMore | nn.Module, epoch: int | None, labels: Sequence[str] | None
+) -> list[tuple[str, list[KByLayer]]]:
+    """Return each network that has learned coefficients by its label, with those of each of its runs."""
+    if isinstance(runs, nn.Module):
+        groups = [(labels[0] if labels else type(runs).__name__, [single_numbers(coefficients(runs))])]
+    else:
+        networks = _networks(runs, labels=labels)
+        groups = [(network.label, [_after(run, epoch) for run in network.runs]) for network in networks]
+    learned = [(label, kept) for label, runs_of in groups if (kept := [ks for ks in runs_of if ks])]
+    if not learned:
+        raise UserError("no learned k: the schemes of these networks have no trained coefficient")
+    return learned
 
 
 @checked

@@ -143,7 +143,7 @@ class _Caption:
 
 
 def _line_height(size: float, scale: float) -> float:
-    """Return the width of a text in units of the drawing."""
+    """Return the height of a line of text in units of the drawing."""
     return 1.3 * max(SMALLEST, size * scale) / (72 * INCHES * scale)
 
 
@@ -156,10 +156,6 @@ def _draw_row(pen: Pen, row: _Row) -> None:
                 pen.arrow((row.gap + 0.45, rail), (row.gap + SPACING - RADIUS, rail), dashed=True)
         more = f"{len(row.stage.steps) - len(row.steps)} more"
         pen.text((row.gap, row.y + (0 if row.stage.pair else 0.5)), more, QUIET, CAPTION)
-    _draw_steps(pen, row)
-
-
-def _draw_steps(pen: Pen, row: _Row) -> None:
     _draw_pair(pen, row) if row.stage.pair else _draw_line(pen, row)
 
 

@@ -58,7 +58,7 @@ def plot_order(*schemes: str | Scheme) -> Picture:
 def draw_scheme(scheme: str | Scheme, path: Path) -> None:
     """Write both plots of a scheme, side by side; the suffix of `path` selects the format."""
     picture = Picture(figsize=(9.0, 4.2))
-    check_suffix(picture, path)
+    check_suffix(path)
     left, right = picture.subplots(1, 2)
     analyses = _analysed((scheme,))
     draw_order(right, analyses)  # first: it tells what cannot be solved
@@ -155,7 +155,7 @@ def _analysed(schemes: tuple[str | Scheme, ...]) -> list[SchemeAnalysis]:
 def draw_noises(noises: Sequence[Noise], path: Path, samples: int) -> None:
     """Draw the weak error of each noise against the step size; the suffix of `path` selects the format."""
     figure = Figure(figsize=(4.5 * len(noises), 4.2), layout="constrained")
-    check_suffix(figure, path)
+    check_suffix(path)
     for axes, noise in zip(figure.subplots(1, len(noises), squeeze=False, sharey=True)[0], noises, strict=True):
         for moment, colour in enumerate(MOMENT_COLOURS, start=1):
             _draw_moment(axes, noise, moment, colour, samples)

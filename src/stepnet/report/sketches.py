@@ -8,15 +8,15 @@ is a whole map `B(u)` with `f = B - I` (`whole`); then the sums of the plan are 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import sympy
 from torch import Tensor, nn
 
 from stepnet.analysis import plain, plain_equation, subject
-from stepnet.errors import UserError
+from stepnet.errors import UserError, counted
 from stepnet.nets import Stage, UnsharedWeights, step_sizes, steps_by_stage, written
 from stepnet.schemes import (
     EULER,
@@ -36,6 +36,7 @@ dt, k = symbol("dt"), symbol("k")
 
 EdgeSource: TypeAlias = "int | tuple[str, int]"  # a box of this step by its number; else ("u" or "f", n) of step n
 WeightedSum: TypeAlias = "dict[EdgeSource, sympy.Expr]"
+Source = TypeVar("Source")
 
 
 @dataclass(frozen=True)
@@ -99,12 +100,10 @@ def wiring(step: PlannedStep, n: int, step_size: float = 1, block: Anatomy = PLA
     meanings: dict[Quantity, WeightedSum] = {}  # of each evaluation of this step, in terms of boxes
 
     def rewritten(terms: Terms) -> WeightedSum:
-        total: WeightedSum = {}
-        for quantity, weight in terms:
-            meaning = meanings.get(quantity, {(quantity.name, quantity.n): sympy.Integer(1)})
-            for source, share in meaning.items():
-                total[source] = sympy.expand(total.get(source, 0) + weight.subs(dt, length) * share)
-        return {source: weight for source, weight in total.items() if weight != 0}
+        return _substituted(
+            [(quantity, weight.subs(dt, length)) for quantity, weight in terms],
+            lambda quantity: meanings.get(quantity, {(quantity.name, quantity.n): sympy.Integer(1)}),
+        )
 
     arguments: list[WeightedSum] = []
     labels: list[str] = []
@@ -122,6 +121,17 @@ def wiring(step: PlannedStep, n: int, step_size: float = 1, block: Anatomy = PLA
     result = rewritten(step.new[0])
     simple = len(labels) == 1 and not block.whole and arguments[0] in ({("u", n): 1}, {("u", -1): 1})
     return Wiring(tuple(_placed(labels, arguments, result)), result, simple)
+
+
+def _substituted(
+    terms: Iterable[tuple[Quantity, sympy.Expr]], meaning: Callable[[Quantity], Mapping[Source, Any]]
+) -> dict[Source, sympy.Expr]:
+    """Return a sum in other terms: `meaning` has the weights with which each quantity is a sum of them."""
+    total: dict[Source, sympy.Expr] = {}
+    for quantity, weight in terms:
+        for source, share in meaning(quantity).items():
+            total[source] = sympy.expand(total.get(source, 0) + share * weight)
+    return {source: weight for source, weight in total.items() if weight != 0}
 
 
 def _label(block: Anatomy, result: Quantity, branch: int) -> str:
@@ -196,7 +206,7 @@ class StageSketch:
     @property
     def length(self) -> str:
         """The number of steps."""
-        return f"{len(self.steps)} step{'' if len(self.steps) == 1 else 's'}"
+        return counted(len(self.steps), "step")
 
     @property
     def notes(self) -> list[str]:
@@ -266,15 +276,14 @@ def _of_states(scheme: Scheme, planned: Plan) -> Plan:
     if not scheme.streams:
         return planned
 
+    def in_states(quantity: Quantity) -> dict[Quantity, Any]:
+        if quantity.name == "f":
+            return {quantity: 1}
+        parts = {quantity.n: 1} if quantity.n < 1 else scheme.in_states(quantity.name, quantity.n)
+        return {Quantity("u", n, quantity.i): share for n, share in parts.items()}
+
     def rewritten(terms: Terms) -> Terms:
-        total: dict[Quantity, sympy.Expr] = {}
-        for quantity, weight in terms:
-            known = quantity.name == "f" or quantity.n < 1
-            parts = {quantity.n: 1} if known else scheme.in_states(quantity.name, quantity.n)
-            for n, share in parts.items():
-                place = Quantity("f" if quantity.name == "f" else "u", n, quantity.i)
-                total[place] = sympy.expand(total.get(place, 0) + share * weight)
-        return tuple((quantity, weight) for quantity, weight in total.items() if weight != 0)
+        return tuple(_substituted(terms, in_states).items())
 
     steps = []
     for step in planned.steps:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Any
 
 import torch
 from torch import nn
@@ -15,7 +14,7 @@ from stepnet.errors import UserError
 from stepnet.nets import create_model, saved_bytes
 from stepnet.timing.harness import Row, Spread, compare, compared
 from stepnet.timing.steps import batch, forward_pass, gradient, peak_bytes, training_step
-from stepnet.training import model_options, read_label
+from stepnet.training import read_label
 
 MIB = 2**20
 
@@ -109,8 +108,7 @@ def _named(name: str) -> nn.Module:
     if is_foreign(label.model):
         foreign = load_foreign(label.model, num_classes=10, **label.kwargs)
         return convert(foreign, label.scheme, batch(2)[0]) if label.scheme else foreign
-    options: dict[str, Any] = {"num_classes": 10} | ({} if label.scheme is None else {"scheme": label.scheme})
-    network: nn.Module = create_model(label.model, **options | model_options(label.kwargs))
+    network: nn.Module = create_model(label.model, **{"num_classes": 10, **label.options})
     return network
 
 

@@ -11,7 +11,6 @@ from .config import TrainConfig as TrainConfig
 from .config import default_folder as default_folder
 from .config import file_name as file_name
 from .config import lasting_place as lasting_place
-from .config import model_options as model_options
 from .config import read_kwargs as read_kwargs
 from .config import read_label as read_label
 from .config import write_label as write_label
@@ -21,6 +20,7 @@ from .evaluation import EvaluationResult as EvaluationResult
 from .evaluation import class_errors as class_errors
 from .evaluation import data_of as data_of
 from .evaluation import evaluate as evaluate
+from .evaluation import normalisation_of as normalisation_of
 from .histories import ClassErrors as ClassErrors
 from .histories import KByLayer as KByLayer
 from .histories import Mistake as Mistake

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from stepnet.data import Data, Text
 from stepnet.errors import UserError, check_known
 from stepnet.exchange import read_model
 from stepnet.nets import classifier_names, create_model, is_coefficient, load_weights, model_entry, split_tag, vectors
-from stepnet.training.config import TrainConfig, model_options, read_label
+from stepnet.training.config import TrainConfig, read_label
 from stepnet.training.depth_transfer import Multiples, at_rule, block_parameters, multiples_of
 from stepnet.training.recipes import Recipe
 
@@ -31,9 +31,9 @@ def build_network(config: TrainConfig, data: Data) -> nn.Module:
         load_weights(network, opened, new_head=True, where=f"the weights {config.weights}")
     if config.start_like is None:
         return network
-    name, scheme, kwargs = read_label(config.start_like)
-    first = dataclasses.replace(config, model=name, scheme=scheme, model_kwargs=kwargs, start_like=None, memory=None)
-    if (first.model, first.scheme, first.model_kwargs) != (config.model, config.scheme, config.model_kwargs):
+    name, scheme, kwargs = label = read_label(config.start_like)
+    if label != config.label:
+        first = replace(config, model=name, scheme=scheme, model_kwargs=kwargs, start_like=None, memory=None)
         reference, initial = build_network(first, data).state_dict(), network.state_dict()
         shared = {n: t for n, t in reference.items() if n in initial and initial[n].shape == t.shape}
         network.load_state_dict(initial | shared)
@@ -80,15 +80,10 @@ def _seeded(config: TrainConfig, data: Data) -> nn.Module:
 
 
 def _own(config: TrainConfig, data: Data) -> nn.Module:
-    options: dict[str, Any] = {"num_classes": data.num_outputs, **_input_options(config.model, data)}
     recipe = config.recipe
-    if config.scheme is not None:
-        options["scheme"] = config.scheme
-    if config.memory is not None:
-        options["memory"] = config.memory
-    if (gates := _gates(recipe)) is not None:
-        options["stochastic_depth"] = gates
-    options |= model_options(config.model_kwargs)
+    options: dict[str, Any] = {"num_classes": data.num_outputs, **_input_options(config.model, data)}
+    optional = {"memory": config.memory, "stochastic_depth": _gates(recipe)}
+    options |= {name: value for name, value in optional.items() if value is not None} | config.label.options
     network: nn.Module = create_model(config.model, pretrained=config.pretrained, **options)
     if recipe.tuned_at_depth is not None:
         network, _ = at_rule(network, recipe.tuned_at_depth, recipe.depth_rule, recipe.optimizer)
@@ -116,21 +111,18 @@ def _gates(recipe: Recipe) -> dict[str, Any] | None:
 
 def _foreign(config: TrainConfig, data: Data) -> nn.Module:
     recipe = config.recipe
-    for option in ("stochastic_depth", "running_cost"):
-        if config.scheme is None and getattr(recipe, option) not in (None, "weight_decay"):
-            raise UserError(
-                f"{option} = {getattr(recipe, option)!r}: {config.model!r} has no steps; add --scheme euler, which "
-                "leaves the network as it is"
-            )
+    for name, value, why in (
+        ("stochastic_depth", recipe.stochastic_depth, "has no steps"),
+        ("running_cost", recipe.running_cost, "has no steps"),
+        ("memory", config.memory, "must be converted to recompute its blocks"),
+    ):
+        if config.scheme is None and value not in (None, "weight_decay"):
+            advice = "add --scheme euler, which leaves the network as it is"
+            raise UserError(f"{name} = {value!r}: {config.model!r} {why}; {advice}")
     if recipe.tuned_at_depth is not None:
         raise UserError(f"tuned_at_depth = {recipe.tuned_at_depth}: {config.model!r} has no known depth; leave it out")
     if config.model_kwargs:
         raise UserError(f"model_kwargs are for stepnet's own networks, not {config.model!r}: leave them out")
-    if config.memory is not None and config.scheme is None:
-        raise UserError(
-            f"memory = {config.memory!r}: {config.model!r} must be converted to recompute its blocks; "
-            "add --scheme euler, which leaves the network as it is"
-        )
     from stepnet.conversion import convert, load_foreign
 
     # Before the conversion, which gives batch norms separate statistics for each evaluation in a step.

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import torch
 from annotated_types import Ge
@@ -26,14 +26,12 @@ from stepnet.training.sharding import gather
 
 OPTIMIZER, CALLBACKS = "optimizer.", "callbacks."
 STATES = "optimizer"  # in the header: for each parameter its keys, with a number, or None if the value is a tensor
-MOMENTUM, AT_REST = (
-    "momentum_buffer",
-    "at rest",
-)  # older files of SGD: the parameters without momentum
+MOMENTUM, AT_REST = "momentum_buffer", "at rest"  # in older files of SGD: the parameters without momentum
 
 FromZero = Annotated[int, Ge(0)]
 Total = Annotated[float, Ge(0)]
 States = dict[str, dict[str, float | int | None]]
+T = TypeVar("T")
 
 
 @dataclass
@@ -155,15 +153,12 @@ def _states(
     A lost momentum would start at zero again, and the resumed run would differ.
     """
     if STATES in header:
-        try:
-            states = read_json(States, header[STATES], STATES)
-        except UserError:
-            states = {}
+        states = _read_or(States(), States, header[STATES])
         wanted = {f"{name}.{key}" for name, keys in states.items() for key, value in keys.items() if value is None}
     else:
         states = {name: {MOMENTUM: None} for name in parameters if f"{name}.{MOMENTUM}" in kept}
         without = parameters.keys() - states.keys()
-        stateless = _names(header[AT_REST]) if AT_REST in header else None
+        stateless = _read_or([], list[str], header[AT_REST]) if AT_REST in header else None
         if (progress.epoch, progress.step) == (0, 0) or not any(g.get("momentum") for g in optimizer.param_groups):
             stateless = list(without)
         elif stateless is None:  # networks of other libraries may have parameters without gradients
@@ -180,11 +175,11 @@ def _states(
     return states
 
 
-def _names(text: str) -> list[str]:
+def _read_or(default: T, kind: type[T], text: str) -> T:
     try:
-        return read_json(list[str], text, AT_REST)
+        return read_json(kind, text, "the header")
     except UserError:
-        return []
+        return default
 
 
 def _broadcasts(value: Tensor, parameter: Tensor) -> bool:

@@ -7,17 +7,16 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated
 
-import torch
 from annotated_types import MinLen
 
 from stepnet.arguments import Count, checked
 from stepnet.errors import UserError
-from stepnet.nets import Network, create_model, depths_at
+from stepnet.nets import depths_at, on_meta
 from stepnet.training.build import build_network
 from stepnet.training.callbacks import Callback
-from stepnet.training.config import Label, TrainConfig, file_name, model_options, read_label, write_label
+from stepnet.training.config import Label, TrainConfig, file_name, read_label, write_label
 from stepnet.training.histories import NetworkRuns, RunHistory
 from stepnet.training.loop import train_config
 from stepnet.training.recipes import DepthRule
@@ -93,10 +92,7 @@ def transfer_grid(
     The rule starts from the smallest depth, where it changes nothing. A run that diverges has an infinite loss. The
     runs are in `out`, and resume.
     """
-    options: dict[str, Any] = model_options(base.model_kwargs)
-    options |= {"scheme": base.scheme} if base.scheme else {}
-    with torch.device("meta"):
-        network = cast(Network, create_model(base.model, **options))
+    network = on_meta(base.model, **base.label.options)
     blocks = {depth: depths_at(network, depth) for depth in depths}
     losses: Losses = {RULELESS: {}, rule: {}}
     for depth in depths:
@@ -108,12 +104,8 @@ def transfer_grid(
             for rate in rates:
                 recipe = base.recipe.override({"lr": rate, "tuned_at_depth": tuned, "depth_rule": rule})
                 name = f"depth{depth}-lr{rate:g}" + ("" if tuned is None else f"-{rule.replace('/', '_')}")
-                config = replace(
-                    base,
-                    recipe=recipe,
-                    model_kwargs={**base.model_kwargs, "depths": [*blocks[depth]]},
-                    out=str(out / name),
-                )
+                kwargs = {**base.model_kwargs, "depths": [*blocks[depth]]}
+                config = replace(base, recipe=recipe, model_kwargs=kwargs, out=str(out / name))
                 losses[each][depth][rate] = _loss(config, callback(name))
     return losses
 

@@ -23,17 +23,8 @@ from stepnet.training.tasks import TaskRecord
 
 # Fields that are part of the name of a run's folder where they differ from the default.
 IN_FOLDER_NAME = (
-    "precision",
-    "freeze_bn",
-    "sync_bn",
-    "image_size",
-    "val_share",
-    "context",
-    "tokens",
-    "holdout",
-    "pretrained",
-    "weights",
-    "memory",
+    *("precision", "freeze_bn", "sync_bn", "image_size", "val_share", "context"),
+    *("tokens", "holdout", "pretrained", "weights", "memory"),
 )
 REQUIRED = {"epochs", "batch_size", "optimizer", "lr", "schedule", "momentum"}  # in a complete recipe
 FINGERPRINTS = ("data_fingerprint", "network_fingerprint", "weights_fingerprint")
@@ -41,9 +32,7 @@ FINGERPRINTS = ("data_fingerprint", "network_fingerprint", "weights_fingerprint"
 INCIDENTAL = {"out", "data_root", "device", "checkpoint_steps", "checkpoint_minutes", "log", "imports"}
 
 FIXED_OPTIONS = {
-    "num_classes": "determined by the data; leave it out",
-    "in_channels": "determined by the data; leave it out",
-    "in_chans": "determined by the data; leave it out",
+    **dict.fromkeys(("num_classes", "in_channels", "in_chans"), "determined by the data; leave it out"),
     "context": "give it as --context, for data and network",
     "features_only": "training needs the classifier; leave it out",
     "scheme": "name it as --scheme, or in the model's label NAME:SCHEME",
@@ -63,6 +52,12 @@ class Label(NamedTuple):
             label = f"{self.model}:{self.scheme}"
             raise UserError(f"{label} names the scheme {self.scheme!r}, but --scheme is {scheme!r}: give only one")
         return self._replace(scheme=self.scheme or scheme)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of `create_model`: lists, as YAML has them, become tuples."""
+        kwargs = {name: tuple(value) if isinstance(value, list) else value for name, value in self.kwargs.items()}
+        return kwargs if self.scheme is None else {"scheme": self.scheme, **kwargs}
 
 
 @dataclass(frozen=True)
@@ -151,6 +146,11 @@ class TrainConfig:
             raise UserError("stochastic_depth is set in the recipe and in model_kwargs: set it in one of them")
         if self.memory is not None and "memory" in self.model_kwargs:
             raise UserError(f"memory = {self.memory!r} and memory in model_kwargs: give only one")
+
+    @property
+    def label(self) -> Label:
+        """The model with its scheme and options."""
+        return Label(self.model, self.scheme, self.model_kwargs)
 
     @property
     def evaluation_batch(self) -> int:
@@ -251,11 +251,6 @@ def read_kwargs(words: Sequence[str]) -> dict[str, Any]:
             read = value
         kwargs[name] = list(read) if isinstance(read, tuple) else read  # as YAML reads it back
     return kwargs
-
-
-def model_options(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options for `create_model`: lists, as YAML has them, become tuples."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in kwargs.items()}
 
 
 def default_folder(config: TrainConfig) -> Path:

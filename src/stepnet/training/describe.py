@@ -47,10 +47,7 @@ def describe_run(config: TrainConfig, data: Data, network: nn.Module) -> ModelDe
 
 
 def describe_progress(
-    start: ModelDescription,
-    network: nn.Module,
-    epochs: int,
-    line: EpochMetrics | None = None,
+    start: ModelDescription, network: nn.Module, epochs: int, line: EpochMetrics | None = None
 ) -> ModelDescription:
     """Return the description after `epochs` epochs, with the test metrics of `line` if they are of these weights."""
     assert start.training is not None

@@ -25,15 +25,7 @@ WRITTEN = {"task", "network", *FINGERPRINTS}  # fields that the run writes
 RECIPE_FIELDS = {field.name for field in dataclasses.fields(Recipe)}
 OPTIONS = {field.name for field in dataclasses.fields(TrainConfig)} - {"model", "data", "recipe", "out", *WRITTEN}
 # Options for a model by name, not for a module.
-BUILDING = (
-    "scheme",
-    "model_kwargs",
-    "memory",
-    "weights",
-    "pretrained",
-    "start_like",
-    "sync_bn",
-)
+BUILDING = ("scheme", "model_kwargs", "memory", "weights", "pretrained", "start_like", "sync_bn")
 
 
 @checked

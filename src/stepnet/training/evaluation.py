@@ -43,6 +43,11 @@ class EvaluationResult(NamedTuple):
         return self.metrics["error"]
 
     @property
+    def score(self) -> float:
+        """The task's first metric, which may be the loss itself."""
+        return {"loss": self.loss, **self.metrics}[self.task.metric.name]
+
+    @property
     def top5_error(self) -> float | None:
         """The share of images whose class is not among the five likeliest, in per cent; None below six classes."""
         return self.metrics.get("top5_error")
@@ -65,8 +70,6 @@ def evaluate(
     network = model if isinstance(model, nn.Module) else load(chosen(model, which))
     description = description_of(network)
     tests = data if isinstance(data, Data) else data_of(description, data, data_root, val_share)
-    how = description.preprocessing
-    normalise = tests.normalise if how is None else Normalisation(how.mean, how.std)
     _check_classes(description, tests)
     device = torch.device(default_device())  # not necessarily the one it was trained on
     network.eval().to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -74,7 +77,7 @@ def evaluate(
     task = TASKS[trained.task if trained else tests.task](tests)
     sums = Sums(device)
     with torch.inference_mode():
-        for inputs, targets in Batches(tests.test, normalise, batch_size).epoch():
+        for inputs, targets in Batches(tests.test, normalisation_of(description, tests), batch_size).epoch():
             sums.add(evaluate_batch(network, task, inputs.to(device), targets.to(device)), len(inputs))
     values = dict(zip(sums.names, sums.values.tolist(), strict=True))
     figures = figures_of(task, values)
@@ -131,20 +134,21 @@ def data_of(
     name = data or (trained.data if trained else None)
     if name is None:
         raise UserError(f"{description.model} does not say on which data it was trained: use --data NAME")
+    same = trained if trained and trained.data == name else None
+    share = same.val_share if same and val_share is None else val_share
     if is_text(name):
-        trained_share = trained.val_share if trained and trained.data == name else None
-        return get_data(
-            name,
-            root,
-            val_share=trained_share if val_share is None else val_share,
-            context=description.options.get("context"),
-            vocabulary=description.classes or "characters",
-        )
+        context, vocabulary = description.options.get("context"), description.classes or "characters"
+        return get_data(name, root, val_share=share, context=context, vocabulary=vocabulary)
     size = description.preprocessing.image_size if description.preprocessing else None
     if name in list_data():
-        return get_data(name, root, image_size=size if trained and trained.data == name else None)
-    trained_share = trained.val_share if trained and trained.data == name else None
-    return get_data(name, root, image_size=size, val_share=trained_share if val_share is None else val_share)
+        return get_data(name, root, image_size=size if same else None)
+    return get_data(name, root, image_size=size, val_share=share)
+
+
+def normalisation_of(description: ModelDescription, data: Data) -> Normalisation:
+    """Return the normalisation that a network was trained with; by default that of the data."""
+    how = description.preprocessing
+    return data.normalise if how is None else Normalisation(how.mean, how.std)
 
 
 def _check_classes(description: ModelDescription, tests: Data) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -26,11 +26,11 @@ from stepnet.nets import (
     Network,
     carried_over,
     check_refines,
-    create_model,
     depths_at,
     depths_of,
     last_layers,
     on_grid,
+    on_meta,
     origin_of,
     own_stages,
     refined_grid,
@@ -40,7 +40,7 @@ from stepnet.nets import (
 from stepnet.tensors import Tensors, read_tensors
 from stepnet.training import checkpoint
 from stepnet.training.build import build_network, build_optimizer
-from stepnet.training.config import TrainConfig, model_options
+from stepnet.training.config import TrainConfig
 from stepnet.training.describe import describe_progress, describe_run
 
 if TYPE_CHECKING:
@@ -71,10 +71,7 @@ def levels_of(config: TrainConfig) -> list[Level]:
         return []
     if "/" in config.model or "depths" in config.model_kwargs:
         raise UserError(f"levels {recipe.levels} of {config.model}: expected a network of stepnet, without depths=")
-    options: dict[str, Any] = model_options(config.model_kwargs)
-    options |= {"scheme": config.scheme} if config.scheme else {}
-    with torch.device("meta"):
-        network = cast(Network, create_model(config.model, **options))
+    network = on_meta(config.model, **config.label.options)
     full = depths_of(network)
     depths = [depths_at(network, depth) for depth in recipe.levels]
     if depths[-1] != full:

@@ -26,10 +26,7 @@ from stepnet.training.sharding import shard
 
 T = TypeVar("T")
 FSDP, FSDP_VERSION = "ACCELERATE_USE_FSDP", "FSDP_VERSION"  # how `accelerate launch` asks for a network in parts
-REFUSED = {
-    "DeepSpeed": "ACCELERATE_USE_DEEPSPEED",
-    "Megatron-LM": "ACCELERATE_USE_MEGATRON_LM",
-}
+REFUSED = {"DeepSpeed": "ACCELERATE_USE_DEEPSPEED", "Megatron-LM": "ACCELERATE_USE_MEGATRON_LM"}
 
 
 class Processes:

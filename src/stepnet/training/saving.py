@@ -161,9 +161,7 @@ class StopRequest:
 
     number: int = 0
     at: float = 0.0
-    notify: Callable[[str], None] | None = (
-        None  # confirms the signal; None until the first step, when a run stops at once
-    )
+    notify: Callable[[str], None] | None = None  # confirms the signal; None before the first step: stop at once
 
 
 @contextmanager
