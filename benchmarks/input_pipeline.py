@@ -71,27 +71,27 @@ def of_arrays() -> dict[str, Callable[[], int]]:
 
 
 def of_small(root: Path) -> dict[str, Callable[[], int]]:
-    from torchvision import datasets
     from torchvision.transforms import v2
 
     data = get_data(root / "small", root / "cache", val_share=0.001, image_size=64)
     assert isinstance(data.train, ImageSet) and isinstance(data.train.images.base, np.memmap)
-    transform = v2.Compose(
-        [v2.RandomCrop(64, padding=8), v2.RandomHorizontalFlip(), v2.PILToTensor(), *to_floats(data)]
-    )
-    return {"stepnet": stepnet(data), "torchvision": torchvision(datasets.ImageFolder(str(root / "small"), transform))}
+    return of_folder(data, root / "small", v2.RandomCrop(64, padding=8))
 
 
 def of_photos(root: Path) -> dict[str, Callable[[], int]]:
-    from torchvision import datasets
     from torchvision.transforms import v2
 
     data = get_data(root / "photos", root / "cache", val_share=0.01)
     assert isinstance(data.train, Photos) and data.train.workers == WORKERS
-    transform = v2.Compose(
-        [v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip(), v2.PILToTensor(), *to_floats(data)]
-    )
-    return {"stepnet": stepnet(data), "torchvision": torchvision(datasets.ImageFolder(str(root / "photos"), transform))}
+    return of_folder(data, root / "photos", v2.RandomResizedCrop(224, antialias=True))
+
+
+def of_folder(data: Data, folder: Path, crop: Callable[[Any], Any]) -> dict[str, Callable[[], int]]:
+    from torchvision import datasets
+    from torchvision.transforms import v2
+
+    transform = v2.Compose([crop, v2.RandomHorizontalFlip(), v2.PILToTensor(), *to_floats(data)])
+    return {"stepnet": stepnet(data), "torchvision": torchvision(datasets.ImageFolder(str(folder), transform))}
 
 
 def to_floats(data: Data) -> list[Callable[[Any], Any]]:

@@ -15,6 +15,7 @@ import statistics
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,12 +59,6 @@ class BoardTask:
         return f"figures/board_{self.name}.svg"
 
     @property
-    def label(self) -> tuple[str, dict[str, Any]]:
-        """The model's name, and its options."""
-        name, _, options = read_label(self.model)
-        return name, options
-
-    @property
     def command(self) -> str:
         return f"stepnet compare {self.model} --schemes SCHEMES {self.flags} --seeds N --out RUNS/{self.name}"
 
@@ -90,7 +85,7 @@ class Row:
     corrected: float  # the p-value after Holm's correction
 
     def verdict(self, margin: float) -> str:
-        """By the protocol's rule."""
+        """Return the verdict by the protocol's rule."""
         if len(self.gaps) < ENOUGH:
             return "too few pairs"
         if self.corrected < 0.05:
@@ -115,10 +110,10 @@ def record(folder: Path) -> None:
 
 
 def measured(task: BoardTask, history: RunHistory) -> dict[str, Any]:
-    """What is kept of a run."""
+    """Return what is kept of a run."""
     config, last = history.config, history.epochs[-1]
-    own = task.label[1]
-    options = "".join(f",{name}={value}" for name, value in config.model_kwargs.items() if name not in own)
+    of_task = read_label(task.model).kwargs
+    options = "".join(f",{name}={value}" for name, value in config.model_kwargs.items() if name not in of_task)
     return {
         "task": task.name,
         "scheme": f"{config.scheme}{options}",
@@ -132,13 +127,14 @@ def measured(task: BoardTask, history: RunHistory) -> dict[str, Any]:
     }
 
 
-def _key(run: dict[str, Any]) -> tuple[str, str, int]:
-    return run["task"], run["scheme"], run["seed"]
-
-
 def write(runs: list[dict[str, Any]], costs: Mapping[str, Any]) -> None:
     """Write the runs, and the costs of a step over Euler's by task and scheme."""
-    write_content(FILE, "board", sorted(runs, key=_key), **{name: costs.get(name, {}) for name in COSTS})
+    write_content(
+        FILE,
+        "board",
+        sorted(runs, key=itemgetter("task", "scheme", "seed")),
+        **{name: costs.get(name, {}) for name in COSTS},
+    )
 
 
 def read_runs() -> list[dict[str, Any]]:
@@ -152,8 +148,9 @@ def network_and_batch(task: BoardTask, scheme: str) -> tuple[nn.Module, Tensor, 
 
     from stepnet.nets import create_model
 
-    name, scheme_name, options = read_label(f"{task.label[0]}:{scheme}")
-    options = {**task.label[1], **options}
+    model, _, of_task = read_label(task.model)
+    name, scheme_name, of_scheme = read_label(f"{model}:{scheme}")
+    options = of_task | of_scheme
     if task.unit == "nats":
         inputs, targets = torch.randint(84, (2, 16, 64))
         options |= {"num_classes": 84, "context": 64}
@@ -205,14 +202,14 @@ def measure_costs(repeats: int = 11) -> None:
 
 
 def rows(task: BoardTask, runs: list[dict[str, Any]]) -> list[Row]:
-    """Euler's row, then those of the other schemes, best mean difference first."""
+    """Return Euler's row, then those of the other schemes, best mean difference first."""
     by_scheme: dict[str, dict[int, dict[str, Any]]] = {}
     for run in runs:
         if run["task"] == task.name:
             by_scheme.setdefault(run["scheme"], {})[run["seed"]] = run
     first = by_scheme.pop(FIRST, {})
     gaps = {scheme: PairedDifferences.between(by_seed, first, "figure") for scheme, by_seed in by_scheme.items()}
-    judged = [scheme for scheme, own in gaps.items() if len(own) >= ENOUGH]
+    judged = [scheme for scheme, pairs in gaps.items() if len(pairs) >= ENOUGH]
     corrected = dict(zip(judged, holm([gaps[scheme].p_value for scheme in judged]), strict=True))
     others = [Row(name, by_scheme[name], gaps[name], corrected.get(name, math.nan)) for name in gaps if len(gaps[name])]
     ordered = sorted(others, key=lambda row: row.gaps.mean)
@@ -220,20 +217,20 @@ def rows(task: BoardTask, runs: list[dict[str, Any]]) -> list[Row]:
 
 
 def section(task: BoardTask, runs: list[dict[str, Any]]) -> list[str]:
-    """The table of a task, and a sentence for each scheme."""
-    found = rows(task, runs)
-    if len(found) < 2:
+    """Return the table of a task, and a sentence for each scheme."""
+    measured_rows = rows(task, runs)
+    if len(measured_rows) < 2:
         return [f"### {task.title}: `{task.model}`", "", "**Not measured**: no pair of runs was finished.", ""]
-    first, *others = found
+    first, *others = measured_rows
     lines = [
         *(f"### {task.title}: `{task.model}`", "", f"Command: `{task.command}`", ""),
-        *([f"![Differences from Euler with their 95 % intervals]({task.picture})", ""] if drawn(found) else []),
+        *([f"![Differences from Euler with their 95 % intervals]({task.picture})", ""] if drawn(measured_rows) else []),
     ]
     figure = "validation loss" if task.unit == "nats" else "test error (%)"
     headings = ("scheme", "seeds", figure, "minus Euler, 95 %", "p, Holm", "lower / higher", "step time", "memory")
     table = []
     costs = [read_content(FILE).get(name, {}).get(task.name, {}) for name in COSTS]
-    for row in found:
+    for row in measured_rows:
         gaps, mean = row.gaps, statistics.fmean(run["figure"] for run in row.runs.values())
         cells = [f"`{row.scheme}`", str(len(row.runs)), f"{mean:.{task.digits}f}"]
         if row is first:
@@ -247,7 +244,7 @@ def section(task: BoardTask, runs: list[dict[str, Any]]) -> list[str]:
         table.append(cells)
     lines += markdown_table((*headings, "parameters", "verdict"), table)
     lines += ["", *(f"- {sentence(task, row)}" for row in others), ""]
-    revisions = sorted({run["revision"] for row in found for run in row.runs.values()})
+    revisions = sorted({run["revision"] for row in measured_rows for run in row.runs.values()})
     machine = next(iter(first.runs.values()))["machine"]
     return [*lines, f"Revision {', '.join(f'`{revision}`' for revision in revisions)}, {machine}.", ""]
 
@@ -274,13 +271,13 @@ def summary(runs: list[dict[str, Any]]) -> list[str]:
             verdict = row.verdict(task.margin)
             size = "" if verdict == "inconclusive" else f" ({row.gaps.interval(task.digits)} {task.unit})"
             judged.setdefault(verdict, []).append(f"`{row.scheme}`{size}")
-        told = [f"**{verdict}**: {', '.join(schemes)}" for verdict, schemes in judged.items()]
-        lines.append(f"- {task.title}, `{task.model}`: {'; '.join(told) or 'too few pairs for a verdict'}.")
+        verdicts = [f"**{verdict}**: {', '.join(schemes)}" for verdict, schemes in judged.items()]
+        lines.append(f"- {task.title}, `{task.model}`: {'; '.join(verdicts) or 'too few pairs for a verdict'}.")
     return lines
 
 
 def page() -> str:
-    """The protocol as it stands, and what was measured."""
+    """Return the page: the protocol as it stands, and what was measured."""
     runs = read_runs()
     text = with_part(PAGE.read_text(), SUMMARY[0], "\n".join(summary(runs)), SUMMARY[1])
     sections = [line for task in TASKS for line in section(task, runs)]
@@ -289,13 +286,13 @@ def page() -> str:
     return with_part(text, MEASURED, "\n".join([*opening, *sections, *closing]))
 
 
-def drawn(found: list[Row]) -> list[Row]:
-    """The rows in the picture of a task: the schemes with enough pairs."""
-    return [row for row in found[1:] if len(row.gaps) >= ENOUGH]
+def drawn(task_rows: list[Row]) -> list[Row]:
+    """Return the rows in the picture of a task: the schemes with enough pairs."""
+    return [row for row in task_rows[1:] if len(row.gaps) >= ENOUGH]
 
 
 def draw(task: BoardTask, shown: list[Row]) -> None:
-    """The differences from Euler with their intervals, narrow enough for a phone."""
+    """Draw the differences from Euler with their intervals, narrow enough for a phone."""
     import matplotlib as mpl
 
     mpl.use("svg")

@@ -236,18 +236,16 @@ def _pair(dataset: Indexable, place: int, of_classes: bool) -> tuple[object, obj
 
     item = dataset[place]
     image, target = item if isinstance(item, tuple | list) and len(item) == 2 else (item, None)
-    if not of_classes:
-        kind, expected = "target", "(item, number or tensor)"
-        valid = isinstance(target, torch.Tensor | np.ndarray | int | float | np.number)
-    else:
-        kind, expected = "label", "(image, whole number)"
+    if of_classes:
         if isinstance(target, torch.Tensor | np.ndarray) and target.ndim == 0:
             target = target.item()
-        valid = isinstance(target, SupportsIndex) and not isinstance(target, bool | torch.Tensor)
-    if not valid:
-        what = f"{type(item).__name__} of {kind} {target!r:.40}"
-        raise UserError(f"{type(dataset).__name__}[{place}]: {what}: expected {expected}")
-    return image, int(target) if of_classes else target  # type: ignore[call-overload]
+        if isinstance(target, SupportsIndex) and not isinstance(target, bool | torch.Tensor):
+            return image, int(target)
+    elif isinstance(target, torch.Tensor | np.ndarray | int | float | np.number):
+        return image, target
+    kind, expected = ("label", "(image, whole number)") if of_classes else ("target", "(item, number or tensor)")
+    what = f"{type(item).__name__} of {kind} {target!r:.40}"
+    raise UserError(f"{type(dataset).__name__}[{place}]: {what}: expected {expected}")
 
 
 def _tensor(image: object) -> torch.Tensor | None:
