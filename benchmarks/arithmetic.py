@@ -33,16 +33,16 @@ def arithmetic_alone(name: str, plain_step: Step, stages: Stages, repeats: int) 
 
 def halving(size: int, width: int, side: int, steps: Sequence[int]) -> Stages:
     """Return stages with these numbers of steps, each with twice the channels and half the sides of the one before."""
-    return [((size, width * 2**j, side // 2**j, side // 2**j), own) for j, own in enumerate(steps)]
+    return [((size, width * 2**j, side // 2**j, side // 2**j), count) for j, count in enumerate(steps)]
 
 
 def march(stages: Stages, carry: Carry) -> Step:
     """Return a pass of `u_{n+1} = carry(u_n, u_{n-1}, k_n) + f_n` and its gradients; a stage's first step has no k."""
-    given = [[torch.randn(shape, requires_grad=True) for _ in range(steps + 1)] for shape, steps in stages]
+    slopes = [[torch.randn(shape, requires_grad=True) for _ in range(steps + 1)] for shape, steps in stages]
     k = torch.full((max(steps for _, steps in stages),), -0.3, requires_grad=True)
 
     def step() -> None:
-        for first, *values in given:
+        for first, *values in slopes:
             before, u = first, first + values[0]
             for n, f in enumerate(values[1:]):
                 before, u = u, carry(u, before, k[n]) + f

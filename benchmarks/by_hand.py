@@ -93,8 +93,8 @@ def by_hand(ours: nn.Module, depth: int) -> LMResNet:
     """Return the handwritten network with the tensors of ours."""
     network, weights = LMResNet(depth).eval(), {}
     for name, value in ours.state_dict().items():
-        for own, other in NAMES.items():
-            name = name.replace(own, other)
+        for ours_name, other in NAMES.items():
+            name = name.replace(ours_name, other)
         weights[name] = value
     network.load_state_dict(weights, assign=True)
     return network

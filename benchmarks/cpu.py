@@ -87,8 +87,8 @@ def of_processes(size: int, threads: int, repeats: int) -> Iterator[Row]:
         seconds = interleave(variants, repeats, warmup=2)
     control = ratio(seconds, CONTROL, "two threads")
     for name in list(variants)[2:]:
-        found = sorted(seconds[name])[len(seconds[name]) // 2]
-        note = f"({size / found:.0f} images/s)"
+        median = sorted(seconds[name])[len(seconds[name]) // 2]
+        note = f"({size / median:.0f} images/s)"
         yield Row(
             f"training step, {name} / two threads", ratio(seconds, name, "two threads"), control=control, note=note
         )
@@ -102,8 +102,8 @@ def of_optimizers(size: int, repeats: int) -> Iterator[Row]:
 
     variants = {"foreach": step(foreach=True), "fused": step(fused=True)}
     ratios, control = compare(variants, step(foreach=False), repeats)
-    for name, found in ratios.items():
-        yield Row(f"training step, SGD {name} / one loop over parameters", found, control=control)
+    for name, over in ratios.items():
+        yield Row(f"training step, SGD {name} / one loop over parameters", over, control=control)
 
 
 def of_folding(size: int, repeats: int) -> Iterator[Row]:

@@ -82,7 +82,7 @@ def ours(scheme: str) -> nn.Module:
 def plain(network: nn.Module) -> PlainGPT:
     """Return the plain GPT with the weights of ours."""
     theirs = PlainGPT()
-    own, given = theirs.state_dict(), dict(network.named_parameters())
+    weights, parameters = theirs.state_dict(), dict(network.named_parameters())
     for n in range(LAYERS):
         attention, feed = f"stages.0.blocks.{2 * n}.", f"stages.0.blocks.{2 * n + 1}."
         for name, from_name in {
@@ -93,10 +93,10 @@ def plain(network: nn.Module) -> PlainGPT:
             f"h.{n}.mlp.c_fc.weight": f"{feed}expand.weight",
             f"h.{n}.mlp.c_proj.weight": f"{feed}project.weight",
         }.items():
-            own[name] = given[from_name]
+            weights[name] = parameters[from_name]
     ends = {"wte": "embed", "lm_head": "embed", "wpe": "position", "ln_f": "norm"}
-    own |= {f"{name}.weight": given[f"{from_name}.weight"] for name, from_name in ends.items()}
-    theirs.load_state_dict(own)
+    weights |= {f"{name}.weight": parameters[f"{from_name}.weight"] for name, from_name in ends.items()}
+    theirs.load_state_dict(weights)
     return theirs
 
 
@@ -110,8 +110,8 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
         variants = {name: training_step(network, tokens, targets, adamw=True) for name, network in networks.items()}
         count = repeats if size > 1 else 3 * repeats
         baseline, copied = (training_step(plain(euler), tokens, targets, adamw=True) for _ in range(2))
-        found, control = compare(variants, baseline, count, control=copied)
-        for (name, ratio), target in zip(found.items(), TARGETS.values(), strict=True):
+        ratios, control = compare(variants, baseline, count, control=copied)
+        for (name, ratio), target in zip(ratios.items(), TARGETS.values(), strict=True):
             yield Row(name, ratio, control=control, target=target if size > 1 else "")
 
 

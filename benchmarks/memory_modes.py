@@ -155,12 +155,12 @@ def gradients(depth: int) -> Iterator[Row]:
         model = create_model(f"preact_resnet{depth}", scheme="lm", **options)
         setting = ", ".join(f"{name} = {value}" for name, value in options.items()) or "the paper's k"
         stored = flat_gradient(model, images, labels)
-        found = {mode: flat_gradient(model, images, labels, mode) for mode in ("recompute", "reversible")}
-        for mode, values in found.items():
+        by_mode = {mode: flat_gradient(model, images, labels, mode) for mode in ("recompute", "reversible")}
+        for mode, values in by_mode.items():
             yield distance(f"gradient, {mode} against stored, depth {depth}, {setting}", values, stored, "≤ 1e-6")
         kept = every_state_kept(model, images, labels)
         what = f"gradient, reversible against the same with every state kept, depth {depth}, {setting}"
-        yield distance(what, found["reversible"], kept, "≤ 1e-6")
+        yield distance(what, by_mode["reversible"], kept, "≤ 1e-6")
         exact = flat_gradient(model.double(), images.double(), labels)
         yield distance(f"gradient, stored in float32 against float64, depth {depth}, {setting}", stored, exact)
 
@@ -182,8 +182,8 @@ def inexactly(step: Variant) -> None:
         step()
 
 
-def distance(what: str, found: Tensor, other: Tensor, target: str = "") -> Row:
-    return Row(what, Spread.exact(float((found - other).norm() / other.norm())), "", target=target)
+def distance(what: str, one: Tensor, other: Tensor, target: str = "") -> Row:
+    return Row(what, Spread.exact(float((one - other).norm() / other.norm())), "", target=target)
 
 
 if __name__ == "__main__":

@@ -38,27 +38,28 @@ def page() -> str:
     """Return the page: one table for each benchmark, with the command and the machine."""
     sections = read_sections()
     lines = [OPENING.replace("SUMMARY", "\n".join(summary(sections)))]
-    for title, found in sections.items():
-        machine = found["machine"]
+    for title, section in sections.items():
+        machine = section["machine"]
         threads = f"{machine['threads']} thread{'s' * (machine['threads'] != 1)}"
-        load = found.get("load_before", machine["load_average"])
+        load = section.get("load_before", machine["load_average"])
         lines += [f"## {title[0].upper()}{title[1:]}", ""]
-        lines += [f"`{found['command']}`, {found['measured']}; {machine['processor']}, {machine['cpus']} cores, "]
-        lines[-1] += f"{threads}, load average {load:.3g}" + (f", {found['seconds']} s." if "seconds" in found else ".")
-        lines += ["", *([SHOWN] if peaks(found) else [])]
-        rows = [[row["what"], _shown(row), _spread(row["control"]), row["target"]] for row in found["rows"]]
+        lines += [f"`{section['command']}`, {section['measured']}; {machine['processor']}, {machine['cpus']} cores, "]
+        took = f", {section['seconds']} s" if "seconds" in section else ""
+        lines[-1] += f"{threads}, load average {load:.3g}{took}."
+        lines += ["", *([SHOWN] if peaks(section) else [])]
+        rows = [[row["what"], _shown(row), _spread(row["control"]), row["target"]] for row in section["rows"]]
         lines += [*markdown_table(("what", "measured", "A/A control", "target"), rows), ""]
     return "\n".join(lines)
 
 
 def summary(sections: dict[str, Any]) -> list[str]:
     """Return five lines with the main results."""
-    rows = [row for found in sections.values() for row in found["rows"]]
+    rows = [row for section in sections.values() for row in section["rows"]]
     medians = {row["what"]: row["value"]["median"] for row in rows}
 
     def span(start: str, end: str = "") -> str:
-        found = sorted(median for what, median in medians.items() if what.startswith(start) and what.endswith(end))
-        return f"{found[0]:.2f} to {found[-1]:.2f}"
+        chosen = sorted(median for what, median in medians.items() if what.startswith(start) and what.endswith(end))
+        return f"{chosen[0]:.2f} to {chosen[-1]:.2f}"
 
     aimed = [misses(row["value"]["median"], row["target"]) for row in rows if row["target"]]
     modes = ("stored", "recompute", "reversible (LM)")
@@ -82,11 +83,11 @@ def read_sections() -> dict[str, Any]:
 
 def peaks(section: dict[str, Any]) -> dict[str, dict[int, float]]:
     """Return the peak memory in MiB by library and depth, of the set with depth 1202."""
-    found: dict[str, dict[int, float]] = {}
+    by_library: dict[str, dict[int, float]] = {}
     for row in section["rows"]:
         if match := PEAK.fullmatch(row["what"]):
-            found.setdefault(match[1], {})[int(match[2])] = row["value"]["median"]
-    return found if any(1202 in values for values in found.values()) else {}
+            by_library.setdefault(match[1], {})[int(match[2])] = row["value"]["median"]
+    return by_library if any(1202 in values for values in by_library.values()) else {}
 
 
 def draw(contestants: dict[str, dict[int, float]]) -> None:
@@ -130,5 +131,5 @@ def _spread(value: dict[str, float] | None) -> str:
 if __name__ == "__main__":
     PAGE.write_text(page())
     for section in read_sections().values():
-        if found := peaks(section):
-            draw(found)
+        if contestants := peaks(section):
+            draw(contestants)

@@ -61,8 +61,8 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
             process.wait_until_ready()
         seconds = interleave(workers, 5 * repeats)
     for choice in OTHERS:
-        found, control = ratio(seconds, choice, AS_IT_IS), ratio(seconds, CONTROL, AS_IT_IS)
-        yield Row(f"reversible training step, {choice} / {AS_IT_IS}", found, control=control)
+        over, control = ratio(seconds, choice, AS_IT_IS), ratio(seconds, CONTROL, AS_IT_IS)
+        yield Row(f"reversible training step, {choice} / {AS_IT_IS}", over, control=control)
 
 
 def worker(depth: int, memory: str, choice: str) -> Worker:

@@ -39,9 +39,9 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
         control, share = ratio(seconds, CONTROL, "stored"), ratio(seconds, FORWARD, "stored")
         yield Row(f"time over stored, {FORWARD}, depth {depth}", share, control=control, note=LEAST)
         for name in variants:
-            found = ratio(seconds, name, "stored momentumnet" if name == "momentumnet" else "stored")
+            over = ratio(seconds, name, "stored momentumnet" if name == "momentumnet" else "stored")
             target = "≤ 1.4" if name == "stepnet" else ""
-            yield Row(f"time over stored, {name}, depth {depth}", found, control=control, target=target)
+            yield Row(f"time over stored, {name}, depth {depth}", over, control=control, target=target)
             yield Row(f"peak memory, {name}, depth {depth}", Spread.exact(peaks[name]), "MiB")
         yield Row(f"peak memory, stored, depth {depth}", Spread.exact(peaks["stored"]), "MiB")
 

@@ -33,9 +33,9 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
     variants = {"stepnet": gated, "torchvision": peer}
     steps = {library: training_step(model, images, labels) for library, model in variants.items()}
     ratios, control = compare(steps, training_step(plain, images, labels), repeats)
-    for library, found in ratios.items():
+    for library, over in ratios.items():
         what = f"training step, stochastic depth p_L = {SURVIVAL} / plain, {name}, {library}"
-        yield Row(what, found, control=control, target="≤ 0.80" if library == "stepnet" else "")
+        yield Row(what, over, control=control, target="≤ 0.80" if library == "stepnet" else "")
     whole, *parts = (
         forward_flops(gated, images[:1], gates)
         for gates in (

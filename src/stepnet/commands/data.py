@@ -43,23 +43,23 @@ class List(ImportFlag):
 
         self.import_modules()
         root = data_root(self.root)
-        found: list[dict[str, Any]] = []
+        facts: list[dict[str, Any]] = []
         missing: list[str] = []
         for name in list_data():
             try:
                 data = get_data(name, root)
             except UserError as error:
                 missing.append(str(error))
-                found.append({"data": name, "missing": str(error)})
+                facts.append({"data": name, "missing": str(error)})
             else:
                 counts = {"training": len(data.train), "test": len(data.test), "classes": data.num_classes}
-                found.append({"data": name, **counts, "image": list(data.train.shape)})
+                facts.append({"data": name, **counts, "image": list(data.train.shape)})
         if self.json:
-            print_json(found)
+            print_json(facts)
             return
         present = [
             (name, *map("{:,}".format, counts), "x".join(map(str, shape)))
-            for name, *counts, shape in (each.values() for each in found if "missing" not in each)
+            for name, *counts, shape in (each.values() for each in facts if "missing" not in each)
         ]
         numbers = [RIGHT + heading for heading in ("training", "test", "classes", "image")]
         print_table(["data", *numbers], present, f"data sets in {root}")

@@ -71,25 +71,20 @@ def print_all(as_json: bool = False) -> None:
         """Sort one-step methods, multistep methods, pairs; each by its cost, those of a known network first."""
         return each.equation.partitioned, each.scheme.steps, each.scheme.stages, not each.scheme.network
 
-    analyses = sorted(map(analyse, list_schemes()), key=place)
+    facts = [
+        {
+            "scheme": each.scheme.name,
+            "order": each.order,
+            "evaluations": each.scheme.stages,
+            "equation": str(each.equation_line),
+            "network": each.scheme.network or None,
+        }
+        for each in sorted(map(analyse, list_schemes()), key=place)
+    ]
     if as_json:
-        facts = [
-            {
-                "scheme": each.scheme.name,
-                "order": each.order,
-                "evaluations": each.scheme.stages,
-                "equation": str(each.equation_line),
-                "network": each.scheme.network or None,
-            }
-            for each in analyses
-        ]
         print_json(facts)
         return
-    rows = [
-        (each.scheme.name, str(each.order), str(each.scheme.stages), each.equation_line, each.scheme.network)
-        for each in analyses
-    ]
-    print_table(["scheme", "order", "evaluations", "equation", "network"], rows)
+    print_table(list(facts[0]), [["" if fact is None else str(fact) for fact in each.values()] for each in facts])
     echo("\nevaluations: of f in one step\n`stepnet scheme NAME` shows one scheme, `stepnet noise` lists the noises")
 
 

@@ -149,8 +149,7 @@ class Train(TrainingFlags):
             return
         lines, (metric, *others) = run.finished(), run.task.metrics
         last, scores = lines[-1], [float(line[f"test_{metric.name}"]) for line in lines]
-        chosen = [run.task.choice(line) for line in lines]
-        best = chosen.index(metric.best(chosen))
+        best = run.task.best_epoch(lines)
         on = ", chosen on the validation set" if f"val_{metric.name}" in last else ""
         echo(
             f"{run.folder}: test {metric} {metric.show(scores[-1])} after the last epoch, "

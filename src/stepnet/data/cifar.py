@@ -17,6 +17,7 @@ import io
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,18 +109,6 @@ PUBLISHED_PICKLES = {
 LARGEST_PICKLE = 2**28  # bytes; CIFAR-100's training file has 155 million
 
 
-@register_data("cifar10")
-def cifar10(root: Path) -> Data:
-    """60,000 colour images of 32x32 pixels in 10 classes."""
-    return load(CIFAR10, root)
-
-
-@register_data("cifar100")
-def cifar100(root: Path) -> Data:
-    """60,000 colour images of 32x32 pixels in 100 classes."""
-    return load(CIFAR100, root)
-
-
 def load(kind: Cifar, root: Path) -> Data:
     """Memory-map the data set; the first time, copy it from the first layout in `root`."""
     try:
@@ -129,6 +118,10 @@ def load(kind: Cifar, root: Path) -> Data:
             raise UserError(f"cannot write {root / kind.name}: {reason(error)}") from None
         return _data(kind, *read(kind, root))  # a read-only root: kept in memory instead
     return _data(kind, *_map_arrays(kind, root / kind.name))
+
+
+for _kind in (CIFAR10, CIFAR100):
+    register_data(_kind.name)(partial(load, _kind))
 
 
 def prepare(kind: Cifar, root: Path) -> bool:

@@ -7,7 +7,6 @@ is loaded by transformers, converted again, and given the parameters that the co
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,16 +24,11 @@ from stepnet.tensors import Tensors, read_tensors
 LARGEST_CONFIG = 2**24  # bytes
 LARGEST_NUMBER = 2**24  # of layers, channels, tokens
 # Families whose configurations hold numbers only; those of others may name files, addresses and code.
-FAMILIES = frozenset(
-    re.findall(
-        r"\w+",
-        """
-        albert beit bert bloom convnext convnextv2 deit dinov2 distilbert electra falcon gemma gemma2 gpt2
-        gpt_neo gpt_neox llama mistral mobilenet_v2 mpt olmo opt phi qwen2 qwen3 regnet resnet roberta
-        stablelm swin vit
-        """,
-    )
-)
+FAMILIES = """
+    albert beit bert bloom convnext convnextv2 deit dinov2 distilbert electra falcon gemma gemma2 gpt2
+    gpt_neo gpt_neox llama mistral mobilenet_v2 mpt olmo opt phi qwen2 qwen3 regnet resnet roberta
+    stablelm swin vit
+"""
 
 
 def is_converted(folder: Path) -> bool:
@@ -89,7 +83,7 @@ def _from_pretrained(values: dict[str, Any], weights: Tensors, folder: Path) -> 
     kind: Any = named
     if (
         kind.config_class is None
-        or kind.config_class.model_type not in FAMILIES
+        or kind.config_class.model_type not in FAMILIES.split()
         or (folder / "adapter_config.json").exists()
     ):
         raise UserError(

@@ -12,7 +12,7 @@ from stepnet.report.paper import CIFAR, IMAGENET, PaperRow, count, multiply_adds
 from stepnet.schemes import by_name, get_scheme, layer_and_name
 from stepnet.training import KByLayer, Metric, NetworkRuns, RunHistory
 
-FRAMES = 60  # so many epochs at most on the slider of k_n: a hundred long runs stay a small page
+FRAMES = 60  # the most epochs on the slider of k_n: the page of a hundred long runs stays small
 
 Json = Any  # what json.dumps takes
 

@@ -25,7 +25,7 @@ from stepnet.nets import Coupling, NetworkStep, training_mode
 from stepnet.report.dynamics import network_steps
 from stepnet.schemes import Difference
 
-ALL_PAIRS = 12  # of so many blocks at most; of more, only pairs of neighbours
+ALL_PAIRS = 12  # the most blocks of which all pairs are dropped; of more, only pairs of neighbours
 
 
 @dataclass(frozen=True)

@@ -180,10 +180,12 @@ def _summary(data: str, networks: Sequence[NetworkRuns]) -> str:
 def _class_errors(data: str, networks: Sequence[NetworkRuns]) -> str:
     """Errors by class, confusion matrix and most confident mistakes of the runs that were evaluated by class."""
     runs = [(f"{network.label}, seed {run.config.seed}", run) for network in networks for run in network.runs]
-    found = [(name, record) for name, run in runs if (record := run.class_errors)]
-    if not found:
+    evaluated = [(name, record) for name, run in runs if (record := run.class_errors)]
+    if not evaluated:
         return ""
-    parts = "".join(_classes_of(name, record, data, opened=number == 0) for number, (name, record) in enumerate(found))
+    parts = "".join(
+        _classes_of(name, record, data, opened=number == 0) for number, (name, record) in enumerate(evaluated)
+    )
     return f"<h3>Errors by class</h3>{parts}"
 
 

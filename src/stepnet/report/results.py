@@ -1,7 +1,7 @@
 """Measured test errors: reading the files in `results/`, and recording a run (`stepnet evaluate --record`).
 
 A file that holds any is a JSON object with a list `runs`, each with the fields of `Measurement` and more of what was
-measured; other files tell of other things and are passed over.
+measured; other files are skipped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Measurement:
     seed: int
     test_error: float
     epochs: int = 0  # 0: as many as the recipe says
-    scheme: str | None = None  # another than the model's own
+    scheme: str | None = None  # if it is not the model's default
     options: dict[str, Any] = field(default_factory=dict)  # of the model, where they were changed
     settings: dict[str, Any] = field(
         default_factory=dict
@@ -123,8 +123,8 @@ class MeasuredError:
 def measured(row: PaperRow, measurements: Sequence[Measurement]) -> MeasuredError | None:
     """Average the error of a row's network on its data over the runs of one configuration; None without runs.
 
-    That is the row's own recipe; else the one with the most epochs. A run under another scheme, with another option of
-    the model or from trained weights is no run of the row.
+    That is the recipe of the row; else the one with the most epochs. A run under another scheme, with another option
+    of the model or from trained weights does not count.
     """
     groups: dict[str, list[Measurement]] = {}
     for one in measurements:

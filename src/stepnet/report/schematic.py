@@ -38,8 +38,8 @@ from stepnet.report.step_drawing import (
 )
 
 SPACING = 2.4  # from state to state
-SHOWN = 7  # so many steps of a stage are drawn in full; of a longer one, three at each end
-LEVELS = 12  # so many boxes in a row at most, where steps are drawn from the inside
+SHOWN = 7  # the most steps of a stage that are all drawn; of a longer stage, three at each end
+LEVELS = 12  # the most boxes in a row, where steps are drawn from the inside
 ROWS = 9  # the same for the stages of a network: of more, four at each end
 RAIL = 0.95  # half the distance of X and Y
 MIN_COLUMNS = 7.0  # so that a heading has room

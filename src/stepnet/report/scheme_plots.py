@@ -61,7 +61,7 @@ def draw_scheme(scheme: str | Scheme, path: Path) -> None:
     check_suffix(path)
     left, right = picture.subplots(1, 2)
     analyses = _analysed((scheme,))
-    draw_order(right, analyses)  # first: it tells what cannot be solved
+    draw_order(right, analyses)  # first: it raises for an equation that cannot be solved
     draw_stability(left, analyses)
     picture.suptitle(label_of(analyses[0].scheme))
     write_figure(picture, path)

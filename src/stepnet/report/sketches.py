@@ -43,7 +43,7 @@ Source = TypeVar("Source")
 class Anatomy:
     """How a block evaluates `f`."""
 
-    whole: bool = False  # it is given as B(u), and f = B - I
+    whole: bool = False  # it computes B(u), and f = B - I
     own_weights: bool = False  # every evaluation in a step has weights of its own
     branch_weights: tuple[str, ...] = ()  # of the branches whose sum it is
 
@@ -197,7 +197,7 @@ class StageSketch:
     pair: bool = False  # the state is (X, Y)
     dts: tuple[float, ...] = (1,)  # of each step, or one for all
     after: str = ""  # what acts on each new state
-    heading: str = ""  # in a drawing; the stage's number unless given
+    heading: str = ""  # in a drawing; by default the stage's number
     place: str = ""  # in its network, where only this stage is drawn
     by_channel: bool = False  # the k of its steps are means: each channel has its own
     streams: int = 1  # that are mixed in every step

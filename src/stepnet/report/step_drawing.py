@@ -14,7 +14,7 @@ from matplotlib.path import Path as Curve
 from matplotlib.textpath import TextPath
 
 from stepnet.report.figures import ACCENT, FILL, INK, QUIET, SMALLEST
-from stepnet.report.sketches import Box, EdgeSource, WeightedSum, Wiring, weight_text
+from stepnet.report.sketches import Box, EdgeSource, Wiring, weight_text
 
 INCHES = 0.5  # of paper for one unit of the drawing
 RADIUS, JOIN = 0.34, 0.13  # of a state, of a join
@@ -219,7 +219,8 @@ class _Inside:
                 key = tuple(box.argument.items())
                 if key not in joins:
                     across = self.first + COLUMN * (box.level - 1.5)
-                    joins[key] = (across, _lowest(self.wiring, box.argument, self.start[1]))
+                    lowest = min(other.row for other in self.wiring.boxes if other.argument == box.argument)
+                    joins[key] = (across, self.start[1] + LIFT * lowest)
                     self._draw_sum(box, joins[key])
                 self._draw_way(joins[key], JOIN, entrance)
             self.pen.box(at, box.label)
@@ -290,11 +291,6 @@ def _is_free(wiring: Wiring, number: int, level: int) -> bool:
     """Whether no box lies in a box's row between it and a level."""
     start = wiring.boxes[number]
     return not any(box.row == start.row and start.level < box.level < level for box in wiring.boxes)
-
-
-def _lowest(wiring: Wiring, argument: WeightedSum, base: float) -> float:
-    """Return the row of a sum: that of the lowest box that reads it."""
-    return base + LIFT * min(box.row for box in wiring.boxes if box.argument == argument)
 
 
 def _rise(span: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partialmethod
 from typing import TYPE_CHECKING
 
 import torch
@@ -102,7 +103,7 @@ def recipe_callbacks(recipe: Recipe) -> list[Callback]:
     return average if recipe.patience is None else [*average, EarlyStopping(recipe.patience)]
 
 
-class CallbackList(Callback):
+class CallbackList:
     """Several callbacks, called in order; the state of each is saved under the name of its class."""
 
     def __init__(self, callbacks: Sequence[Callback] = ()) -> None:
@@ -111,25 +112,12 @@ class CallbackList(Callback):
             for n, each in enumerate(callbacks)
         }
 
-    def note(self, text: str) -> None:
+    def _each(self, method: str, *arguments: object) -> None:
         for each in self.callbacks.values():
-            each.note(text)
+            getattr(each, method)(*arguments)
 
-    def message(self, text: str) -> None:
-        for each in self.callbacks.values():
-            each.message(text)
-
-    def start(self, trainer: Trainer) -> None:
-        for each in self.callbacks.values():
-            each.start(trainer)
-
-    def step(self, trainer: Trainer) -> None:
-        for each in self.callbacks.values():
-            each.step(trainer)
-
-    def epoch(self, trainer: Trainer, line: EpochMetrics) -> None:
-        for each in self.callbacks.values():
-            each.epoch(trainer, line)
+    note, message = partialmethod(_each, "note"), partialmethod(_each, "message")
+    start, step, epoch = partialmethod(_each, "start"), partialmethod(_each, "step"), partialmethod(_each, "epoch")
 
     def state_dict(self) -> dict[str, Tensor]:
         return {f"{name}.{key}": t for name, each in self.callbacks.items() for key, t in each.state_dict().items()}

@@ -133,9 +133,7 @@ class RunHistory:
         known = [line for line in self.epochs if math.isfinite(self.task.choice(line))]
         if not known:
             return math.nan
-        chosen = [self.task.choice(line) for line in known]
-        best = chosen.index(self.task.metric.best(chosen))
-        return float(known[best][f"test_{self.task.metric.name}"])
+        return float(known[self.task.best_epoch(known)][f"test_{self.task.metric.name}"])
 
     @property
     def has_validation(self) -> bool:
@@ -173,11 +171,11 @@ class NetworkRuns:
     @property
     def scheme(self) -> str | None:
         """The scheme that steps the blocks; None for a foreign network that was not converted."""
-        if self.config.scheme is not None or self.config.network is not None:
-            return self.config.scheme or (self.config.network.scheme if self.config.network else None)
+        if self.config.network is not None:
+            return self.config.scheme or self.config.network.scheme
         from stepnet.nets import MODELS
 
-        return MODELS[self.config.model].scheme if self.config.model in MODELS else None
+        return self.config.scheme or (MODELS[self.config.model].scheme if self.config.model in MODELS else None)
 
     @cached_property
     def cost(self) -> NetworkRecord | None:

@@ -123,32 +123,22 @@ Trial = Callable[[nn.Module], None]  # a forward and backward pass that leaves t
 
 def compiled_or_eager(network: nn.Module, trial: Trial, note: Callable[[str], None], cleanup: ExitStack) -> nn.Module:
     """Return the compiled network; on failure, compiled with a fresh cache that `cleanup` removes; else the network."""
-    note("compiling, which takes a while")
-    try:
-        return _tried(network, trial)
-    except Exception as error:  # a compiler may raise anything
-        note(f"compiling failed ({_reason(error)}): again with a fresh cache")
     from torch._inductor.utils import fresh_inductor_cache
 
-    cleanup.enter_context(fresh_inductor_cache())
-    try:
-        return _tried(network, trial)
-    except Exception as error:
-        note(f"compiling failed again ({_reason(error)}): training without it")
+    note("compiling, which takes a while")
+    for failed, then in (("failed", "again with a fresh cache"), ("failed again", "training without it")):
+        _forget(network)
+        try:
+            model = compiled(network)
+            trial(model)
+            return model
+        except Exception as error:  # a compiler may raise anything; dynamo's errors have a cause
+            reason = first_line(getattr(error, "inner_exception", error))[:120]
+            note(f"compiling {failed} ({reason}): {then}")
+        if failed == "failed":
+            cleanup.enter_context(fresh_inductor_cache())
     _forget(network)
     return network
-
-
-def _reason(error: Exception) -> str:
-    """Return the first line of an error; of dynamo's errors, that of their cause."""
-    return first_line(getattr(error, "inner_exception", error))[:120]
-
-
-def _tried(network: nn.Module, trial: Trial) -> nn.Module:
-    _forget(network)
-    model = compiled(network)
-    trial(model)
-    return model
 
 
 def _forget(network: nn.Module) -> None:

@@ -66,8 +66,7 @@ def run_as_html(title: str, about: str, lines: Sequence[Mapping[str, Any]], epoc
     if not lines:
         return f"<div>{parts[0]}<br>no finished epoch of {epochs}</div>"
     metric, last = task.metric, lines[-1]
-    scores, chosen = [float(line[f"test_{metric.name}"]) for line in lines], [task.choice(line) for line in lines]
-    best = chosen.index(metric.best(chosen))
+    scores, best = [float(line[f"test_{metric.name}"]) for line in lines], task.best_epoch(lines)
     cells = {"epoch": f"{last['epoch'] + 1} of {epochs}", "loss": f"{last['loss']:.4f}"}
     cells |= {"test loss": f"{last['test_loss']:.4f}"}
     for each in task.metrics:

@@ -149,7 +149,7 @@ PORT_KEY = "stepnet/port_of_rank_0"
 
 @cache  # one process belongs to one attempt; the store lives as long as the process
 def use_fresh_store(patience: float = 300.0) -> Store | None:
-    """Point torch's rendezvous at a store of this attempt's own; None where no torchrun agent holds a shared one."""
+    """Use a separate store for this attempt in torch's rendezvous; None if no torchrun agent keeps a shared one."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])

@@ -28,7 +28,7 @@ from stepnet.training.trainer import Trainer
 
 
 class Saver:
-    """Saves a run every so many steps and minutes, after each epoch, and before it stops."""
+    """Saves a run at intervals of steps and of minutes, after each epoch, and before it stops."""
 
     def __init__(self, trainer: Trainer, scores: EpochScores, stop: StopRequest) -> None:
         self.trainer, self.scores, self.stop = trainer, scores, stop

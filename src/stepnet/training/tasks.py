@@ -88,6 +88,11 @@ class TaskRecord:
         """The first metric, by which the best epoch is chosen and networks are compared."""
         return self.metrics[0]
 
+    def best_epoch(self, lines: Sequence[Mapping[str, float]]) -> int:
+        """Return the place of the best epoch among some."""
+        choices = [self.choice(line) for line in lines]
+        return choices.index(self.metric.best(choices))
+
     def choice(self, line: Mapping[str, float]) -> float:
         """Return the value by which an epoch is chosen: the metric on the validation set, else on the test set."""
         tested = line[f"test_{self.metric.name}"]
@@ -232,15 +237,12 @@ class NextToken(Task):
             Metric("perplexity"),
         )
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return self._loss(outputs, targets)
-
-    def training_loss(self, outputs: Tensor, targets: Tensor, recipe: Recipe) -> Tensor:
-        return self._loss(outputs, targets, recipe.label_smoothing)
-
-    def _loss(self, outputs: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
+    def loss(self, outputs: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
         """Return the mean over the tokens of a sequence, summed over sequences."""
         return summed_cross_entropy(outputs.flatten(0, 1), targets.flatten(), label_smoothing) / targets.shape[1]
+
+    def training_loss(self, outputs: Tensor, targets: Tensor, recipe: Recipe) -> Tensor:
+        return self.loss(outputs, targets, recipe.label_smoothing)
 
     def figures(self, means: Mapping[str, float]) -> dict[str, float]:
         loss = means["loss"]
