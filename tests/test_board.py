@@ -93,8 +93,9 @@ def test_a_seed_in_the_folder_replaces_what_the_file_has_of_it(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("task", BOARD["TASKS"], ids=lambda task: task.name)
-def test_a_picture_of_the_board_can_be_read(task, monkeypatch):
+def test_a_picture_of_the_board_can_be_read(task, monkeypatch, tmp_path):
     found = []
+    monkeypatch.setitem(BOARD["draw"].__globals__, "DOCS", tmp_path)
     monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: found.extend([figure, *flaws(figure)]))
     BOARD["draw"](task, BOARD["drawn"](BOARD["rows"](task, BOARD["read_runs"]())))
     assert len(found) == 1, found[1:]
