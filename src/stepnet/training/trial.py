@@ -66,6 +66,9 @@ def estimate_step(trainer: Trainer) -> float | None:
         return None
     try:
         network = copy.deepcopy(trainer.network)
+        for module in network.modules():  # a hook of a callback must not see blank items
+            module._forward_hooks.clear()
+            module._forward_pre_hooks.clear()
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             forward(trainer, network, network, 2)  # the first pass is slower
             clock = [time.perf_counter()]
