@@ -175,7 +175,12 @@ def zero_stable_text(analysis: SchemeAnalysis) -> str:
     if stable is sympy.S.EmptySet:
         return f"for no {name}"
     pieces = stable.args if isinstance(stable, sympy.Union) else (stable,)
-    return "for " + " or ".join(_range(piece, name) for piece in pieces)
+    ranges = [_range(piece, name) for piece in pieces]
+    euler = {one.name: one.at(0) for one in analysis.scheme.euler_start if not one.shape()}
+    free = {str(symbol) for symbol in analysis.companion.subs(z, 0).free_symbols}
+    if euler.keys() == free and euler[name] not in stable:  # r = 1, which is zero-stable for x = 0 only
+        ranges.append(_format(euler))
+    return "for " + " or ".join(ranges)
 
 
 def _range(piece: sympy.Set, name: str) -> str:

@@ -8,7 +8,8 @@ from stepnet.escaping import echo, for_terminal
 
 RIGHT = ">"  # prefix of the heading of a column of numbers, which is aligned on the right
 GAP = 2  # spaces between columns
-LATEX = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}"})
+NAMED = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater"}
+LATEX = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"} | {c: rf"\text{name}{{}}" for c, name in NAMED.items()})
 
 
 def latex_table(headings: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> str:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 TITLES = {
     "schemes": "Table 1: networks, their equations, their schemes",
     "residual": "Residual connections as general linear methods: Y = U y + A dt f(Y), y_{n+1} = V y + B dt f(Y)",
+    "properties": "Their properties; a step learns the parameters, with s streams of d features (above, s = 2)",
+    "sources": "Their sources",
     "cifar": "Table 2: CIFAR, test error in per cent",
     "imagenet": "Table 3: ImageNet, single-crop validation error in per cent",
     "stochastic": "Table 4: stochastic training on CIFAR-10, test error in per cent",
@@ -64,14 +66,15 @@ class Table(ImportFlag):
         cells: Iterable[Sequence[str]],
         records: Sequence[dict[str, Any]],
         spare: Sequence[str] = (),
+        title: str = "",
     ) -> None:
         """Print the table for a terminal or for LaTeX, or its records as JSON."""
         if self.json:
             print_json([row | {key: _number(row[key]) for key in NUMBERS & row.keys()} for row in records])
         elif self.latex:
-            echo(latex_table(headings, cells, TITLES[self.name]))
+            echo(latex_table(headings, cells, TITLES[title or self.name]))
         else:
-            print_table(headings, cells, TITLES[self.name], spare)
+            print_table(headings, cells, TITLES[title or self.name], spare)
 
 
 def _number(text: str) -> int | str:
@@ -97,13 +100,17 @@ def print_schemes(table: Table) -> None:
 
 
 def print_residual(table: Table) -> None:
-    """Print the schemes of several coefficients and streams with the properties of their matrices."""
+    """Print the schemes of several coefficients and streams: their matrices, properties and sources."""
     from stepnet.report import general_linear_table
 
     rows = [asdict(row) for row in general_linear_table()]
-    headings = [name.replace("_", "-") for name in rows[0]]
-    cells = [list(row.values()) for row in rows]
-    table.show(headings, cells, rows, ("source", "cost", "parameters", "equation"))
+    names = list(rows[0])
+    parts = {"residual": names}
+    if not table.json and not table.latex:  # 11 columns are wider than a terminal
+        parts = {"residual": names[:5], "properties": [names[0], *names[5:-1]], "sources": [names[0], names[-1]]}
+    for title, columns in parts.items():
+        cells = [[row[name] for name in columns] for row in rows]
+        table.show([name.replace("_", "-") for name in columns], cells, rows, title=title)
 
 
 def print_errors(rows: tuple[PaperRow, ...], table: Table) -> None:

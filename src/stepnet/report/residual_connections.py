@@ -10,6 +10,7 @@ linear f; of coefficients that depend on the state, these are the static part.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +35,7 @@ class GeneralLinearRow:
     equation: str
     order: str
     cost: str  # of a step: evaluations of f, and how many states are kept
-    parameters: str  # that a network learns in each step
+    parameters: str  # that a network learns in each step, with s streams of d features
     source: str
 
 
@@ -79,11 +80,11 @@ def _row(name: str, analysis: SchemeAnalysis) -> GeneralLinearRow:
         A=_text(a),
         V=_text(v),
         B=_text(b),
-        zero_stable="eigenvalues of V in the unit disc, simple on its circle" if free else zero_stable_text(analysis),
-        equation=analysis.equation_line if mass != 0 else "none, unless V q = q and U q = 1",
-        order=str(analysis.order) if mass != 0 else "1 where there is one" if free else "0",
+        zero_stable="powers of V bounded" if free else zero_stable_text(analysis),
+        equation=analysis.equation_line if mass != 0 else "m u' = f if V q = q, U q = 1" if free else "none",
+        order=str(analysis.order) if mass != 0 else "1" if free else "0",
         cost=f"{_evaluations(scheme)}, {'all states' if scheme.whole_past else counted(matrix.rows, 'state')}",
-        parameters=_parameters(name),
+        parameters=_parameters(scheme),
         source=scheme.reference,
     )
 
@@ -110,20 +111,17 @@ def _factors(product: sympy.Matrix) -> tuple[sympy.Matrix, sympy.Matrix, sympy.M
     return (u / common).applyfunc(sympy.cancel), sympy.zeros(1, 1), (b * common).applyfunc(sympy.cancel)
 
 
-def _parameters(name: str) -> str:
-    scheme = get_scheme(name)
+def _parameters(scheme: Scheme) -> str:
+    """`3`, or `2 s + s^2` from the shapes of U, V and B."""
     if scheme.whole_past:
         return "n + 1 in step n"
     if not scheme.learned:
         return str(int(scheme.trainable))
-    count = sum(sympy.prod(one.shape()) for one in scheme.learned)
     if not scheme.stacked:
-        return str(count)
-    vectors = sum(len(one.shape()) == 1 for one in scheme.learned)
-    general = f"s^2 + {vectors} s".replace("1 s", "s")
-    if any(one.varies for one in scheme.learned):  # W of each, and its size
-        return f"{count + 3} + 4 d, with s streams {general} + 3 + (s + 2) d, with d features"
-    return f"{count}, with s streams {general}"
+        return str(sum(math.prod(one.shape()) for one in scheme.learned))
+    s, d = sympy.symbols("s d")
+    dimensions = [(len(one.shape()), int(one.varies)) for one in scheme.learned]
+    return plain(sympy.expand(sum(s**n + varies * (1 + d * s ** (n - 1)) for n, varies in dimensions)))
 
 
 def _evaluations(scheme: Scheme) -> str:
