@@ -185,6 +185,7 @@ class Momentum(GeneralLinear):
     """`v_{n+1} = b v_n + dt f(u_n)`, `u_{n+1} = u_n + v_{n+1}`: the heavy ball with its velocity as a stream.
 
     From rest it is `lm` with k = -b. Consistent with `(1 - b) u' = f`; zero-stable for -1 <= b < 1; b = 0 is Euler.
+    Momentum networks, whose `b` is not learned, multiply f by 1 - b, and so solve `u' = f`.
     """
 
     reference = "Polyak 1964; Sander, Ablin, Blondel, Peyré 2021 (momentum networks)"

@@ -45,6 +45,7 @@ class Hyper(GeneralLinear):
     """Static hyper-connections: s streams with U, V and B of their own in every step; read out by their mean.
 
     At the start each step reads one stream, in turn, all streams are kept, and f is added to every one: Euler s times.
+    The published networks read out the sum, which is s times the mean.
     """
 
     reference = "Zhu, Huang, Huang, Zhang, Guo, Liu 2024 (hyper-connections)"
@@ -127,7 +128,8 @@ class MHC(Hyper):
     """Hyper-connections with a doubly stochastic V and a convex U: consistent and zero-stable whatever is learned.
 
     Rows of V that sum to 1 keep equal streams equal (`V q = q`), columns that do keep their mean, and its powers are
-    bounded (Birkhoff): `mass = s / sum_j B_j`.
+    bounded (Birkhoff): `mass = s / sum_j B_j`. The published matrices depend on the state, and U is a sigmoid, whose
+    weights need not sum to 1.
     """
 
     reference = "Xie et al. 2025 (mHC)"
@@ -152,7 +154,8 @@ class AltUp(Hyper):
     """Predict all streams, evaluate f at the first, correct all: `y^ = V y_n`, `y_{n+1} = y^ + B dt f(y^_1)`.
 
     With `a = y^_1 + dt f(y^_1)`, the layer's output, it is `y^ + B (a - y^_1)`: hyper-connections whose U is the first
-    row of V. The published networks widen the state by the streams; here each is as wide as the state.
+    row of V. So does Gemma 3n, with matrices that depend on the state; AltUp evaluates the layer at the stream before
+    its prediction, each layer another one. Both widen the state by the streams; here each is as wide as the state.
     """
 
     reference = "Baykal et al. 2023 (AltUp); Gemma team 2025 (Gemma 3n)"
@@ -176,7 +179,8 @@ class DynamicHyper(Hyper):
     """Dynamic hyper-connections: in a network U, V and B depend on the streams, `M + s tanh(norm(y) W)`.
 
     Every position has matrices of its own: stream j contributes `s tanh(norm(y_j) W)` to U_j, B_j and column j of V.
-    At the start W = 0 and s = 0.01, as published. `solve` and analysis have the static part M.
+    At the start W = 0 and s = 0.01, as published, where U and V share one s, and the norm has weights of its own.
+    `solve` and analysis have the static part M.
     """
 
     def declared(self, unit: list[tuple[int, ...]]) -> tuple[LearnedCoefficient, ...]:
