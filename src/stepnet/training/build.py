@@ -85,9 +85,7 @@ def _own(config: TrainConfig, data: Data) -> nn.Module:
     optional = {"memory": config.memory, "stochastic_depth": _gates(recipe)}
     options |= {name: value for name, value in optional.items() if value is not None} | config.label.options
     network: nn.Module = create_model(config.model, pretrained=config.pretrained, **options)
-    if recipe.tuned_at_depth is not None:
-        network, _ = at_rule(network, recipe.tuned_at_depth, recipe.depth_rule, recipe.optimizer)
-    return _synchronised(network, config)
+    return _synchronised(_at_rule(network, recipe), config)
 
 
 def _input_options(model: str, data: Data) -> dict[str, Any]:
@@ -115,12 +113,11 @@ def _foreign(config: TrainConfig, data: Data) -> nn.Module:
         ("stochastic_depth", recipe.stochastic_depth, "has no steps"),
         ("running_cost", recipe.running_cost, "has no steps"),
         ("memory", config.memory, "must be converted to recompute its blocks"),
+        ("tuned_at_depth", recipe.tuned_at_depth, "has no steps"),
     ):
         if config.scheme is None and value not in (None, "weight_decay"):
             advice = "add --scheme euler, which leaves the network as it is"
             raise UserError(f"{name} = {value!r}: {config.model!r} {why}; {advice}")
-    if recipe.tuned_at_depth is not None:
-        raise UserError(f"tuned_at_depth = {recipe.tuned_at_depth}: {config.model!r} has no known depth; leave it out")
     if config.model_kwargs:
         raise UserError(f"model_kwargs are for stepnet's own networks, not {config.model!r}: leave them out")
     from stepnet.conversion import convert, load_foreign
@@ -133,7 +130,7 @@ def _foreign(config: TrainConfig, data: Data) -> nn.Module:
     if config.scheme is None:
         return network
     example = torch.zeros(2, data.in_channels, data.image_size, data.image_size)
-    return convert(
+    network = convert(
         network,
         config.scheme,
         example,
@@ -142,6 +139,14 @@ def _foreign(config: TrainConfig, data: Data) -> nn.Module:
         memory=config.memory or "stored",
         stochastic_depth=_gates(recipe),
     )
+    return _at_rule(network, recipe)
+
+
+def _at_rule(network: nn.Module, recipe: Recipe) -> nn.Module:
+    """Return the network with the step size of the recipe's rule for depth, if it has one."""
+    if recipe.tuned_at_depth is None:
+        return network
+    return at_rule(network, recipe.tuned_at_depth, recipe.depth_rule, recipe.optimizer)[0]
 
 
 def _synchronised(network: nn.Module, config: TrainConfig) -> nn.Module:

@@ -4,9 +4,12 @@ With `m = L / L_0` times as many blocks, the step size of a block is `dt m^-a`: 
 one flow, "1/sqrt(L)" (a = 1/2) keeps the variance of random blocks. The change of the output in a step of the optimiser
 must not depend on m either: L blocks change it by `m m^-a` times the change of a block's weights. Adam changes them by
 lr, so its rate is multiplied by `m^(a-1)`; SGD by lr times a gradient proportional to `m^-a`, so by `m^(2a-1)`. Adam's
-eps is compared with gradients, so it is multiplied by `m^-a`. The decay in a step, lr times weight_decay, is unchanged,
-and so are the settings of stem, head, transitions and coefficients. (Yang et al. 2023 and Bordelon et al. 2023 for
-a = 1/2, Dey et al. 2025 for a = 1.)
+eps is compared with gradients, so it is multiplied by `m^-a`. (Yang et al. 2023 and Bordelon et al. 2023 for a = 1/2,
+Dey et al. 2025 for a = 1.)
+
+The decay in a step, lr times weight_decay, is unchanged; that of Adam, which is added to the gradient, is multiplied by
+`m^-a` as the gradient is. For a = 1 and AdamW this is the decay of Dey et al.; the other cases are ours. The settings
+of stem, head, transitions and coefficients are unchanged, too.
 """
 
 from __future__ import annotations
@@ -17,8 +20,8 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast
 from torch import nn
 
 from stepnet.arguments import Count, NotNegative, Positive, checked
-from stepnet.errors import UserError
-from stepnet.nets import GridStep, Network, depths_at, depths_of, origin_of, own_stages, regrid, scale
+from stepnet.errors import UserError, check_known
+from stepnet.nets import GridStep, Network, depths_at, is_coefficient, on_grid, origin_of, scale
 from stepnet.training.recipes import DepthRule
 
 EXPONENTS: dict[DepthRule, float] = {"1/L": 1.0, "1/sqrt(L)": 0.5}
@@ -37,10 +40,11 @@ class Multiples:
     @classmethod
     def of(cls, ratio: float, rule: DepthRule, optimizer: str) -> Multiples:
         """Return the factors for `ratio` times the depth."""
+        check_known("optimizer with a rule for depth", optimizer, ("sgd", "adam", "adamw"))
         a = EXPONENTS[rule]
         adaptive = optimizer != "sgd"
         lr = ratio ** (a - 1 if adaptive else 2 * a - 1)
-        return cls(ratio**-a, lr, ratio**-a if adaptive else 1.0, 1 / lr)
+        return cls(ratio**-a, lr, ratio**-a if adaptive else 1.0, ratio**-a if optimizer == "adam" else 1 / lr)
 
 
 class Transferred(NamedTuple):
@@ -64,7 +68,8 @@ def depth_transfer(
     """Transfer settings that were tuned at `base_depth` to a new, deeper network; return `(network, groups)`.
 
     The network has the step size of the rule. `groups` are parameter groups for `torch.optim`: the learning rate, eps
-    and decay of the blocks follow the rule, the others are as given. Depths are counted as in the model's name.
+    and decay of the blocks follow the rule, the others are as given. Depths are counted as in the model's name; for a
+    converted network they are numbers of blocks, and its initial weights stay as they are.
     """
     scaled, multiples = at_rule(network, base_depth, rule, optimizer)
     inside = block_parameters(scaled)
@@ -79,38 +84,30 @@ def depth_transfer(
 
 def at_rule(network: Model, base_depth: int, rule: DepthRule, optimizer: str) -> tuple[Model, Multiples]:
     """Return the network with the step size of the rule, and the factors for its blocks."""
-    multiples = Multiples.of(depth_ratio(network, base_depth), rule, optimizer)
-    model = cast(Network, network)
-    grid = []
-    for stage in own_stages(model):
-        first = int(stage.transition is not None)
-        sizes = [dt if n < first else dt * multiples.dt for n, dt in enumerate(stage.dts)]
-        grid.append([GridStep({n: 1.0}, dt) for n, dt in enumerate(sizes)])
-    new = regrid(model, grid)
-    for stage in own_stages(new):  # the rule replaces the decrease of initial weights with the depth
-        for block in stage.blocks:
-            scale(block, depth_ratio(network, base_depth) ** model.initial_exponent)
+    subject, ratio = on_grid(network), depth_ratio(network, base_depth)
+    multiples = Multiples.of(ratio, rule, optimizer)
+    sizes = [[dt if n < s.transitions else dt * multiples.dt for n, dt in enumerate(s.dts)] for s in subject.stages]
+    new = subject.on([[GridStep({n: 1.0}, dt) for n, dt in enumerate(row)] for row in sizes])
+    if isinstance(network, Network):  # the rule replaces the decrease of initial weights with the depth
+        for block in (block for stage in on_grid(new).stages for block in stage.blocks):
+            scale(block, ratio**network.initial_exponent)
     return cast(Model, new), multiples
 
 
 def depth_ratio(network: nn.Module, base_depth: int) -> float:
     """Return the number of blocks, divided by that of the network of the base depth."""
-    if not isinstance(network, Network):
-        raise UserError(
-            f"{type(network).__name__} has no stages that a scheme steps through: build it with create_model"
-        )
-    origin = origin_of(network)
-    own_stages(network)
-    assert origin is not None
-    now = depths_of(network)
-    if sum(now) < 2:
-        raise UserError(f"{origin.name} has one block: a rule for depth needs several")
-    return sum(now) / sum(depths_at(network, base_depth))
+    blocks = sum(on_grid(network).depths)
+    if blocks < 2:
+        origin = origin_of(network)
+        name = type(network).__name__ if origin is None else origin.name
+        raise UserError(f"{name} has one block: a rule for depth needs several")
+    return blocks / (sum(depths_at(network, base_depth)) if isinstance(network, Network) else base_depth)
 
 
 def block_parameters(network: nn.Module) -> set[int]:
     """Return the ids of the parameters whose number grows with the depth: those of blocks other than transitions."""
-    return {id(p) for stage in own_stages(cast(Network, network)) for p in stage.blocks.parameters()}
+    blocks = (block for stage in on_grid(network).stages for block in stage.blocks)
+    return {id(p) for block in blocks for name, p in block.named_parameters() if not is_coefficient(name)}
 
 
 def multiples_of(network: nn.Module, base_depth: int | None, rule: DepthRule, optimizer: str) -> Multiples:
