@@ -115,6 +115,8 @@ def test_a_diverged_run_has_no_loss_for_a_program() -> None:
 def test_transfer_needs_two_depths(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["transfer", "flat4", "--depths", "4", "--lrs", "0.1"]) == 2
     assert "expected two depths or more" in capsys.readouterr().err
+    assert main(["transfer", "timm/resnet18", "--depths", "4,8", "--lrs", "0.1"]) == 2
+    assert "timm/resnet18 at other depths: expected a network of stepnet, such as gpt8x32" in capsys.readouterr().err
 
 
 def test_numbers_with_commas_are_several_words() -> None:

@@ -111,13 +111,23 @@ def test_a_fingerprint_covers_every_token(play: Path) -> None:
     assert "sequences of 64" in one and fingerprint(get_data(play)) != one
 
 
+def test_line_ends_and_byte_order_mark_of_windows_are_not_part_of_the_text(play: Path, tmp_path: Path) -> None:
+    windows = tmp_path / "windows.txt"
+    windows.write_bytes(b"\xef\xbb\xbf" + PLAY.replace("\n", "\r\n").encode())
+    here, there = get_data(play), get_data(windows)
+    assert there.train.classes == here.train.classes
+    assert np.array_equal(there.train.tokens, here.train.tokens)
+
+
 def test_errors_are_one_line(play: Path, tmp_path: Path) -> None:
     short, strange = tmp_path / "short.txt", tmp_path / "latin1.txt"
     short.write_text("To be")
     strange.write_bytes(b"na\xefve " * 200)
     with pytest.raises(UserError, match=r"short.txt holds 5 tokens.*expected more than 64 in each"):
         get_data(short)
-    with pytest.raises(UserError, match=r"latin1.txt is not UTF-8 at byte 2: read it with --tokens bytes"):
+    with pytest.raises(
+        UserError, match=r"latin1.txt is not UTF-8 at byte 2: save it as UTF-8, or read it with --tok"
+    ):
         get_data(strange)
     assert get_data(strange, vocabulary="bytes").num_classes == 256
     with pytest.raises(UserError, match=r"outside of the model's vocabulary of 3: '\\n' ',' '\.' '0' '1' and 23 more"):

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch import nn
 
+from stepnet import UserError, create_model
 from stepnet.cli import main
 from stepnet.data import get_data
 from stepnet.report.page import report_page
@@ -44,6 +45,12 @@ def test_the_matrix_counts_each_image_once() -> None:
     assert [m.probability for m in found.mistakes] == pytest.approx(np.sort(sure)[::-1][:3].tolist())
     first = int(found.mistakes[0].image)
     assert (found.mistakes[0].label, found.mistakes[0].prediction) == (str(labels[first]), str(guesses[first]))
+
+
+def test_text_has_no_errors_by_class(tmp_path) -> None:
+    (tmp_path / "play.txt").write_text("To be, or not to be?\n" * 99)
+    with pytest.raises(UserError, match=r"errors by class: play.txt has no labels of classes; leave out --classes"):
+        class_errors(create_model("gpt1x16"), data=get_data(tmp_path / "play.txt"))
 
 
 def test_wrong_predictions_are_named_with_how_often() -> None:

@@ -116,6 +116,7 @@ def test_tokens_are_drawn_by_their_probabilities():
     assert drawn == [0, 0, 1, 1, 2, 2]
     halves = np.array([0.04, 0.25, 0.09]) / 0.38  # squared at temperature 1/2
     assert [draw_token(logits, x, 0.5) for x in (halves[0] - 1e-9, halves[0] + 1e-9)] == [0, 1]
+    assert [draw_token(logits, x, 1e-320) for x in (0.0, 0.9)] == [1, 1]  # the likeliest, where logits / T overflow
 
 
 def test_bytes_are_generated_as_text(play, tmp_path):

@@ -129,9 +129,11 @@ def unknown_characters(what: str, strange: Sequence[str], classes: Sequence[str]
 def _characters(content: bytes, vocabulary: Sequence[str] | None, what: str) -> tuple[tuple[str, ...], Tokens]:
     """Return the vocabulary, by default the characters of the text in the order of Unicode, and the text's tokens."""
     try:
-        text = content.decode().replace("\r\n", "\n")
+        text = content.decode("utf-8-sig").replace("\r\n", "\n")  # without a byte order mark
     except UnicodeDecodeError as error:
-        raise UserError(f"{what} is not UTF-8 at byte {error.start:,}: read it with --tokens bytes") from None
+        raise UserError(
+            f"{what} is not UTF-8 at byte {error.start:,}: save it as UTF-8, or read it with --tokens bytes"
+        ) from None
     points = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), np.uint32)
     occurs = np.zeros(0x110000, np.bool_)
     occurs[points] = True

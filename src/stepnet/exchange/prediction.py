@@ -142,5 +142,5 @@ def draw_token(logits: Tensor, draw: float, temperature: float) -> int:
     """Return the token at which the distribution function of `softmax(logits / temperature)` exceeds `draw`."""
     if temperature == 0:
         return int(logits.argmax())
-    below = (logits / temperature).softmax(0).cumsum(0)
+    below = ((logits - logits.max()) / temperature).softmax(0).cumsum(0)  # finite at any temperature
     return min(int(torch.searchsorted(below, draw * below[-1], right=True)), len(logits) - 1)

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from stepnet.errors import UserError
+from stepnet.errors import UserError, counted
 from stepnet.nets.carried_coefficients import GridStep
 from stepnet.nets.matrix_steps import check_takes_matrices, fit_matrices
 from stepnet.nets.network_grid import NetworkOnGrid, StageOnGrid, on_grid
@@ -125,7 +125,7 @@ def count_to_drop(subject: NetworkOnGrid, keep: float | None, depths: Sequence[i
     if stay < sum(least):
         raise UserError(
             f"keep = {keep:g} of {total} blocks leaves a stage empty: keep {sum(least) / total:.2g} or more, "
-            f"{sum(least)} blocks in {len(now)} stages"
+            f"{counted(sum(least), 'block')} in {counted(len(now), 'stage')}"
         )
     if stay == total:
         raise UserError(f"keep = {keep:g} of {total} blocks drops none: keep less than {1 - 0.5 / total:.2g}")

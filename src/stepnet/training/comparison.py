@@ -92,6 +92,8 @@ def transfer_grid(
     The rule starts from the smallest depth, where it changes nothing. A run that diverges has an infinite loss. The
     runs are in `out`, and resume.
     """
+    if "/" in base.model:
+        raise UserError(f"{base.model} at other depths: expected a network of stepnet, such as gpt8x32")
     network = on_meta(base.model, **base.label.options)
     blocks = {depth: depths_at(network, depth) for depth in depths}
     losses: Losses = {RULELESS: {}, rule: {}}

@@ -96,10 +96,12 @@ def class_errors(
     """Evaluate a network as `evaluate` does, and count its errors by class in the same pass."""
     network = model if isinstance(model, nn.Module) else load(chosen(model, which))
     tests = data if isinstance(data, Data) else data_of(description_of(network), data, data_root, val_share)
+    source: Any = tests.test  # its labels are an array
+    if not hasattr(source, "labels"):
+        raise UserError(f"errors by class: {tests.name} has no labels of classes; leave out --classes")
     with _outputs(network) as batches:
         result = evaluate(network, data=tests)
     probability, predicted = torch.cat(batches).softmax(dim=1).max(dim=1)
-    source: Any = tests.test  # its labels are an array
     places = _readable(source)
     labels, guesses = np.asarray(source.labels)[places], predicted.numpy()
     confusion = np.zeros((tests.num_classes, tests.num_classes), dtype=np.int64)
