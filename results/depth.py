@@ -131,6 +131,13 @@ MATRIX_DROPPED = ("plain", "refitted", "matrix")  # of the second set
 SEEDS, CUT_SEEDS, SECOND_SEEDS, THIRD_SEEDS = range(10), range(5), range(10, 20), range(30, 40)
 MATRIX_SEEDS = range(20, 30)  # of the networks in the second set of "coarsen", and of "exit"
 LEVEL_ARMS = ("levels", "shallower", "repeated")  # of the three sets
+LEGEND = {
+    "full": "full depth",
+    "levels": "levels, first set",
+    "cut": "full depth, fewer epochs",
+    "shallower": "levels, second set",
+    "repeated": "levels, third set",
+}
 RULES, LAYERS, RATE = ("none", "1/L", "1/sqrt(L)"), (4, 8, 16, 32), 0.01
 NAMES = {"none": "no rule", "plain": "no rule"}  # on the page
 TESTED = 512  # sequences
@@ -585,7 +592,7 @@ def batch_norm_rows() -> list[str]:
 def draw() -> None:
     """The pictures of docs/depth.md."""
     from stepnet.report.depth_studies import ExitPoint, plot_exit, plot_transfer
-    from stepnet.report.figures import panels, paper_style, write_figure
+    from stepnet.report.figures import legend_above, panels, paper_style, write_figure
 
     folder = DOCS / "figures"
     with paper_style(2):
@@ -595,10 +602,10 @@ def draw() -> None:
         for own, task in zip(axes, TASKS.values(), strict=True):
             for arm, runs in by_arm(task).items():
                 seconds, values = ([run[each] for run in runs.values()] for each in ("cpu_seconds", task.figure))
-                own.plot(seconds, values, linestyle="", label=arm)
+                own.plot(seconds, values, linestyle="", label=LEGEND[arm])
             own.set(xlabel="processor seconds", ylabel=f"test {task.figure}{' (%)' * (task.figure == 'error')}")
             own.set(title=task.title, xlim=(0, None))
-        axes[0].legend()
+        legend_above(picture, max((own.get_legend_handles_labels()[0] for own in axes), key=len))
         write_figure(picture, folder / "depth_levels.svg")
         picture, axes = panels(2)
         for own, task in zip(axes, TASKS.values(), strict=True):
