@@ -231,6 +231,25 @@ def untrained() -> list[str]:
     return [name for name in list_schemes() if not get_scheme(name).learned]
 
 
+@pytest.mark.parametrize("scheme", [name for name in list_schemes() if get_scheme(name).learned])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_named_coefficients_start_at_eulers_step_or_are_refused(family: str, scheme: str) -> None:
+    """Where LM-ResNeXt projects its past, other schemes begin again: `multistep` would need an older f as well."""
+    if family in TAKES:
+        with pytest.raises(UserError, match=r"^scheme '.*$"):
+            FAMILIES[family](scheme=scheme)
+        return
+    torch.manual_seed(0)
+    euler = FAMILIES[family](scheme="euler").eval()
+    torch.manual_seed(0)
+    model = FAMILIES[family](scheme=scheme).eval()
+    x = torch.randn(2, 3, 16, 16)
+    assert torch.equal(model(x), euler(x))
+    model(x).square().sum().backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+    assert all(stage.plan.entry != "with past" for stage in model.stages)
+
+
 @cache
 def usual(family: str) -> Network:
     """The network that the family is without a scheme of one's own."""

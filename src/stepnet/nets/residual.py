@@ -75,8 +75,10 @@ class Backbone:
         inputs, width, stride, changes = self.entry(index)
         transition = None
         if changes:
-            # A step across the change evaluates f once, at the old shape.
-            reads_past = index > 0 and scheme.trainable and scheme.steps > 1 and scheme.stages == 1
+            # A step across the change evaluates f once, at the old shape. Named coefficients are those of schemes that
+            # read older f, or more than the one past state that is projected: they begin again.
+            reads_past = index > 0 and scheme.trainable and not scheme.learned and scheme.steps > 1
+            reads_past = reads_past and scheme.stages == 1
             past = conv(inputs, width, 1, stride) if self.project_past and reads_past else None
             block = self.make_block(inputs, width, stride)
             shares = self.shortcut == "projection" and isinstance(block, PreActivation)
