@@ -34,6 +34,7 @@ def test_a_configuration_of_transformers(capsys: pytest.CaptureFixture[str], tmp
 @pytest.mark.parametrize(
     ("word", "line"),
     [
+        ("hf:gpt2,num_hiden_layers=2", "stepnet: unknown option of hf:gpt2 'num_hiden_layers': did you mean "),
         ("hf:gpt22", "stepnet: unknown transformers model type 'gpt22': did you mean "),
         ("torchvision/vgg11", "stepnet: VGG has no blocks to read: looked for residual blocks"),
         ("densenet100_k24", "stepnet: DenseNet has no blocks to read"),

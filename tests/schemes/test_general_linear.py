@@ -151,6 +151,7 @@ def test_solve_reads_the_state_out_of_the_streams() -> None:
         ("mhc", {"streams": 1}, r"streams = 1: expected 2 or more"),
         ("mhc", {"V": ((1, 0), (0.5, 0.5))}, r"V for 'mhc': rows and columns must sum to 1, and one sums to 3/2"),
         ("mhc", {"U": (1.5, -0.5)}, r"U for 'mhc': expected no negative weights"),
+        ("mhc", {"B": (3, 1)}, r"B for 'mhc': expected weights between 0 and 2; take 'hyper'"),
         ("dense", {"a": ((1, 0),)}, r"a of shape \(1, 2\) for 'dense': expected an array of shape \(1,\)"),
         ("momentum", {"b": float("nan")}, r"b = nan for 'momentum': expected finite numbers"),
         ("multistep", {"steps": 1}, r"steps = 1: expected 2 or more"),
@@ -161,10 +162,20 @@ def test_wrong_coefficients_are_one_line(scheme: str, given: dict[str, Any], mes
         get_scheme(scheme, **given)
 
 
-def test_a_matrix_that_is_not_consistent_is_told() -> None:
+@pytest.mark.parametrize(
+    ("scheme", "given", "message"),
+    [
+        (
+            "hyper",
+            {"V": ((1, 0), (1, 0.5))},
+            "V for 'hyper' is not consistent: its row 2 sums to 3/2, expected 1; the met",
+        ),
+        ("hyper", {"U": (1, 0.5)}, "U for 'hyper' is not consistent: it sums to 3/2, expected 1; the method"),
+        ("dense", {"a": (0.5, 0.25)}, "a for 'dense' is not consistent: it sums to 3/4, expected 1; the method"),
+    ],
+)
+def test_coefficients_that_are_not_consistent_are_told(scheme: str, given: dict[str, Any], message: str) -> None:
     """Not refused: what a network learned may be analysed."""
-    with pytest.warns(
-        UserWarning, match=r"V for 'hyper' is not consistent: its row 2 sums to 3/2, expected 1; the met"
-    ):
-        scheme = get_scheme("hyper", V=((1, 0), (1, 0.5)))
-    assert scheme.equation.mass == 0
+    with pytest.warns(UserWarning, match=message) as told:
+        method = get_scheme(scheme, **given)
+    assert method.equation.mass == 0 and len(told) == 1

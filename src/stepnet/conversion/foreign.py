@@ -11,7 +11,7 @@ from typing import Any, cast
 from torch import nn
 
 from stepnet.arguments import Count, CountFromZero, checked
-from stepnet.errors import UserError, check_known, first_line
+from stepnet.errors import UserError, check_known, first_line, unknown
 from stepnet.extras import import_extra
 from stepnet.nets import classifier, first_convolution, remember_origin
 
@@ -95,6 +95,9 @@ def load_hf(name: str, **options: Any) -> nn.Module:
     kind = str(values.pop("model_type", place))
     check_known("transformers model type", kind, list(known))
     defaults = known[kind]()
+    for option in options:  # a configuration takes any name, and ignores it
+        if not hasattr(defaults, option):
+            raise unknown(f"option of {HF}{kind}", option, defaults.to_dict())
     own = {key: value for key, value in values.items() if hasattr(defaults, key) and not isinstance(value, list | dict)}
     small = {key: most for key, most in NARROW.items() if _beyond(own.get(key, getattr(defaults, key, None)), most)}
     last = own | small | options

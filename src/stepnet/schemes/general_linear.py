@@ -13,6 +13,7 @@ three matrices from its coefficients, how a state enters the streams (`y_0 = q u
 from __future__ import annotations
 
 import math
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
@@ -239,6 +240,7 @@ class Dense(Scheme):
         self.euler_start = (LearnedCoefficient("a", partial(_padded, (1,))),)
         self.arguments = {} if a is None else {"a": row}
         self.k, self.steps = {"a": row}, len(row)
+        warn_unless_consistent(self, "a", exact(self.k)["a"])
 
     def carry(self, past: Past, dt: Coefficient, k: Coefficient) -> State:
         return self.argument(past, k)
@@ -292,6 +294,16 @@ def differs(total: Coefficient, number: int) -> bool:
     """Whether a sum is another number; to the rounding of single precision, where it is no symbol."""
     rest = total - number
     return bool(rest.expand() != 0 if hasattr(rest, "expand") else abs(rest) > 1e-6)
+
+
+def warn_unless_consistent(scheme: Scheme, name: str, weights: Row, which: str = "it sums") -> None:
+    """Warn about weights whose sum is not 1; not for symbols."""
+    if differs(total := sum(weights), 1) and not hasattr(total, "free_symbols"):
+        warnings.warn(
+            f"{name} for {scheme.name!r} is not consistent: {which} to {total}, expected 1; "
+            "the method solves no differential equation",
+            stacklevel=5,
+        )
 
 
 def _projection(v: sympy.Matrix) -> sympy.Matrix:

@@ -5,7 +5,6 @@ The state is s streams of the same shape, in a network stacked in one tensor. Th
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -33,7 +32,7 @@ from stepnet.schemes.arithmetic import (
     without_autocast,
 )
 from stepnet.schemes.core import LearnedCoefficient, Past, varying_names
-from stepnet.schemes.general_linear import GeneralLinear, Row, differs
+from stepnet.schemes.general_linear import GeneralLinear, Row, differs, warn_unless_consistent
 from stepnet.schemes.scheme_registry import register_family, register_scheme
 
 DEFAULT_STREAMS = 2
@@ -69,14 +68,11 @@ class Hyper(GeneralLinear):
         self.check_consistency()
 
     def check_consistency(self) -> None:
-        """Warn about a V that does not keep equal streams equal; what a network learned may still be analysed."""
-        for j, row in enumerate(exact(self.arguments).get("V", ())):
-            if differs(total := sum(row), 1) and not hasattr(total, "free_symbols"):
-                warnings.warn(
-                    f"V for {self.name!r} is not consistent: its row {j + 1} sums to {total}, expected 1; "
-                    "the method solves no differential equation",
-                    stacklevel=4,
-                )
+        """Warn about U or V that take equal streams elsewhere; what a network learned may still be analysed."""
+        given = exact(self.arguments)
+        warn_unless_consistent(self, "U", given.get("U", (1,)))
+        for j, row in enumerate(given.get("V", ())):
+            warn_unless_consistent(self, "V", row, f"its row {j + 1} sums")
 
     def declared(self, unit: list[tuple[int, ...]]) -> tuple[LearnedCoefficient, ...]:
         """U, V and B, from the rows of the identity matrix."""
@@ -129,7 +125,7 @@ class MHC(Hyper):
 
     Rows of V that sum to 1 keep equal streams equal (`V q = q`), columns that do keep their mean, and its powers are
     bounded (Birkhoff): `mass = s / sum_j B_j`. The published matrices depend on the state, and U is a sigmoid, whose
-    weights need not sum to 1.
+    weights need not sum to 1. In a network weights of U and V start at e^-6 or more: a softmax cannot learn from 0.
     """
 
     reference = "Xie et al. 2025 (mHC)"
@@ -139,8 +135,11 @@ class MHC(Hyper):
         return replace(u, bound="convex"), replace(v, bound="doubly stochastic"), replace(b, bound=(0, 2))
 
     def check_consistency(self) -> None:
-        for name in self.arguments.keys() & {"U", "V"}:
-            check_stochastic(name, np.array(exact(self.arguments)[name], dtype=object))
+        for name, weights in exact(self.arguments).items():
+            if name != "B":
+                check_stochastic(name, np.array(weights, dtype=object))
+            elif not all(hasattr(weight, "free_symbols") or 0 < weight < 2 for weight in weights):
+                raise UserError("B for 'mhc': expected weights between 0 and 2; take 'hyper'")
 
     def weighted(self, row: Row, y: State) -> State:
         return weighted_mean(row, y)
