@@ -29,13 +29,15 @@ def test_early_exits_are_a_table_too(tmp_path, capsys) -> None:
     steps = [float(row.split()[1]) for row in rows]
     assert steps[0] == int(steps[0]) and steps == sorted(steps, reverse=True)
     assert wrote == f"wrote {out}"
+    assert main(["figure", "exit", "vit2x8", "-o", str(out)]) == 0
+    assert capsys.readouterr().out.splitlines()[2].split()[:2] == ["0", "4.00"]
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["exit"], "exit needs one or more runs"),
-        (["exit", "revnet38"], "RevNet takes no exit="),
+        (["exit", "revnet38"], "RevNet takes no exit= for images"),
         (["k", "nowhere"], "nowhere is not a run"),
         (["curves"], "no runs"),
         (["compression", "-o", "c.docx"], "the suffix must be one of"),

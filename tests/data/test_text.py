@@ -125,9 +125,7 @@ def test_errors_are_one_line(play: Path, tmp_path: Path) -> None:
     strange.write_bytes(b"na\xefve " * 200)
     with pytest.raises(UserError, match=r"short.txt holds 5 tokens.*expected more than 64 in each"):
         get_data(short)
-    with pytest.raises(
-        UserError, match=r"latin1.txt is not UTF-8 at byte 2: save it as UTF-8, or read it with --tok"
-    ):
+    with pytest.raises(UserError, match=r"latin1.txt is not UTF-8 at byte 2: save it as UTF-8, or read it with --tok"):
         get_data(strange)
     assert get_data(strange, vocabulary="bytes").num_classes == 256
     with pytest.raises(UserError, match=r"outside of the model's vocabulary of 3: '\\n' ',' '\.' '0' '1' and 23 more"):

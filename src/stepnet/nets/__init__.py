@@ -103,6 +103,7 @@ from stepnet.nets.trajectories import KineticCost as KineticCost
 from stepnet.nets.trajectories import takes_cost as takes_cost
 from stepnet.nets.trajectories import training_mode as training_mode
 from stepnet.nets.trajectories import trajectory as trajectory
+from stepnet.nets.vit import ViT as ViT
 from stepnet.nets.weights import STEP_MIXING as STEP_MIXING
 from stepnet.nets.weights import classifier as classifier
 from stepnet.nets.weights import classifier_names as classifier_names

@@ -19,6 +19,7 @@ from stepnet.nets import (
     Choice,
     EarlyExit,
     ResidualNetwork,
+    ViT,
     check_takes_matrices,
     count_to_drop,
     on_grid,
@@ -117,8 +118,8 @@ class ExitPoint(NamedTuple):
 @checked
 def exit_study(network: nn.Module, images: Tensor, labels: Tensor) -> dict[float, ExitPoint]:
     """Measure error and steps on these images with an early exit, `network(x, exit=tolerance)`; by tolerance."""
-    if not isinstance(network, ResidualNetwork):
-        raise UserError(f"{type(network).__name__} takes no exit=: expected a residual network of create_model")
+    if not isinstance(network, ResidualNetwork | ViT):
+        raise UserError(f"{type(network).__name__} takes no exit= for images: expected a ResNet or ViT of create_model")
     points: dict[float, ExitPoint] = {}
     with training_mode(network, False), torch.inference_mode():
         for tolerance in TOLERANCES:
