@@ -73,6 +73,12 @@ def is_folder(path: Path) -> bool:
     return os.path.isdir(path)  # noqa: PTH112  (pathlib raises on such names)
 
 
+def lasting_place(place: str) -> str:
+    """Return a name that is valid in any working directory: the absolute path of an existing file or folder."""
+    path = os.path.expanduser(place)  # noqa: PTH111  (pathlib raises on long names)
+    return str(Path(path).absolute()) if os.path.exists(path) else place  # noqa: PTH110
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to; rename it to `path` at the end, remove it on failure.

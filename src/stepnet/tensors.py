@@ -65,15 +65,10 @@ def first_difference(network: Mapping[str, Tensor], other: Mapping[str, Tensor])
     if missing:
         return f"{missing[0]!r}, which only {'the network' if missing[0] in network else 'the file'} has"
     for name, tensor in network.items():
-        if not alike(tensor, other[name]):
-            there, here = (f"{list(t.shape)} {str(t.dtype).removeprefix('torch.')}" for t in (other[name], tensor))
+        there, here = (f"{list(t.shape)} {str(t.dtype).removeprefix('torch.')}" for t in (other[name], tensor))
+        if there != here:
             return f"{name!r}: {there} in the file, {here} in the network"
     return None
-
-
-def alike(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have the same shape and type."""
-    return one.shape == other.shape and one.dtype == other.dtype
 
 
 def widened(value: Tensor) -> Tensor:

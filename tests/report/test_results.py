@@ -39,8 +39,6 @@ def test_a_cell_holds_runs_of_one_configuration(tmp_path) -> None:
     tuned = Measurement("lm_resnet20", "cifar10", "fast, epochs=30", 0, 5.0, 30, settings={"weights": True})
     assert str(measured(LM20, [*longer, shorter, tuned])) == "10.50 (fast, epochs=20, 2 runs)"
     assert measured(LM20, [tuned]) is None
-    first_files = [Measurement("lm_resnet20", "cifar10", "custom", 0, 8.0 + epochs, epochs) for epochs in (5, 20)]
-    assert str(measured(LM20, first_files)) == "28.00 (custom, epochs=20, 1 run)"
 
 
 def test_runs_of_two_configurations_are_recorded_side_by_side(tmp_path) -> None:

@@ -16,16 +16,16 @@ import tyro
 from tyro.conf import OmitArgPrefixes, Positional
 
 from stepnet.commands.parsing import ImportFlag
-from stepnet.data import lasting_name
+from stepnet.data import list_data
 from stepnet.errors import UserError, counted, first_line
 from stepnet.escaping import echo, print_json
+from stepnet.files import lasting_place
 from stepnet.training import (
     Recipe,
     TrainConfig,
     default_folder,
     default_recipe,
     get_recipe,
-    lasting_place,
     read_kwargs,
     read_label,
 )
@@ -113,7 +113,7 @@ class TrainingFlags(_flags_of(TrainConfig, optional=False)):  # type: ignore[mis
                 "model": label.model,
                 "scheme": label.scheme,
                 "model_kwargs": {**read_kwargs(self.model_kwargs), **label.kwargs},
-                "data": lasting_name(self.data),
+                "data": self.data if self.data in list_data() else lasting_place(self.data),
                 "weights": None if self.weights is None else lasting_place(self.weights),
                 "imports": tuple(self.imports),
                 "recipe": recipe,

@@ -37,7 +37,6 @@ from stepnet.data.images import read_view as read_view
 from stepnet.data.images import view_of as view_of
 from stepnet.data.lookup import AnyData as AnyData
 from stepnet.data.lookup import get_data as get_data
-from stepnet.data.lookup import lasting_name as lasting_name
 from stepnet.data.normalise import Normalisation as Normalisation
 from stepnet.data.photos import Photos as Photos
 from stepnet.data.text import BYTES as BYTES

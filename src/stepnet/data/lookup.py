@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from stepnet.arguments import Count, checked
 from stepnet.data.datasets import DATA_SETS, Data, data_root
 from stepnet.data.folders import folder_data
-from stepnet.data.text import Vocabulary, is_text, read_text, text_file
+from stepnet.data.text import Vocabulary, read_text, text_file
 from stepnet.data.torch_datasets import Indexable, data_of_datasets
 from stepnet.errors import UserError, unknown
 from stepnet.files import is_folder, printable
@@ -69,9 +69,3 @@ def get_data(
             )
         raise UserError(f"{unknown('data', name, DATA_SETS)}; nor is it a file or folder")
     return folder_data(folder, data_root(root) / "decoded", image_size, val_share)
-
-
-def lasting_name(data: str) -> str:
-    """Return a name that is valid in any working directory: for a file or folder, its absolute path."""
-    path = Path(data).expanduser()
-    return str(path.absolute()) if data not in DATA_SETS and (is_folder(path) or is_text(data)) else data

@@ -18,7 +18,7 @@ from stepnet.errors import UserError, counted
 from stepnet.files import atomic_file, read_file
 from stepnet.report.paper import PaperRow
 from stepnet.schema import LARGEST, read_as
-from stepnet.training import IN_FOLDER_NAME, TaskRecord, TrainConfig, recipe_words
+from stepnet.training import TaskRecord, TrainConfig, recipe_words
 
 if TYPE_CHECKING:
     from stepnet.training import EvaluationResult, Run
@@ -43,8 +43,7 @@ class Measurement:
     @property
     def configuration(self) -> str:
         """The configuration that its seeds share, in words."""
-        epochs = [f"epochs={self.epochs}"] if self.recipe == "custom" else []  # a changed recipe, in the first files
-        return ", ".join([self.recipe, *epochs, *(f"{name}={value}" for name, value in self.settings.items())])
+        return ", ".join([self.recipe, *(f"{name}={value}" for name, value in self.settings.items())])
 
 
 def measured_here() -> Path:
@@ -140,9 +139,7 @@ def measured(row: PaperRow, measurements: Sequence[Measurement]) -> MeasuredErro
 
 def _settings(config: TrainConfig) -> dict[str, Any]:
     """Return the settings that distinguish results of the same recipe, such as trained initial weights."""
-    plain = TrainConfig(config.model)
-    changed = {name: getattr(config, name) for name in IN_FOLDER_NAME if getattr(config, name) != getattr(plain, name)}
-    return changed | ({"weights": True} if config.weights else {})
+    return config.changed_settings | ({"weights": True} if config.weights else {})
 
 
 def _read(path: Path) -> Any:

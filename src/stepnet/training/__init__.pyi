@@ -5,12 +5,10 @@ from .comparison import Losses as Losses
 from .comparison import compare as compare
 from .comparison import transfer_grid as transfer_grid
 from .config import FINGERPRINTS as FINGERPRINTS
-from .config import IN_FOLDER_NAME as IN_FOLDER_NAME
 from .config import INCIDENTAL as INCIDENTAL
 from .config import TrainConfig as TrainConfig
 from .config import default_folder as default_folder
 from .config import file_name as file_name
-from .config import lasting_place as lasting_place
 from .config import read_kwargs as read_kwargs
 from .config import read_label as read_label
 from .config import write_label as write_label

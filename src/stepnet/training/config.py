@@ -18,7 +18,7 @@ from stepnet.data import Data, get_data
 from stepnet.errors import UserError
 from stepnet.files import atomic_file
 from stepnet.schema import read_as, read_yaml
-from stepnet.training.recipes import Recipe, default_recipe, flag, get_recipe, recipe_name
+from stepnet.training.recipes import Recipe, changed_fields, default_recipe, flag, get_recipe, recipe_name
 from stepnet.training.tasks import TaskRecord
 
 # Fields that are part of the name of a run's folder where they differ from the default.
@@ -167,6 +167,12 @@ class TrainConfig:
         options = {name: getattr(self, name) for name in ("image_size", "val_share", "context")}
         return {**options, "vocabulary": self.tokens}
 
+    @property
+    def changed_settings(self) -> dict[str, Any]:
+        """The settings of `IN_FOLDER_NAME` that differ from the default."""
+        plain = TrainConfig(self.model)
+        return {name: value for name in IN_FOLDER_NAME if (value := getattr(self, name)) != getattr(plain, name)}
+
     def write(self, path: Path) -> None:
         """Write the config as YAML, atomically."""
         with atomic_file(path) as partial:
@@ -260,11 +266,9 @@ def default_folder(config: TrainConfig) -> Path:
     changed = [] if name in ("custom", recipe_name(usual)) else [name]
     if name == "custom":
         moved = usual.override({"epochs": config.recipe.epochs, "min_steps": config.recipe.min_steps})
-        fields = [f.name for f in dataclasses.fields(Recipe) if f.name != "epochs"]
-        changed = [f"{f}={getattr(config.recipe, f)}" for f in fields if getattr(config.recipe, f) != getattr(moved, f)]
+        changed = [f"{field}={value}" for field, value in changed_fields(config.recipe, moved).items()]
     options = [f"{name}={value}" for name, value in sorted(config.model_kwargs.items())]
-    plain = TrainConfig(config.model)
-    others = [f"{n}={getattr(config, n)}" for n in IN_FOLDER_NAME if getattr(config, n) != getattr(plain, n)]
+    others = [f"{name}={value}" for name, value in config.changed_settings.items()]
     parts = [config.model, *([config.scheme] if config.scheme else []), *options, *changed, *others]
     words = "-".join(map(file_name, parts))
     recipe = config.recipe
@@ -272,12 +276,6 @@ def default_folder(config: TrainConfig) -> Path:
     if len(words) > 150:  # a name may have 255 characters on most file systems
         words = f"{words[:130]}-{zlib.crc32(words.encode()):08x}"
     return Path("runs") / (file_name(Path(config.data).name) or "data") / f"{words}-{last}"
-
-
-def lasting_place(weights: str) -> str:
-    """Return a name of weights that is valid in any working directory: the absolute path of an existing file."""
-    path = Path(weights).expanduser()
-    return str(path.absolute()) if path.exists() else weights
 
 
 def file_name(text: str) -> str:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from stepnet.errors import UserError
-from stepnet.exchange import DESCRIPTION
+from stepnet.exchange import DESCRIPTION, decode
 from stepnet.nets import (
     Grid,
     Network,
@@ -95,8 +95,6 @@ def _shares(epochs: int, parts: int) -> list[int]:
 
 def level_of(path: Path, levels: list[Level]) -> int:
     """Return the number of the level whose network a checkpoint holds; 0 without a readable checkpoint."""
-    from stepnet.exchange import decode
-
     if not path.exists():
         return 0
     try:

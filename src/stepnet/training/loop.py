@@ -117,7 +117,7 @@ def fit(trainer: Trainer, stop: StopRequest) -> None:
                 # Gradients are synchronised between processes with the last part of a batch.
                 with nullcontext() if part is parts[-1] else trainer.accelerator.no_sync(trainer.model):
                     sums = forward_backward(trainer, x, y, places[part], global_step, size)
-                scores.add(sums, len(x))
+                scores.sums.add(sums, len(x))
             if recipe.clip is not None:
                 trainer.accelerator.clip_grad_norm_(trainer.network.parameters(), recipe.clip)
             for group in trainer.optimizer.param_groups:

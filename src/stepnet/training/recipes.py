@@ -208,6 +208,12 @@ def _at_pace_of(known: Recipe, recipe: Recipe) -> Recipe:
     return known.override({"epochs": recipe.epochs, "min_steps": recipe.min_steps}) if same else known
 
 
+def changed_fields(recipe: Recipe, known: Recipe) -> dict[str, Any]:
+    """Return the fields in which a recipe differs from another."""
+    values = ((field.name, getattr(recipe, field.name)) for field in dataclasses.fields(Recipe))
+    return {name: value for name, value in values if value != getattr(known, name)}
+
+
 def recipe_words(recipe: Recipe) -> str:
     """Describe a recipe by the nearest registered one and the differences: `fast, epochs=20, lr=0.1`."""
 
@@ -215,8 +221,7 @@ def recipe_words(recipe: Recipe) -> str:
         known = _at_pace_of(RECIPES[name], recipe)
         epochs = [] if known.epochs == recipe.epochs else [f"epochs={recipe.epochs}"]
         moved = known.override({"epochs": recipe.epochs, "min_steps": known.min_steps})
-        fields = [f.name for f in dataclasses.fields(Recipe) if getattr(recipe, f.name) != getattr(moved, f.name)]
-        return [*epochs, *(f"{field}={getattr(recipe, field)}" for field in fields)]
+        return [*epochs, *(f"{field}={value}" for field, value in changed_fields(recipe, moved).items())]
 
     nearest = min(RECIPES, key=lambda name: len(changes(name)))
     return ", ".join([nearest, *changes(nearest)])

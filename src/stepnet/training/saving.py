@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import cast
 
 import torch
 
@@ -115,13 +114,10 @@ class Saver:
             average = self.trainer.evaluated.state_dict().items()
             values |= {f"{name} of the average": t for name, t in average if t.is_floating_point()}
         sizes = torch.stack([widened(local(value)).abs().sum() for value in values.values()])
-        for name, size in zip(values, self._over_all(sizes), strict=True):
+        parts = is_sharded(self.trainer.network)  # otherwise all processes have the same values
+        totals: list[float] = self.trainer.processes.sum(sizes) if parts else sizes.tolist()
+        for name, size in zip(values, totals, strict=True):
             self.check_finite(name, size)
-
-    def _over_all(self, sizes: torch.Tensor) -> list[float]:
-        """Sum over processes if each holds a shard; otherwise all processes have the same values."""
-        parts = is_sharded(self.trainer.network)
-        return self.trainer.processes.sum(sizes) if parts else cast("list[float]", sizes.tolist())
 
     def check_finite(self, what: str, value: float) -> None:
         """Raise for a value that is not finite, and name the item of the data set that caused it, if one did."""

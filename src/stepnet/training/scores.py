@@ -82,10 +82,6 @@ class EpochScores:
         self.read_at, self.step, self.seen = self.clock, p.step, p.seen
         self.next_reading = min(self.next_reading, p.step) + 1
 
-    def add(self, named: Mapping[str, Tensor], count: int) -> None:
-        """Add the sums of `count` items, without synchronisation."""
-        self.sums.add(named, count)
-
     def end_step(self) -> None:
         """Count a step."""
         self.progress.step += 1
