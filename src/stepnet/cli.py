@@ -118,11 +118,8 @@ def main(argv: list[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = one_line_each()
             return run(words)
-    except UserError as error:
-        print(f"stepnet: {error}", file=sys.stderr)
-        return 2
-    except ModuleNotFoundError as error:
-        if (message := missing_extra(error)) is None:
+    except (UserError, ModuleNotFoundError) as error:
+        if (message := error if isinstance(error, UserError) else missing_extra(error)) is None:
             raise
         print(f"stepnet: {message}", file=sys.stderr)
         return 2
@@ -181,18 +178,19 @@ def run(words: list[str]) -> int:
 def overview() -> str:
     """Return the text of `stepnet --help`."""
     width = max(map(len, COMMANDS)) + 3
-    listed = [f"  {name:<{width}}{command.about}" for name, command in COMMANDS.items()]
-    shown = [f"  stepnet {example}" for example in EXAMPLES]
-    return "\n".join(
-        [
-            "usage: stepnet COMMAND …      stepnet COMMAND --help      stepnet --version",
-            "\nDeep networks as numerical schemes.\n",
-            *listed,
-            "\nexamples:",
-            *shown,
-            f'\nTab completion: eval "$(stepnet --completion bash)" (or {", ".join(SHELLS[1:])})',
-        ]
-    )
+    listed = "\n".join(f"  {name:<{width}}{command.about}" for name, command in COMMANDS.items())
+    shown = "\n".join(f"  stepnet {example}" for example in EXAMPLES)
+    return f"""\
+usage: stepnet COMMAND …      stepnet COMMAND --help      stepnet --version
+
+Deep networks as numerical schemes.
+
+{listed}
+
+examples:
+{shown}
+
+Tab completion: eval "$(stepnet --completion bash)" (or {", ".join(SHELLS[1:])})"""
 
 
 if __name__ == "__main__":

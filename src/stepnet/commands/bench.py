@@ -44,20 +44,14 @@ class Bench(ImportFlag):
         import torch
         from rich.console import Console
 
-        from stepnet.timing import print_rows, write_rows
+        from stepnet.timing import print_rows, quick, side_by_side, time_shares, write_rows
 
         torch.set_num_threads(self.threads)
         if self.profile is not None:
-            from stepnet.timing import time_shares
-
             title, measured = f"a training step of {self.profile}", time_shares(self.profile)
         elif self.models:
-            from stepnet.timing import side_by_side
-
             title, measured = f"a training step, against {self.models[0]}", side_by_side(self.models, self.repeats)
         else:
-            from stepnet.timing import quick
-
             title, measured = "stepnet bench", quick(self.repeats)
         with Console(stderr=True).status("measuring"):
             rows = list(measured)

@@ -57,6 +57,10 @@ class Cifar:
     train_images: int = 50_000
     test_images: int = 10_000
 
+    @property
+    def npz(self) -> str:
+        return f"{self.name}.npz"
+
 
 CIFAR10 = Cifar(
     name="cifar10",
@@ -202,7 +206,7 @@ def _data(kind: Cifar, images: Pixels, labels: Labels) -> Data:
 
 def _readers(kind: Cifar) -> dict[str, Callable[[Cifar, Path], tuple[Files, Files]]]:
     """Return the reader of each layout by the name of its folder or file, in order of preference."""
-    return {kind.binary_folder: _read_binary, kind.pickle_folder: _read_pickles, f"{kind.name}.npz": _read_npz}
+    return {kind.binary_folder: _read_binary, kind.pickle_folder: _read_pickles, kind.npz: _read_npz}
 
 
 def _read_binary(kind: Cifar, folder: Path) -> tuple[Files, Files]:

@@ -44,12 +44,7 @@ def data_of_datasets(data: object, val_share: float | None, of_classes: bool = T
     if isinstance(data, tuple | list) and len(data) == 2 and all(_is_set(part) for part in data):
         if val_share is not None:
             raise UserError(f"val_share = {val_share}, but there is a test set: give only one")
-        (first, count), (second, other) = (_classes(part, of_classes) for part in data)
-        if not first and not second:  # classes without names: as many as in either
-            count = other = max(count, other)
-        named = (first or _numbered(count), second or _numbered(other))
-        train, test = (DatasetImages(part, range(len(part)), names) for part, names in zip(data, named, strict=True))
-        return Data(type(train.dataset).__name__, train, test)
+        return _of_two(*data, of_classes)
     if any(_is_loader(part) for part in (data if isinstance(data, tuple | list) else [data])):
         raise UserError(
             "data is a DataLoader: expected its Dataset, as in data=(train.dataset, test.dataset), batch_size=64; "
@@ -69,6 +64,15 @@ def data_of_datasets(data: object, val_share: float | None, of_classes: bool = T
     names, count = _classes(data, of_classes)
     train, test = (DatasetImages(data, part.tolist(), names or _numbered(count)) for part in parts)
     return Data(type(data).__name__, train, test)
+
+
+def _of_two(training: Indexable, tests: Indexable, of_classes: bool) -> Data:
+    (first, count), (second, other) = (_classes(part, of_classes) for part in (training, tests))
+    if not first and not second:  # classes without names: as many as in either
+        count = other = max(count, other)
+    train = DatasetImages(training, range(len(training)), first or _numbered(count))
+    test = DatasetImages(tests, range(len(tests)), second or _numbered(other))
+    return Data(type(training).__name__, train, test)
 
 
 @dataclass(frozen=True, eq=False)

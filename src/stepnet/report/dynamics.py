@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from stepnet.analysis import analyse, z, zeta
-from stepnet.conversion import ConvertedStep, state_in
+from stepnet.conversion import ConvertedStep, Role, state_in
 from stepnet.errors import UserError
 from stepnet.nets import Coupling, NetworkStep, steps_by_stage, trajectory
 from stepnet.schemes import Difference, Scheme, State
@@ -139,10 +139,7 @@ def right_hand_side(block: nn.Module) -> Callable[[State], State]:
     """Return `f` of a step's block at its first evaluation: `B(u) - u` of a block `B`, both parts, or their sum."""
     if isinstance(block, ConvertedStep):
         role = block.step_role
-        if role.kinds:
-            raise UserError(
-                f"{role.name!r}: f inside a layer is not known by itself; convert to euler or lm with step='layer'"
-            )
+        check_is_layer(role)
         split = role.split
         if split is not None:
             return lambda u: split.terms(block, u)[1]
@@ -151,6 +148,14 @@ def right_hand_side(block: nn.Module) -> Callable[[State], State]:
         f, g = block.f, block.g
         return lambda u: (_value(f(u[1], 0)), _value(g(u[0], 0))) if isinstance(u, tuple) else f(u, 0) + g(u, 0)
     return lambda u: _value(block(u, 0))
+
+
+def check_is_layer(role: Role) -> None:
+    """Raise for a step inside a layer."""
+    if role.kinds:
+        raise UserError(
+            f"{role.name!r}: f inside a layer is not known by itself; convert to euler or lm with step='layer'"
+        )
 
 
 def _value(f: Tensor | Difference) -> Tensor:

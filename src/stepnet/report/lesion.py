@@ -22,7 +22,7 @@ from stepnet.arguments import Count, checked
 from stepnet.conversion import ConvertedStep, Role, Split, state_in, with_state
 from stepnet.errors import UserError
 from stepnet.nets import Coupling, NetworkStep, training_mode
-from stepnet.report.dynamics import network_steps
+from stepnet.report.dynamics import check_is_layer, network_steps
 from stepnet.schemes import Difference
 
 ALL_PAIRS = 12  # the most blocks of which all pairs are dropped; of more, only pairs of neighbours
@@ -137,10 +137,7 @@ def _scaled_branch(split: Split, factor: float) -> Split:
 @contextmanager
 def _converted_scaled(step: ConvertedStep, role: Role, factor: float) -> Iterator[None]:
     before = step.step_roles
-    if role.kinds:
-        raise UserError(
-            f"{role.name!r}: f inside a layer is not known by itself; convert to euler or lm with step='layer'"
-        )
+    check_is_layer(role)
     if role.split is not None:
         other = dataclasses.replace(role, split=_scaled_branch(role.split, factor))
         step.step_roles = tuple(other if each is role else each for each in before)

@@ -55,15 +55,10 @@ def plot_curves(
     measure = measure or next(iter(metrics))
     check_known("measure", measure, ["loss", *metrics])
     for network, style in zip(networks, rc_styles(), strict=False):
+        runs_of = [run for run in network.runs if run.epochs]
+        times = [run.elapsed if over == "seconds" else numbers(run) for run in runs_of]
         for name, dash, label in ((f"test_{measure}", "-", network.label), (measure, ":", None)):
-            curves = [run.series(name) for run in network.runs if run.epochs]
-            times = [run.elapsed if over == "seconds" else numbers(run) for run in network.runs if run.epochs]
-            for time, curve in zip(times, curves, strict=True) if len(curves) > 1 else ():
-                axes.plot(time, curve, dash, color=style["color"], alpha=0.35, linewidth=0.6)
-            mean = [statistics.fmean(values) for values in _by_epoch(curves)]
-            marker = style.get("marker", "o") if len(mean) == 1 else ""  # one point makes no line
-            when = [statistics.fmean(values) for values in _by_epoch(times)]
-            axes.plot(when, mean, dash, color=style["color"], label=label, marker=marker)
+            _draw_seeds(axes, times, [run.series(name) for run in runs_of], dash, style, label)
     axes.set(
         xlabel="epoch" if over == "epoch" else "seconds of training",
         ylabel=metrics[measure].heading if measure in metrics else "loss",
@@ -76,6 +71,23 @@ def plot_curves(
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     legend_above(picture, axes.get_legend_handles_labels()[0], "solid: test, dotted: training")
     return picture
+
+
+def _draw_seeds(
+    axes: Axes,
+    times: Sequence[Sequence[float]],
+    curves: Sequence[Sequence[float]],
+    dash: str,
+    style: dict[str, Any],
+    label: str | None,
+) -> None:
+    """Draw the curves of several seeds thin, and their mean thick."""
+    for time, curve in zip(times, curves, strict=True) if len(curves) > 1 else ():
+        axes.plot(time, curve, dash, color=style["color"], alpha=0.35, linewidth=0.6)
+    when = [statistics.fmean(values) for values in _by_epoch(times)]
+    mean = [statistics.fmean(values) for values in _by_epoch(curves)]
+    marker = style.get("marker", "o") if len(mean) == 1 else ""  # one point makes no line
+    axes.plot(when, mean, dash, color=style["color"], label=label, marker=marker)
 
 
 def numbers(run: RunHistory) -> list[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,33 +68,42 @@ def train(
             shown = [*callbacks, *([] if quiet else [display])]
             return train_config(model, resume, shown, overwrite=overwrite)
     changes = {name: options.pop(name) for name in RECIPE_FIELDS & options.keys()}
-    for name in options.keys() - OPTIONS:
-        near = nearest(name, [*OPTIONS, *RECIPE_FIELDS]) or f"expected one of {', '.join(sorted(OPTIONS))}"
-        raise UserError(f"train takes no option {name!r}: {near}")
+    _check_names(options)
     settings = TrainConfig("", **options)  # raises for wrong values
     source = "digits" if data is None else data
     dataset = get_data(
         source, settings.data_root, **settings.data_options, of_classes=task is None or TASKS[task].of_classes
     )
     named = os.fspath(source) if isinstance(source, str | os.PathLike) else _identity(dataset)
-    if isinstance(model, str):
-        label, network = read_label(model).under(options.pop("scheme", None)), None
-        label = label._replace(kwargs={**options.pop("model_kwargs", {}), **label.kwargs})
-    else:
-        for name in BUILDING:
-            if options.get(name):
-                raise UserError(
-                    f"{name} = {options[name]!r} is for a model by name, and this network is built already: give it "
-                    "what it needs first (stepnet.convert puts a scheme into it)"
-                )
-        label, network = Label(f"{type(model).__module__}.{type(model).__qualname__}", None, {}), model
+    label = _label(model, options)
     chosen = recipe if isinstance(recipe, Recipe) else get_recipe(recipe or default_recipe(label.model, named))
     config = TrainConfig(label.model, named, label.scheme, label.kwargs, chosen.override(changes), **options)
     folder = Path(out) if out is not None else default_folder(config)
     config = dataclasses.replace(config, out=str(folder))
+    network = None if isinstance(model, str) else model
     with Display(label.model.rpartition(".")[2]) as display:
         shown = [*callbacks, *([] if quiet else [display])]
         return train_config(config, resume, shown, overwrite=overwrite, network=network, data=dataset, task=task)
+
+
+def _check_names(options: Mapping[str, object]) -> None:
+    for name in options.keys() - OPTIONS:
+        near = nearest(name, [*OPTIONS, *RECIPE_FIELDS]) or f"expected one of {', '.join(sorted(OPTIONS))}"
+        raise UserError(f"train takes no option {name!r}: {near}")
+
+
+def _label(model: str | nn.Module, options: dict[str, Any]) -> Label:
+    """Return the label of a model, with the scheme and the options of the model, which are taken out of `options`."""
+    if isinstance(model, str):
+        label = read_label(model).under(options.pop("scheme", None))
+        return label._replace(kwargs={**options.pop("model_kwargs", {}), **label.kwargs})
+    for name in BUILDING:
+        if options.get(name):
+            raise UserError(
+                f"{name} = {options[name]!r} is for a model by name, and this network is built already: give it what "
+                "it needs first (stepnet.convert puts a scheme into it)"
+            )
+    return Label(f"{type(model).__module__}.{type(model).__qualname__}", None, {})
 
 
 def _identity(data: Data) -> str:
