@@ -27,6 +27,15 @@ def test_a_card_tells_data_recipe_error_coefficients_command_and_license():
     assert text.count("| -0.5000 |") == 6 and "the scheme `lm`" in text and 'stepnet.load("lm_resnet20.digits")' in text
 
 
+def test_a_card_of_a_language_model_has_its_task_and_metrics():
+    trained = replace(RUN, task="next_token", test_error=None, tested={"loss": 1.98, "bits": 2.857})
+    card = model_card(describe_network(create_model("gpt1x16"), training=trained), "x")
+    assert "pipeline_tag: text-generation" in card and "model-index" not in card
+    assert "- on the test set: loss 1.9800, bits 2.8570, after the last of 12 epochs" in card
+    own = model_card(describe_network(create_model("gpt1x16"), training=replace(trained, task="own")), "x")
+    assert "pipeline_tag" not in own
+
+
 def test_a_card_claims_nothing_that_is_not_known():
     card = model_card(describe_network(create_model("preact_resnet20", k_bound=None)), "x")
     assert "model-index" not in card and "## Training" not in card and "k_n" not in card

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import methodcaller
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from tyro.conf import Positional
@@ -180,8 +180,8 @@ def _verdict(gaps: PairedDifferences) -> str:
     return {-1: "it is lower", 0: "no difference is shown", 1: "it is higher"}[gaps.side_of(0)]
 
 
-def _figures(rows: Sequence[NetworkRuns]) -> dict[str, Any]:
-    def numbers(gaps: PairedDifferences, corrected: float) -> dict[str, Any]:
+def _figures(rows: Sequence[NetworkRuns]) -> dict[str, object]:
+    def numbers(gaps: PairedDifferences, corrected: float) -> dict[str, object]:
         figures = {"half_width_95": gaps.half_width, "p": gaps.p_value, "p_holm": corrected}
         known = {name: value if len(gaps) > 1 else None for name, value in figures.items()}
         return {"by_seed": gaps.by_seed, "mean": gaps.mean, **known}

@@ -7,7 +7,7 @@ import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 from tyro.conf import Positional
@@ -73,7 +73,7 @@ class Transfer(TrainingFlags):
             echo(f"wrote {self.figure}", file=sys.stderr if self.json else None)
 
 
-def loss_records(grid: Losses) -> list[dict[str, Any]]:
+def loss_records(grid: Losses) -> list[dict[str, object]]:
     """The grid as records; a run that diverged has no loss."""
     return [
         {"rule": rule, "depth": depth, "lr": lr, "loss": loss if math.isfinite(loss) else None}

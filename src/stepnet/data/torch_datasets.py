@@ -44,7 +44,7 @@ def data_of_datasets(data: object, val_share: float | None, of_classes: bool = T
     if isinstance(data, tuple | list) and len(data) == 2 and all(_is_set(part) for part in data):
         if val_share is not None:
             raise UserError(f"val_share = {val_share}, but there is a test set: give only one")
-        return _of_two(*data, of_classes)
+        return _of_two(data[0], data[1], of_classes)
     if any(_is_loader(part) for part in (data if isinstance(data, tuple | list) else [data])):
         raise UserError(
             "data is a DataLoader: expected its Dataset, as in data=(train.dataset, test.dataset), batch_size=64; "

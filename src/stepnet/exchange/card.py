@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import yaml
 
 from stepnet.escaping import for_markdown, markdown_code
 from stepnet.exchange.model_description import ModelDescription, Preprocessing, TrainingRecord
 from stepnet.nets import list_models, model_entry
+
+PIPELINES = {"classification": "image-classification", "next_token": "text-generation"}  # the hub's name of a task
 
 
 def model_card(description: ModelDescription, where: str) -> str:
@@ -35,12 +36,15 @@ def title(description: ModelDescription) -> str:
     return f"{description.model}{scheme}{data}"
 
 
-def header(description: ModelDescription) -> dict[str, Any]:
+def header(description: ModelDescription) -> dict[str, object]:
     """Return the hub's metadata: license, library, tags, data and measured errors."""
-    values: dict[str, Any] = {"library_name": "stepnet", "pipeline_tag": "image-classification", "tags": ["stepnet"]}
+    training = description.training
+    pipeline = PIPELINES.get(training.task if training else "classification")
+    values: dict[str, object] = {"library_name": "stepnet", "tags": ["stepnet"]}
+    if pipeline is not None:
+        values["pipeline_tag"] = pipeline
     if description.license:
         values["license"] = description.license.lower()
-    training = description.training
     if training is not None and training.test_error is not None:
         values["datasets"] = [training.data]
         accuracy = {"type": "accuracy", "value": round(100 - training.test_error, 4)}
@@ -72,12 +76,16 @@ def _use(where: str, description: ModelDescription) -> str:
 
 
 def _training(training: TrainingRecord) -> str:
-    error = "not recorded" if training.test_error is None else f"{training.test_error:.2f} % on the test set"
-    if training.top5_error is not None:
-        error += f" (top-5: {training.top5_error:.2f} %)"
+    if training.test_error is not None:
+        top5 = "" if training.top5_error is None else f" (top-5: {training.top5_error:.2f} %)"
+        tested = f"error: {training.test_error:.2f} % on the test set{top5}"
+    elif training.tested:
+        tested = f"on the test set: {', '.join(f'{for_markdown(n)} {v:.4f}' for n, v in training.tested.items())}"
+    else:
+        tested = "error: not recorded"
     lines = [
         f"- data: {for_markdown(training.data)}",
-        f"- error: {error}, after the last of {training.epochs} epochs",
+        f"- {tested}, after the last of {training.epochs} epochs",
         f"- seed: {training.seed}",
         *([f"- command: {markdown_code(training.command)}"] if training.command else []),
         *([f"- revision of stepnet: {for_markdown(training.revision)}"] if training.revision else []),

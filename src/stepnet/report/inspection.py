@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -50,7 +49,7 @@ def unstable_steps(network: nn.Module) -> list[str]:
     return lines
 
 
-def network_facts(network: NetworkSketch) -> dict[str, Any]:
+def network_facts(network: NetworkSketch) -> dict[str, object]:
     """Return what is printed of a network as plain values."""
     stages = [
         {
@@ -66,7 +65,7 @@ def network_facts(network: NetworkSketch) -> dict[str, Any]:
     return {"network": network.title, "stages": stages}
 
 
-def step_facts(shown: OpenedNetwork, spectra: Sequence[StepSpectrum]) -> list[dict[str, Any]]:
+def step_facts(shown: OpenedNetwork, spectra: Sequence[StepSpectrum]) -> list[dict[str, object]]:
     """Return the content of `step_rows` as numbers; a complex number is [real, imaginary]."""
     return [
         {

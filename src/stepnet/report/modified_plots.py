@@ -12,6 +12,7 @@ import matplotlib
 import numpy as np
 from cycler import cycler
 from matplotlib.axes import Axes
+from numpy.typing import NDArray
 
 from stepnet.analysis import (
     LAX_FRIEDRICHS,
@@ -127,7 +128,7 @@ def _transport(ks: Sequence[float]) -> Picture:
     return picture
 
 
-def _draw_transport(axes: Axes, stencil: Stencil, start: Any, ratio: float, steps: int) -> None:
+def _draw_transport(axes: Axes, stencil: Stencil, start: NDArray[np.float64], ratio: float, steps: int) -> None:
     n = len(start)
     grid = np.arange(n) / n
     axes.plot(grid, modified_solution(stencil, start, ratio, steps, terms=0), color=QUIET, linewidth=0.8, label="exact")
@@ -191,5 +192,5 @@ def draw_steps(axes: Axes, scheme: Scheme, style: str) -> None:
     axes.plot(range(STEPS + 1), states[:, 0], style, markersize=5, linewidth=1.2, label=label_of(scheme))
 
 
-def _logistic(t: Any) -> Any:
+def _logistic(t: NDArray[np.float64]) -> NDArray[np.float64]:
     return 1 / (1 + (1 / START - 1) * np.exp(-t))

@@ -13,7 +13,6 @@ from html import escape
 from importlib.resources import files
 from operator import methodcaller
 from pathlib import Path
-from typing import Any
 
 import stepnet
 from stepnet.errors import counted
@@ -244,7 +243,7 @@ def _warnings(networks: Sequence[NetworkRuns]) -> str:
     return f'<ul class="warnings">{items}</ul>' if warnings else ""
 
 
-def _fields(title: str, records: Mapping[Path, Mapping[str, Any]]) -> str:
+def _fields(title: str, records: Mapping[Path, Mapping[str, object]]) -> str:
     """Show the fields that all runs share once, those that differ run by run; `records` are by the folder of a run."""
     by_run = {str(folder): _flat(record) for folder, record in records.items()}
     fields = list(dict.fromkeys(field for values in by_run.values() for field in values))
@@ -334,7 +333,7 @@ def _figure(value: float, digits: int = 2) -> str:
     return f"{value:,.{digits}f}" if math.isfinite(value) else "NaN"
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def _flat(values: Mapping[str, object], prefix: str = "") -> dict[str, str]:
     flat: dict[str, str] = {}
     for name, value in values.items():
         flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: str(value)}

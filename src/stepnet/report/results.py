@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
@@ -99,7 +99,7 @@ def record(run: Run, result: EvaluationResult, path: Path) -> None:
     write_records(path, [*others, entry], **{name: value for name, value in content.items() if name != "runs"})
 
 
-def write_records(path: Path, records: Sequence[dict[str, Any]], name: str = "runs", **others: Any) -> None:
+def write_records(path: Path, records: Sequence[Mapping[str, object]], name: str = "runs", **others: object) -> None:
     """Write a JSON object with a list of records, one to a line so that hundreds stay readable, after other entries."""
     head = "".join(f" {json.dumps(key)}: {json.dumps(value)},\n" for key, value in others.items())
     lines = ",\n  ".join(map(json.dumps, records))
@@ -137,7 +137,7 @@ def measured(row: PaperRow, measurements: Sequence[Measurement]) -> MeasuredErro
     return MeasuredError(fmean(errors), chosen, len(errors))
 
 
-def _settings(config: TrainConfig) -> dict[str, Any]:
+def _settings(config: TrainConfig) -> dict[str, object]:
     """Return the settings that distinguish results of the same recipe, such as trained initial weights."""
     return config.changed_settings | ({"weights": True} if config.weights else {})
 

@@ -170,7 +170,7 @@ def states_and_slopes(result: Mapping[EdgeSource, sympy.Expr]) -> tuple[list[tup
 
 
 GReads = Literal["old", "new", "predicted"]  # X_n, X_{n+1}, or X_n + dt f where the new X is still another sum
-Weights = tuple[tuple[int, Any], ...]  # (how many steps back, weight)
+Weights = tuple[tuple[int, sympy.Expr], ...]  # (how many steps back, weight)
 
 
 @dataclass(frozen=True)
@@ -356,7 +356,7 @@ def _listed(ks: list[float], ends: int = 4) -> str:
     return ", ".join(texts if len(ks) <= 2 * ends else [*texts[:ends], "…", *texts[-ends:]])
 
 
-def weight_text(weight: Any, n: int, value: float | None) -> str:
+def weight_text(weight: sympy.Expr, n: int, value: float | None) -> str:
     """Format the weight of an edge in mathtext: nothing for 1, `k_n` with its value, `1 - k_n`, a number."""
     if weight == 1:
         return ""

@@ -21,7 +21,6 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from stepnet.files import atomic_file
 
@@ -133,7 +132,7 @@ def steady_clock() -> Callable[[], float]:
     return time.process_time if torch is None or torch.get_num_threads() == 1 else time.perf_counter
 
 
-def machine() -> dict[str, Any]:
+def machine() -> dict[str, object]:
     """Describe the machine and the versions of the libraries."""
     torch = sys.modules.get("torch")
     versions = {}
@@ -163,7 +162,7 @@ def print_rows(rows: Iterable[Row], title: str) -> None:
     Console().print(table)
 
 
-def write_rows(path: Path, section: str, rows: Iterable[Row], command: str, **more: Any) -> None:
+def write_rows(path: Path, section: str, rows: Iterable[Row], command: str, **more: object) -> None:
     """Replace a section of the results file."""
     known = json.loads(path.read_text()) if path.exists() else {}
     known[section] = {

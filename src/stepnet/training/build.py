@@ -56,7 +56,7 @@ def build_optimizer(recipe: Recipe, network: nn.Module) -> torch.optim.Optimizer
         multiples = ruled if id(parameter) in blocks else Multiples()
         key = (0.0 if name in spared else decay * multiples.weight_decay, multiple * multiples.lr, multiples.eps)
         members.setdefault(key, []).append(parameter)
-    groups: list[dict[str, Any]] = [
+    groups: list[dict[str, object]] = [
         {"params": parameters, "weight_decay": wd, "multiple": multiple} | ({} if eps == 1 else {"eps": EPS * eps})
         for (wd, multiple, eps), parameters in members.items()
     ]

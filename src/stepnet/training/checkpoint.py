@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import torch
 from annotated_types import Ge
@@ -196,10 +196,10 @@ def _fill(
     """Load the state by the optimiser's `load_state_dict`, which chooses the device and type of each value."""
     places = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     names = {parameter: name for name, parameter in parameters.items()}
-    state: dict[int, dict[str, Any]] = {}
+    state: dict[int, dict[str, Tensor | float]] = {}
     for place, parameter in enumerate(places):
         name = names[parameter]
-        values: dict[str, Any] = {}
+        values: dict[str, Tensor | float] = {}
         for key, number in states.get(name, {}).items():
             value = kept[f"{name}.{key}"] if number is None else number
             if isinstance(value, Tensor) and value.shape == parameter.shape:  # laid out in memory as the parameter is

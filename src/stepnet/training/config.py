@@ -197,7 +197,7 @@ class TrainConfig:
         ]
 
 
-def _fields(config: TrainConfig) -> dict[str, Any]:
+def _fields(config: TrainConfig) -> dict[str, object]:
     """Return the fields of a config, and those of its recipe as `recipe.NAME`."""
     fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     fields["task"] = (config.task or TaskRecord()).name
@@ -205,7 +205,7 @@ def _fields(config: TrainConfig) -> dict[str, Any]:
     return fields | {f"recipe.{field.name}": getattr(config.recipe, field.name) for field in dataclasses.fields(Recipe)}
 
 
-def _as_written(value: Any) -> Any:
+def _as_written(value: object) -> object:
     """Return options as a YAML file returns them, with lists for tuples."""
     if isinstance(value, Mapping):
         return {name: _as_written(part) for name, part in value.items()}

@@ -15,7 +15,7 @@ of stem, head, transitions and coefficients are unchanged, too.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeVar, cast
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast
 
 from torch import nn
 
@@ -47,10 +47,10 @@ class Multiples:
         return cls(ratio**-a, lr, ratio**-a if adaptive else 1.0, ratio**-a if optimizer == "adam" else 1 / lr)
 
 
-class Transferred(NamedTuple):
+class Transferred(NamedTuple, Generic[Model]):
     """A network whose step size follows a rule for depth, and parameter groups for an optimiser of torch."""
 
-    network: Any
+    network: Model
     groups: list[dict[str, Any]]
 
 
@@ -64,7 +64,7 @@ def depth_transfer(
     lr: Positive = 1e-3,
     eps: Positive = 1e-8,
     weight_decay: NotNegative = 0.0,
-) -> Transferred:
+) -> Transferred[Model]:
     """Transfer settings that were tuned at `base_depth` to a new, deeper network; return `(network, groups)`.
 
     The network has the step size of the rule. `groups` are parameter groups for `torch.optim`: the learning rate, eps
