@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from scripts.mutants import ROOT, misfits, read_mutants
 
 MUTANTS = read_mutants()
@@ -29,11 +30,13 @@ def test_no_mutant_uses_an_undefined_name(tmp_path: Path):
     assert done.returncode == 0, undefined or done.stderr
 
 
-def test_every_case_of_a_parametrised_test_is_there():
-    named = sorted({test for mutant in MUTANTS for test in mutant.tests if test.endswith("]")})
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *named]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert named and done.returncode == 0, done.stdout[-500:] + done.stderr
+def test_every_case_of_a_parametrised_test_is_there(request: pytest.FixtureRequest):
+    named = {test for mutant in MUTANTS for test in mutant.tests if test.endswith("]")}
+    assert named
+    if missing := sorted(named - {item.nodeid for item in request.session.items}):  # unless the whole suite runs
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *missing]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stdout[-500:] + done.stderr
 
 
 def test_every_room_has_mutants():

@@ -1,7 +1,5 @@
 """One registry for all that has a name."""
 
-import subprocess
-import sys
 from functools import partial
 
 import pytest
@@ -91,8 +89,3 @@ def test_an_error_of_a_schemes_own_comes_out_as_it_is() -> None:
     assert error.traceback[-1].name == "__init__"
     with pytest.raises(UserError, match="scheme 'faulty' takes no option 'kk': did you mean 'k'"):
         get_scheme("faulty", kk=1)
-
-
-def test_it_needs_no_torch() -> None:
-    code = "import stepnet.registry, sys; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
