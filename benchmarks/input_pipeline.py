@@ -97,7 +97,7 @@ def of_folder(data: Data, folder: Path, crop: Callable[[Any], Any]) -> dict[str,
 def to_floats(data: Data) -> list[Callable[[Any], Any]]:
     from torchvision.transforms import v2
 
-    return [v2.ToDtype(torch.float32, scale=True), v2.Normalize(data.mean, data.std)]
+    return [v2.ToDtype(torch.float32, scale=True), v2.Normalize(data.normalise.mean, data.normalise.std)]
 
 
 def stepnet(data: Data) -> Callable[[], int]:

@@ -93,7 +93,7 @@ class Cifar(Dataset[tuple[Tensor, int]]):
         assert isinstance(data.train, ImageSet)
         self.images, self.labels = data.train.images, data.train.labels
         crop, flip = transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip()
-        normalise = transforms.Normalize(data.mean, data.std)
+        normalise = transforms.Normalize(data.normalise.mean, data.normalise.std)
         self.transform: Any = transforms.Compose([crop, flip, transforms.ToTensor(), normalise])
 
     def __len__(self) -> int:

@@ -142,7 +142,7 @@ def test_imagenet_is_a_folder_with_the_customary_constants(tmp_path: Path) -> No
     assert isinstance(data.train, Photos)
     assert data.train.classes == ("n01", "n02")
     assert (data.num_classes, data.in_channels, data.image_size) == (2, 3, 224)
-    assert data.mean == (0.485, 0.456, 0.406) and data.std == (0.229, 0.224, 0.225)
+    assert data.normalise.mean == (0.485, 0.456, 0.406) and data.normalise.std == (0.229, 0.224, 0.225)
 
 
 def test_missing_folders_of_imagenet_are_named(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_float_tensors_go_in_as_they_are() -> None:
     found = list(evaluation_batches(data, 4).epoch())
     assert torch.equal(found[0][0], images[:4]) and found[0][1].tolist() == [0, 1, 2, 0]
     assert found[0][0].is_contiguous(memory_format=torch.channels_last)
-    assert (data.mean, data.std) == ((0.0,) * 3, (1.0,) * 3)
+    assert (data.normalise.mean, data.normalise.std) == ((0.0,) * 3, (1.0,) * 3)
 
 
 def test_bytes_and_pil_images_are_normalised() -> None:

@@ -13,7 +13,7 @@ def test_a_run_is_described_at_its_start_and_after_epochs(tmp_path):
     network = stepnet.create_model("tiny", in_channels=1)
     start = describe_run(config, data, network)
     assert (start.training.seed, start.training.epochs, start.training.test_error) == (5, 0, None)
-    assert start.preprocessing.mean == data.mean and start.classes == data.train.classes
+    assert start.preprocessing.mean == data.normalise.mean and start.classes == data.train.classes
     network.stages[0].k.data.fill_(-0.5)
     later = describe_progress(start, network, 3, {"test_error": 12.5, "test_top5_error": 1.5, "test_loss": 0.5})
     assert (later.training.epochs, later.training.test_error, later.training.top5_error) == (3, 12.5, 1.5)

@@ -19,7 +19,10 @@ def test_a_checkpoint_has_the_error_that_its_run_measured(tmp_path):
     data = get_data("digits")
     network = load(run.folder)
     images = torch.from_numpy(data.test.images).permute(0, 3, 1, 2).double()
-    mean, std = (torch.tensor(values, dtype=torch.float64).view(1, -1, 1, 1) for values in (data.mean, data.std))
+    mean, std = (
+        torch.tensor(values, dtype=torch.float64).view(1, -1, 1, 1)
+        for values in (data.normalise.mean, data.normalise.std)
+    )
     with torch.no_grad():
         guessed = network.double().eval()((images / 255 - mean) / std).argmax(1)
     wrong = (guessed != torch.from_numpy(data.test.labels)).double().mean()

@@ -163,7 +163,8 @@ def _print_rows(rows: Sequence[NetworkRuns], title: str) -> None:
         echo(f"{row.label} minus {rows[0].label}: {gaps.show(metric.digits)}")
         if len(gaps) > 1:
             echo(f"  seed by seed {' '.join(f'{gap:+.{metric.digits}f}' for gap in gaps.by_seed.values())}")
-            echo(f"  lower with {lower}, higher with {higher}; by the 95 % interval {_verdict(gaps)}")
+            verdict = {-1: "it is lower", 0: "no difference is shown", 1: "it is higher"}[gaps.side_of(0)]
+            echo(f"  lower with {lower}, higher with {higher}; by the 95 % interval {verdict}")
             if len(rows) > 2:
                 echo(f"  p = {corrected:.2g} after Holm's correction for {len(rows) - 1} comparisons")
 
@@ -174,10 +175,6 @@ def _differences(rows: Sequence[NetworkRuns]) -> list[tuple[NetworkRuns, PairedD
 
     gaps = [row.difference(rows[0]) for row in rows[1:]]
     return list(zip(rows[1:], gaps, holm([each.p_value for each in gaps]), strict=True))
-
-
-def _verdict(gaps: PairedDifferences) -> str:
-    return {-1: "it is lower", 0: "no difference is shown", 1: "it is higher"}[gaps.side_of(0)]
 
 
 def _figures(rows: Sequence[NetworkRuns]) -> dict[str, object]:

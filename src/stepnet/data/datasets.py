@@ -213,14 +213,6 @@ class Data:
         return self.train.statistics() if self.kept is None else kept_statistics(self.kept, self.train.statistics)
 
     @property
-    def mean(self) -> tuple[float, ...]:
-        return self.normalise.mean
-
-    @property
-    def std(self) -> tuple[float, ...]:
-        return self.normalise.std
-
-    @property
     def num_classes(self) -> int:
         return len(self.train.classes)
 

@@ -45,7 +45,7 @@ def data_of_datasets(data: object, val_share: float | None, of_classes: bool = T
         if val_share is not None:
             raise UserError(f"val_share = {val_share}, but there is a test set: give only one")
         return _of_two(data[0], data[1], of_classes)
-    if any(_is_loader(part) for part in (data if isinstance(data, tuple | list) else [data])):
+    if any(hasattr(part, "batch_sampler") for part in (data if isinstance(data, tuple | list) else [data])):
         raise UserError(
             "data is a DataLoader: expected its Dataset, as in data=(train.dataset, test.dataset), batch_size=64; "
             "batches, their order and their augmentation are the run's own, so that it resumes to the bit"
@@ -191,10 +191,6 @@ def _is_set(value: object) -> bool:
         return isinstance(value, Indexable) and not isinstance(value, str | bytes | dict) and len(value) >= 0
     except TypeError:  # an IterableDataset has the methods, but they raise
         return False
-
-
-def _is_loader(value: object) -> bool:
-    return hasattr(value, "dataset") and hasattr(value, "batch_sampler")
 
 
 def _numbered(count: int) -> tuple[str, ...]:

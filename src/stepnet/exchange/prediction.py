@@ -54,7 +54,8 @@ def preprocessing_of(data: Data) -> Preprocessing | None:
     if data.test.shape[0] != data.test.shape[1] or (isinstance(data.test, DatasetImages) and not data.test.of_bytes):
         return None
     resize = round(MARGIN * size) if isinstance(data.test, Photos) else size
-    return Preprocessing(channels=data.in_channels, image_size=size, resize=resize, mean=data.mean, std=data.std)
+    mean, std = data.normalise.mean, data.normalise.std
+    return Preprocessing(channels=data.in_channels, image_size=size, resize=resize, mean=mean, std=std)
 
 
 class Prediction(NamedTuple):

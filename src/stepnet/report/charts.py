@@ -20,14 +20,16 @@ Json = Any  # what json.dumps takes
 def section_data(data: str, networks: Sequence[NetworkRuns]) -> dict[str, Json]:
     """Return the data of the charts of one data set."""
     runs = [(number, run) for number, network in enumerate(networks) for run in network.runs]
+    metric = networks[0].task.metric
+    curves = {"score": metric.name, "test_score": f"test_{metric.name}", "loss": "loss", "test_loss": "test_loss"}
     return {
         "data": data,
-        "metric": {"name": networks[0].task.metric.name, "heading": networks[0].task.metric.heading},
+        "metric": {"name": metric.name, "heading": metric.heading},
         "networks": [network.label for network in networks],
         "runs": [
             {"network": number, "seed": run.config.seed, "folder": str(run.folder), "complete": run.complete}
             | {"elapsed": _finite(run.elapsed)}
-            | {chart: _finite(run.series(name)) for chart, name in _series(run.task.metric).items()}
+            | {curve: _finite(run.series(name)) for curve, name in curves.items()}
             for number, run in runs
         ],
         "k": _coefficients([run for _, run in runs], {network.scheme for network in networks}),
@@ -132,11 +134,6 @@ def _printed_point(row: PaperRow) -> dict[str, Json]:
     parameters = count(row).parameters if row.params is None else float(row.params.removesuffix("M")) * 1e6
     point = {"family": row.model, "label": f"{row.model} {row.layers}", "parameters": parameters}
     return point | {"multiply_adds": multiply_adds(row), "score": row.error}
-
-
-def _series(metric: Metric) -> dict[str, str]:
-    """Return the names of the curves on the page, and in metrics.jsonl."""
-    return {"score": metric.name, "test_score": f"test_{metric.name}", "loss": "loss", "test_loss": "test_loss"}
 
 
 def _first(network: NetworkRuns) -> float:

@@ -18,7 +18,7 @@ from stepnet.errors import UserError, counted
 from stepnet.files import atomic_file, read_file
 from stepnet.report.paper import PaperRow
 from stepnet.schema import LARGEST, read_as
-from stepnet.training import TaskRecord, TrainConfig, recipe_words
+from stepnet.training import TaskRecord, recipe_words
 
 if TYPE_CHECKING:
     from stepnet.training import EvaluationResult, Run
@@ -76,13 +76,14 @@ def record(run: Run, result: EvaluationResult, path: Path) -> None:
         raise UserError(
             f"{run.folder} is a run of {result.task.name}: the paper's tables hold errors of classification"
         )
+    settings = config.changed_settings | ({"weights": True} if config.weights else {})
     entry = {
         "model": config.model,
         "data": config.data,
         "recipe": recipe_words(config.recipe),
         "scheme": config.scheme,
         **({"options": config.model_kwargs} if config.model_kwargs else {}),
-        **({"settings": settings} if (settings := _settings(config)) else {}),
+        **({"settings": settings} if settings else {}),
         "seed": config.seed,
         "epochs": result.epochs,
         "test_error": round(result.error, 4),
@@ -135,11 +136,6 @@ def measured(row: PaperRow, measurements: Sequence[Measurement]) -> MeasuredErro
     chosen = row.recipe if row.recipe in groups else max(groups, key=lambda name: (groups[name][0].epochs, name))
     errors = [one.test_error for one in groups[chosen]]
     return MeasuredError(fmean(errors), chosen, len(errors))
-
-
-def _settings(config: TrainConfig) -> dict[str, object]:
-    """Return the settings that distinguish results of the same recipe, such as trained initial weights."""
-    return config.changed_settings | ({"weights": True} if config.weights else {})
 
 
 def _read(path: Path) -> Any:

@@ -152,11 +152,6 @@ class TrainConfig:
         """The model with its scheme and options."""
         return Label(self.model, self.scheme, self.model_kwargs)
 
-    @property
-    def evaluation_batch(self) -> int:
-        """The batch size of evaluation."""
-        return self.eval_batch_size or self.recipe.batch_size
-
     def read_data(self) -> Data:
         """Read the data set."""
         return get_data(self.data, self.data_root, **self.data_options)

@@ -47,11 +47,6 @@ class EvaluationResult(NamedTuple):
         """The task's first metric, which may be the loss itself."""
         return {"loss": self.loss, **self.metrics}[self.task.metric.name]
 
-    @property
-    def top5_error(self) -> float | None:
-        """The share of images whose class is not among the five likeliest, in per cent; None below six classes."""
-        return self.metrics.get("top5_error")
-
 
 @checked
 def evaluate(

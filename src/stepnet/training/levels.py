@@ -42,6 +42,7 @@ from stepnet.training import checkpoint
 from stepnet.training.build import build_network, build_optimizer
 from stepnet.training.config import TrainConfig
 from stepnet.training.describe import describe_progress, describe_run
+from stepnet.training.trial import slices
 
 if TYPE_CHECKING:
     from stepnet.training.trainer import Trainer
@@ -78,7 +79,7 @@ def levels_of(config: TrainConfig) -> list[Level]:
         raise UserError(
             f"levels {recipe.levels} end at depth {recipe.levels[-1]}, and {config.model} is the last level"
         )
-    counts = recipe.level_epochs or _shares(recipe.epochs, len(depths))
+    counts = recipe.level_epochs or [part.stop - part.start for part in slices(recipe.epochs, len(depths))]
     ends = accumulate(counts)
     levels = [Level(*each, full=each[1] == full) for each in zip(recipe.levels, depths, ends, strict=True)]
     for shallow, deep in pairwise(levels):
@@ -87,10 +88,6 @@ def levels_of(config: TrainConfig) -> list[Level]:
         except UserError as error:
             raise UserError(f"levels {shallow.depth} and {deep.depth} of {config.model}: {error}") from None
     return levels
-
-
-def _shares(epochs: int, parts: int) -> list[int]:
-    return [epochs * (n + 1) // parts - epochs * n // parts for n in range(parts)]
 
 
 def level_of(path: Path, levels: list[Level]) -> int:

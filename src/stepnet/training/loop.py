@@ -148,7 +148,7 @@ def fit(trainer: Trainer, stop: StopRequest) -> None:
         callbacks.epoch(trainer, line)
         saver.end_epoch(line)
         trainer.log(line)
-    trainer.processes.wait_for_all()
+    trainer.accelerator.wait_for_everyone()  # one that exits early would break the connections of the others
     (number,) = trainer.processes.largest([stop.number])
     stop.number = int(number)
 

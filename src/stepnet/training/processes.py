@@ -112,10 +112,6 @@ class Processes:
             raise UserError(refusal)
         return value  # type: ignore[no-any-return]
 
-    def wait_for_all(self) -> None:
-        """Wait for all processes: one that exits early would break the connections of the others."""
-        self.accelerator.wait_for_everyone()
-
 
 def is_set(flag: str) -> bool:
     """Whether an environment variable is true."""

@@ -86,7 +86,8 @@ class Trainer:
             most_steps=self.recipe.epoch_steps,
         )
         check_forward(self)
-        self.tests = evaluation_batches(self.data, config.evaluation_batch * count, rank=rank, world_size=count)
+        evaluated_at_once = (config.eval_batch_size or self.recipe.batch_size) * count
+        self.tests = evaluation_batches(self.data, evaluated_at_once, rank=rank, world_size=count)
         self.validation = (
             None
             if self.data.validation is None
