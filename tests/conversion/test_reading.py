@@ -200,6 +200,21 @@ def test_trained_coefficients_are_what_they_declare(scheme: str) -> None:
     assert not np.allclose(stage.matrix, lower(6), atol=0.01)
 
 
+@pytest.mark.parametrize("scheme", ["mhc", "altup", "dense", "momentum"])
+def test_the_name_of_the_declared_scheme(scheme: str) -> None:
+    """Also where its coefficients are too many to fit; of another network such a name says too little."""
+    model = own("gpt2x16", scheme=scheme)
+    stepnet.assert_scheme(model, scheme, tolerance=1e-6)
+    with pytest.raises(AssertionError, match=r"its weights differ from hyper by inf: .* as declared"):
+        stepnet.assert_scheme(model, "hyper")
+    plain = nn.Sequential(Block(), Block())
+    if scheme == "momentum":
+        stepnet.assert_scheme(plain, scheme, torch.randn(2, WIDTH))
+        return
+    with pytest.raises(stepnet.UserError, match=rf"^scheme '{scheme}' leaves so many .* give the matrix"):
+        stepnet.assert_scheme(plain, scheme, torch.randn(2, WIDTH))
+
+
 def test_the_matrix_of_lm_by_its_recursion() -> None:
     model = own("preact_resnet32", scheme="lm", k=-0.25)
     stage = read(model).stages[0]

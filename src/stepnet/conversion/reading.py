@@ -30,6 +30,7 @@ from stepnet.schemes import (
     Scheme,
     Weights,
     fit,
+    fits_almost_anything,
     get_scheme,
     impulse_response,
     nearest_scheme,
@@ -163,7 +164,9 @@ def assert_scheme(
 
     A name leaves dt and trained coefficients free; a scheme object has its own coefficients, at dt = 1; an array is the
     matrix itself, of the one stage: a row for each block (and the end, where that is known), a column for each block.
-    A network that declares a scheme must also have the weights that follow from its parameters.
+    A network that declares a scheme must also have the weights that follow from its parameters; for this scheme's name
+    that is all. Of other networks a name cannot say that they are `hyper`, `mhc`, `altup` or `dense`, whose free
+    coefficients fit almost any weights.
     """
     reading = read(model, example, blocks=blocks)
     for stage in reading.stages:
@@ -181,6 +184,13 @@ def _distance(stage: StageReading, scheme: Any) -> tuple[float, str]:
     if isinstance(scheme, str):
         method = get_scheme(scheme)
         check_makes_network(method, pair=method.equation.partitioned, branches=True)
+        if stage.declared == method.name and stage.deviation is not None:
+            return stage.deviation, f"the {scheme} that it declares"
+        if not stage.declared and fits_almost_anything(method):
+            raise UserError(
+                f"scheme {scheme!r} leaves so many coefficients free that it fits almost any network: give the matrix "
+                "that they declare, or a scheme that has them, get_scheme(…)"
+            )
         matches = [fit(method, stage.weights, stage.layout, several) for several in (False, True)]
         return min((match.deviation for match in matches if match is not None), default=np.inf), scheme
     if isinstance(scheme, Scheme):

@@ -38,6 +38,7 @@ from stepnet.schemes.impulse import Match as Match
 from stepnet.schemes.impulse import Weights as Weights
 from stepnet.schemes.impulse import as_channels as as_channels
 from stepnet.schemes.impulse import fit as fit
+from stepnet.schemes.impulse import fits_almost_anything as fits_almost_anything
 from stepnet.schemes.impulse import impulse_response as impulse_response
 from stepnet.schemes.impulse import nearest_scheme as nearest_scheme
 from stepnet.schemes.impulse import streams as streams

@@ -200,8 +200,12 @@ def _can_be_fitted(scheme: Scheme, layout: MarchShape) -> bool:
         return False
     if scheme.splits and layout.entry != "identity":
         return False  # a layer of two branches has no transition
-    matrices = any(len(one.shape()) > 1 for one in scheme.euler_start)  # free in each step, they fit almost anything
-    return not (scheme.whole_past or matrices or (scheme.streams and layout.activated))
+    return not (fits_almost_anything(scheme) or (scheme.streams and layout.activated))
+
+
+def fits_almost_anything(scheme: Scheme) -> bool:
+    """Whether its coefficients, free in each step, are too many to fit: matrices, or weights of all past states."""
+    return scheme.whole_past or any(len(one.shape()) > 1 for one in scheme.euler_start)
 
 
 def _in_units(measured: Weights, layout: MarchShape, firsts: int) -> tuple[Weights, NDArray[np.float64]]:
