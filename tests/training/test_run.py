@@ -154,6 +154,9 @@ def test_the_revision_is_read_without_writing_the_index_of_the_checkout(
     monkeypatch.setattr(run, "__file__", str(code))
     assert len(run.git_revision()) >= 7 and not run.git_revision().endswith("dirty")
     assert (tmp_path / ".git" / "index").read_bytes() == before
+    began = run.git_revision()
+    code.write_text("changed while it runs")
+    assert run.git_revision() == began
 
 
 @pytest.mark.parametrize(

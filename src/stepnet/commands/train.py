@@ -187,14 +187,14 @@ class Evaluate(ImportFlag):
         from stepnet.training import Run, evaluate
 
         self.import_modules([self.run])
-        by_class = None
+        run, by_class = Run(Path(self.run)), None
         if self.classes:
             from stepnet.training import class_errors
 
             result, by_class = class_errors(self.run, self.which, self.data_root, self.data, self.val_share)
-            if Run(Path(self.run)).config_file.exists() and self.which == "last" and self.data is None:
+            if run.config_file.exists() and self.which == "last" and self.data is None:
                 with suppress(OSError):  # the folder of another user
-                    by_class.write(Run(Path(self.run)))
+                    by_class.write(run)
         else:
             result = evaluate(self.run, self.which, self.data_root, self.data, val_share=self.val_share)
         if self.json:
@@ -217,7 +217,6 @@ class Evaluate(ImportFlag):
         if self.record is not None:
             from stepnet.report import record
 
-            run = Run(Path(self.run))
             wanted = run.config.recipe.epochs
             if self.which != "last" or result.epochs < wanted:
                 raise UserError(f"--record: {self.run} is at {result.epochs} of {wanted} epochs; record a finished run")

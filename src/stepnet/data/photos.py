@@ -136,7 +136,6 @@ def decode_once(photos: Photos, cache: Path, augmentation: Augmentation | None =
     written.
     """
     folder = cache / cache_key(photos)
-    augmentation = augmentation or Augmentation()
     try:
         with exclusive_lock(folder):
             if not folder.is_dir():
@@ -146,8 +145,10 @@ def decode_once(photos: Photos, cache: Path, augmentation: Augmentation | None =
                     (partial / "kept.json").write_text(json.dumps(kept.tolist()))
     except OSError:
         images, kept = photos.decode_all(margin=1.0)
-        return _image_set(photos, images, kept, augmentation)
-    return _mapped(photos, folder, augmentation)
+    else:
+        images, kept = _mapped(photos, folder)
+    paths = tuple(photos.paths[place] for place in kept.tolist())
+    return ImageSet(images, photos.labels[kept], photos.classes, augmentation or Augmentation(), paths)
 
 
 def cache_key(photos: Photos) -> str:
@@ -163,16 +164,10 @@ def cache_key(photos: Photos) -> str:
     return digest.hexdigest()[:24]
 
 
-def _mapped(photos: Photos, folder: Path, augmentation: Augmentation) -> ImageSet:
+def _mapped(photos: Photos, folder: Path) -> tuple[Pixels, NDArray[np.intp]]:
+    """Return the cached images, and the indices of their files."""
     try:
         kept = np.asarray(json.loads((folder / "kept.json").read_text()), np.intp)
-        images = map_array(folder / "images.npy", np.dtype(np.uint8), (len(kept), *photos.shape))
+        return map_array(folder / "images.npy", np.dtype(np.uint8), (len(kept), *photos.shape)), kept
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{error}: delete {folder}, and it is made again") from None
-    return _image_set(photos, images, kept, augmentation)
-
-
-def _image_set(photos: Photos, images: Pixels, kept: NDArray[np.intp], augmentation: Augmentation) -> ImageSet:
-    """Return the decoded files as an image set."""
-    paths = tuple(photos.paths[place] for place in kept.tolist())
-    return ImageSet(images, photos.labels[kept], photos.classes, augmentation, paths)

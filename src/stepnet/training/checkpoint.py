@@ -64,14 +64,13 @@ def collect(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[Tensors
     kept_by_key: dict[str, Tensors] = {}  # the optimiser's tensors, by key and parameter
     for name, parameter in model.named_parameters():
         kept = {key: value for key, value in optimizer.state.get(parameter, {}).items() if value is not None}
-        for key, value in kept.items():
-            if not isinstance(value, Tensor | int | float):
-                kind = f"{type(optimizer).__name__} keeps a {type(value).__name__}"
-                raise UserError(f"{kind}, {key!r}, which a checkpoint cannot hold: use another optimizer")
         states[name] = {key: None if isinstance(value, Tensor) else value for key, value in kept.items()}
         for key, value in kept.items():
             if isinstance(value, Tensor):
                 kept_by_key.setdefault(key, {})[name] = value
+            elif not isinstance(value, int | float):
+                kind = f"{type(optimizer).__name__} keeps a {type(value).__name__}"
+                raise UserError(f"{kind}, {key!r}, which a checkpoint cannot hold: use another optimizer")
     for key, values in kept_by_key.items():
         tensors |= {f"{OPTIMIZER}{name}.{key}": value for name, value in gather(model, values).items()}
     return tensors, states

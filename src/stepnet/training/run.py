@@ -9,6 +9,7 @@ environment.yaml     machine, versions, command    last.safetensors    the check
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import importlib
 import json
@@ -250,8 +251,13 @@ def environment() -> Environment:
 
 def git_revision() -> str:
     """Return the commit of the running code, with `-dirty` if files differ from it; `unknown` outside a checkout."""
+    return _revision_of(Path(__file__).parent)
+
+
+@functools.cache  # the code that runs stays the same, whatever is committed meanwhile
+def _revision_of(folder: Path) -> str:
     # Not `describe --dirty`: it locks the index, so that a commit at the same time fails.
-    git = ["git", "--no-optional-locks", "-C", str(Path(__file__).parent)]
+    git = ["git", "--no-optional-locks", "-C", str(folder)]
     commands = ([*git, "rev-parse", "--short=12", "HEAD"], [*git, "status", "--porcelain", "--untracked-files=no"])
     try:
         revision, changes = (
