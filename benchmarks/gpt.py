@@ -1,7 +1,8 @@
 """A GPT under a scheme against a plain GPT of the same size, written like nanoGPT.
 
 Same layers, learned positions, tied embedding and AdamW; under Euler both give the same logits for the same weights.
-A ratio of 1.03 is 0.97 of the tokens per second.
+A ratio of 1.03 is 0.97 of the tokens per second. *LM by hand* is the plain GPT with LM's step written into its forward:
+its ratio is the cost of LM's arithmetic, and what `lm` takes beyond it is that of the library.
 
 python benchmarks/gpt.py [--repeats 40]
 """
@@ -19,7 +20,7 @@ from stepnet.timing.steps import training_step
 
 LAYERS, WIDTH, HEADS, TOKENS, CONTEXT = 12, 48, 3, 84, 64
 SIZES = {"batch 16 x 64": 16, "batch 1 x 64": 1}
-TARGETS = {"euler": "≤ 1.00", "lm": "≤ 1.03", "x0": ""}
+TARGETS = {"euler": "≤ 1.00", "lm": "≤ 1.03", "lm by hand": "", "x0": ""}
 
 
 class Attention(nn.Module):
@@ -53,9 +54,15 @@ class Block(nn.Module):
         self.ln_1, self.attn = nn.LayerNorm(WIDTH, bias=False), Attention()
         self.ln_2, self.mlp = nn.LayerNorm(WIDTH, bias=False), MLP()
 
+    def attention(self, x: Tensor) -> Tensor:
+        return self.attn(self.ln_1(x))
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        return self.mlp(self.ln_2(x))
+
     def forward(self, x: Tensor) -> Tensor:
-        x = x + self.attn(self.ln_1(x))
-        return x + self.mlp(self.ln_2(x))
+        x = x + self.attention(x)
+        return x + self.feed_forward(x)
 
 
 class PlainGPT(nn.Module):
@@ -69,9 +76,27 @@ class PlainGPT(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
+        return self.lm_head(self.ln_f(self.layers(x)))
+
+    def layers(self, x: Tensor) -> Tensor:
         for block in self.h:
             x = block(x)
-        return self.lm_head(self.ln_f(x))
+        return x
+
+
+class LMGPT(PlainGPT):
+    """`u_{n+1} = u_n + k_n (u_{n-1} - u_n) + f(u_n)`, a step for each sublayer; the first has no k."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.k = nn.Parameter(torch.zeros(2 * LAYERS - 1))
+
+    def layers(self, x: Tensor) -> Tensor:
+        first, *rest = (f for block in self.h for f in (block.attention, block.feed_forward))
+        past, x = x, x + first(x)
+        for f, k in zip(rest, self.k.unbind(), strict=True):
+            past, x = x, x.lerp(past, k) + f(x)
+        return x
 
 
 def ours(scheme: str) -> nn.Module:
@@ -79,10 +104,13 @@ def ours(scheme: str) -> nn.Module:
     return create_model(f"gpt{LAYERS}x{WIDTH}", scheme=scheme, **options)
 
 
-def plain(network: nn.Module) -> PlainGPT:
-    """Return the plain GPT with the weights of ours."""
-    theirs = PlainGPT()
-    weights, parameters = theirs.state_dict(), dict(network.named_parameters())
+def by_hand(network: nn.Module) -> PlainGPT:
+    """Return the handwritten GPT, plain or with LM's step, with the weights of ours."""
+    parameters = dict(network.named_parameters())
+    theirs = LMGPT() if "stages.0.k" in parameters else PlainGPT()
+    weights = theirs.state_dict()
+    if "k" in weights:
+        weights["k"] = parameters["stages.0.k"]
     for n in range(LAYERS):
         attention, feed = f"stages.0.blocks.{2 * n}.", f"stages.0.blocks.{2 * n + 1}."
         for name, from_name in {
@@ -102,14 +130,18 @@ def plain(network: nn.Module) -> PlainGPT:
 
 def rows(repeats: int, quick: bool) -> Iterator[Row]:
     torch.manual_seed(0)
-    euler = ours("euler")
     for what, size in SIZES.items():
         tokens, targets = torch.randint(TOKENS, (2, size, CONTEXT))
-        torch.testing.assert_close(euler(tokens), plain(euler)(tokens))
-        networks = {f"training step, {scheme} / plain GPT, {what}": ours(scheme) for scheme in TARGETS}
-        variants = {name: training_step(network, tokens, targets, adamw=True) for name, network in networks.items()}
+        networks = {scheme: ours(scheme) for scheme in ("euler", "lm", "x0")}
+        for scheme in ("euler", "lm"):
+            torch.testing.assert_close(networks[scheme](tokens), by_hand(networks[scheme])(tokens))
+        networks["lm by hand"] = by_hand(networks["lm"])
+        variants = {
+            f"training step, {name} / plain GPT, {what}": training_step(networks[name], tokens, targets, adamw=True)
+            for name in TARGETS
+        }
         count = repeats if size > 1 else 3 * repeats
-        baseline, copied = (training_step(plain(euler), tokens, targets, adamw=True) for _ in range(2))
+        baseline, copied = (training_step(by_hand(networks["euler"]), tokens, targets, adamw=True) for _ in range(2))
         ratios, control = compare(variants, baseline, count, control=copied)
         for (name, ratio), target in zip(ratios.items(), TARGETS.values(), strict=True):
             yield Row(name, ratio, control=control, target=target if size > 1 else "")
