@@ -30,13 +30,6 @@ class StepCoefficients(InstanceMixin):
         """The role of the first step; those of other calls differ in their place and their coefficient only."""
         return self.step_roles[0]
 
-    @property
-    def _ks(self) -> Tensor | None:
-        """The coefficients of the block's steps that have one."""
-        bound = self.step_roles[0].bound
-        ks = getattr(self, K if bound is None else K_FREE, None)
-        return ks if bound is None or ks is None else bound.k(ks)
-
     def coefficients_of(self, role: Role) -> Coefficient:
         """Return the k of a step: a tensor, a dict of named coefficients, or the scheme's default."""
         layout = self.step_layout
@@ -50,10 +43,13 @@ class StepCoefficients(InstanceMixin):
 
     def k_of(self, role: Role) -> Tensor | None:
         """Return the coefficient of a step, or None if it has none."""
-        ks = None if role.k_index is None else self._ks
-        if ks is None or role.k_index is None or len(self.step_roles) == 1:
-            return ks
-        return ks[role.k_index : role.k_index + 1]
+        if role.k_index is None:
+            return None
+        ks: Tensor | None = getattr(self, K if role.bound is None else K_FREE, None)
+        if ks is None:
+            return None
+        ks = ks if role.bound is None else role.bound.k(ks)
+        return ks if len(self.step_roles) == 1 else ks[role.k_index : role.k_index + 1]
 
     def named_coefficients(self) -> Iterator[tuple[str, Tensor]]:
         """Return each learned coefficient; numbered, if the block takes several steps."""
