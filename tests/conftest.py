@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -32,6 +33,12 @@ with contextlib.suppress(ImportError):
 
 # Two workers on two cores: threads of their own would only wait for each other.
 torch.set_num_threads(1)
+
+
+def pytest_collection_finish() -> None:
+    """What has been imported is never garbage: the collection at the end of each run need not go through it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

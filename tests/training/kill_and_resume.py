@@ -1,10 +1,12 @@
 """Train in child processes that are killed, at the worst moments and at random ones, until one ends.
 
 Run as a script: FOLDER KILLS SEED. One import serves all the children, which are forked before torch has made threads.
+What it imported is frozen: no child's garbage collection goes through it, and so copies its pages.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -13,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+import torch._dynamo  # which the first step of an optimiser imports, in two seconds
 
 torch.set_num_threads(1)
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -79,6 +82,7 @@ def child(folder: Path, *worst: object, callbacks: Sequence[Callback] = ()) -> i
 
 
 def main(folder: Path, kills: int, seed: int) -> None:
+    gc.freeze()
     os.waitpid(child(folder / "whole"), 0)
     for when, moment in WORST.items():
         _, status = os.waitpid(child(folder / "killed", *moment), 0)
