@@ -99,7 +99,7 @@ def _groups(parser: argparse.ArgumentParser, prefix: str = "") -> Iterator[tuple
 
 
 def _flag(action: argparse.Action) -> str:
-    metavar = action.metavar if isinstance(action.metavar, str) else ""
+    metavar = action.metavar.replace(",", ", ") if isinstance(action.metavar, str) else ""  # a phone breaks the line
     names = ", ".join(action.option_strings)
     return _code(" ".join(filter(None, [names, metavar])) or action.dest)
 

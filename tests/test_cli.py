@@ -6,10 +6,11 @@ import subprocess
 import sys
 
 import pytest
+import tyro
 
 from stepnet import __version__
 from stepnet.cli import COMMANDS, EXAMPLES, main
-from stepnet.commands.parsing import parse
+from stepnet.commands.parsing import REGISTRY, parse
 from stepnet.commands.table import Models
 from stepnet.files import atomic_folder
 
@@ -30,6 +31,7 @@ def test_a_mistake_is_one_line_without_a_traceback():
     ("words", "said"),
     [
         (["schema"], "unknown command 'schema': did you mean 'scheme'?"),
+        (["frobnicate"], f"unknown command 'frobnicate': known: {', '.join(sorted(COMMANDS)[:12])} and 6 more"),
         (["--hepl"], "unknown option '--hepl': did you mean '--help'?"),
         (["--completion", "csh"], "--completion csh: expected one of bash, zsh, fish, tcsh"),
     ],
@@ -84,6 +86,8 @@ def test_help_shows_examples_and_reads_plainly(name: str, capsys: pytest.Capture
     shown = capsys.readouterr().out
     assert "{None" not in shown and "default: None" not in shown
     assert all(f"  stepnet {example}\n" in shown for example in COMMANDS[name].examples)
+    actions = tyro.extras.get_parser(COMMANDS[name].load(), registry=REGISTRY)._actions
+    assert not [action.dest for action in actions if "\n" in (action.help or "")]  # a line that breaks too early
 
 
 def test_completion_knows_commands_and_flags(capsys: pytest.CaptureFixture[str]):

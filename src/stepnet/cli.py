@@ -167,7 +167,8 @@ def run(words: list[str]) -> int:
         print_completion({name: command.load() for name, command in COMMANDS.items()}, words[1])
         return 0
     if first not in COMMANDS:
-        raise unknown("command" if not first.startswith("-") else "option", first, [*COMMANDS, "--help", "--version"])
+        option = first.startswith("-")
+        raise unknown("option" if option else "command", first, ["--help", "--version"] if option else COMMANDS)
     from stepnet.commands.parsing import parse
 
     command = COMMANDS[first]

@@ -44,7 +44,7 @@ def test_what_is_optional_is_none_or_its_kind() -> None:
         (["bread", "cake"], "bake takes no 'cake': see stepnet bake --help"),
         (["bread", "--colour", "red"], "bake takes no '--colour': see stepnet bake --help"),
         (["bread", "--minutes", "long"], "--minutes 'long': expected a whole number; see stepnet bake --help"),
-        (["bread", "--minutes"], "missing value for argument '--minutes'"),
+        (["bread", "--minutes"], "--minutes needs a value; see stepnet bake --help"),
         (["bread", "--heat", "none"], "--heat 'none': expected one of 'low', 'high'; see"),
         ([], "bake needs WHAT: What to bake; see stepnet bake --help"),
     ],
@@ -53,6 +53,22 @@ def test_a_mistake_is_one_line(words: list[str], said: str) -> None:
     with pytest.raises(UserError) as error:
         parse(Bake, "bake", words)
     assert str(error.value).startswith(said) and "\n" not in str(error.value)
+
+
+def test_of_several_missing_arguments_the_first_is_named() -> None:
+    @dataclass
+    class Roast:
+        """Roast something."""
+
+        what: Annotated[Positional[str], arg(metavar="WHAT")]
+        """What to roast."""
+        hours: int
+        """How long."""
+
+        def __call__(self) -> None: ...
+
+    with pytest.raises(UserError, match=r"^roast needs WHAT: What to roast; see stepnet roast --help$"):
+        parse(Roast, "roast", [])
 
 
 def test_a_mistake_is_told_where_there_is_no_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:

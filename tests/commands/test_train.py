@@ -158,7 +158,7 @@ def test_no_memory_is_one_line(tmp_path, monkeypatch, capsys, error):
     ("arguments", "said"),
     [
         (["train", "lm_resnet2O"], "unknown model 'lm_resnet2O': did you mean"),
-        (["train", "tiny", "--data", "mnist"], "unknown data 'mnist'"),
+        (["train", "tiny", "--data", "mnist"], "unknown data set, file or folder 'mnist'"),
         (["train", "tiny", "--recipe", "fats"], "unknown recipe 'fats': did you mean 'fast'?"),
         (["train", "tiny", "--lr", "-1"], "lr = -1.0: expected more than 0"),
         (["train", "tiny", "--seed", "-1"], "seed = -1: expected 0 or more"),

@@ -32,7 +32,7 @@ def test_what_is_registered_is_listed_and_found(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_is_told_its_neighbour() -> None:
-    with pytest.raises(UserError, match="unknown data 'cifar1O': did you mean 'cifar10'"):
+    with pytest.raises(UserError, match="unknown data set, file or folder 'cifar1O': did you mean 'cifar10'"):
         get_data("cifar1O")
 
 

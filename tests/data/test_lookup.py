@@ -20,11 +20,11 @@ def test_a_name_a_folder_and_a_data_set_are_known(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("cifar1O", {}, "unknown data 'cifar1O': did you mean 'cifar10'.*; nor is it a file or folder"),
+        ("cifar1O", {}, "unknown data set, file or folder 'cifar1O': did you mean 'cifar10'"),
         ("no/such/folder", {}, "no/such/folder: no such file or folder; give a folder of images"),
-        ("n" * 300, {}, "unknown data"),
+        ("n" * 300, {}, "unknown data set, file or folder"),
         ("/" + "n" * 300, {}, "no such file or folder"),
-        ("zero\0byte", {}, "unknown data"),
+        ("zero\0byte", {}, "unknown data set, file or folder"),
         ("digits", {"image_size": 32}, "image_size = 32 for images of 8x8: expected a divisor of their size"),
         ("digits", {"val_share": 0.1}, "data 'digits' has its own test set"),
         ("digits", {"image_size": 0}, "image_size = 0: expected 1 or more"),

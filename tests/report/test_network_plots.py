@@ -43,6 +43,7 @@ def test_eigenvalues_stand_on_the_regions_of_the_extreme_k() -> None:
     axes = picture.axes[0]
     dots = np.asarray(axes.collections[-1].get_offsets())
     assert dots == pytest.approx(np.array([[0.5, 0], [-1, 1], [-1, -1], [-2.5, 0]]))
+    assert axes.get_xlim()[0] < -3  # the whole interval of k = -1/2 is seen
     assert [text.get_text() for text in picture.legends[0].get_texts()] == ["lm, k = -0.50", "lm, k = 0.25"]
     assert [text.get_text() for text in plot_spectrum(torch.nn.Identity(), torch.zeros(1), [spectrum(None, -1)])
             .legends[0].get_texts()] == ["euler"]  # fmt: skip
@@ -71,7 +72,7 @@ def test_a_lesion_shows_blocks_transitions_and_pairs() -> None:
 def test_a_reading_has_a_panel_for_each_stage() -> None:
     network = create_model("preact_resnet20", scheme="lm", k=-0.5)
     *squares, bar = plot_reading(read(network)).axes
-    assert len(squares) == 3
+    assert [axes.get_title()[:11] for axes in squares] == ["stage 1: lm", "stage 2: lm", "stage 3: lm"]
     assert bar.get_ylabel() == "weight"
     shown = squares[0].images[0].get_array()
     assert shown[3, 0] == pytest.approx(1.75, abs=1e-6)  # 1 + 0.5 + 0.25

@@ -21,6 +21,11 @@ def test_synchronised_layers_of_a_converted_network_keep_statistics_for_each_eva
     assert torch.isfinite(network(torch.randn(2, 1, 8, 8))).all()
 
 
+def test_a_name_of_another_library_is_told_with_its_library(tmp_path):
+    with pytest.raises(UserError, match=r"unknown model 'resnet18': did you mean timm/resnet18"):
+        build_network(tiny_config(tmp_path, model="resnet18"), get_data("digits", None))
+
+
 def test_weights_are_a_function_of_model_and_seed(tmp_path):
     data = get_data("digits", None)
     one, two = (build_network(tiny_config(tmp_path, seed=3), data).state_dict() for _ in range(2))

@@ -74,10 +74,11 @@ def test_an_environment_that_is_none_is_told_in_one_line(tmp_path, content):
 
 
 def test_the_environment_names_command_revision_and_processes(monkeypatch):
-    monkeypatch.setattr(run.sys, "argv", ["/some/where/stepnet", "train", "a model"])
     monkeypatch.setenv("WORLD_SIZE", "2")
-    known = run.environment()
-    assert known["command"] == "stepnet train 'a model'" and known["processes"] == 2
+    for program in ("/some/where/stepnet", "/packages/stepnet/cli.py"):  # the latter under torchrun
+        monkeypatch.setattr(run.sys, "argv", [program, "train", "a model"])
+        known = run.environment()
+        assert known["command"] == "stepnet train 'a model'" and known["processes"] == 2
     assert {"revision", "torch", "machine", "device"} <= known.keys()
 
 

@@ -45,12 +45,12 @@ def figures_of(task: TaskRecord) -> Figures:
 class Compare(TrainingFlags):
     """Train several networks in the same way and compare their test errors.
 
-    They see the same batches in the same order, and start from the same weights where names and shapes agree.
+    They see the same batches in the same order, and start from the same weights where names and shapes agree. The first
+    model determines the recipe and the initial weights.
     """
 
     models: Annotated[Positional[list[str]], tyro.conf.arg(metavar="MODEL [MODEL ...]")]
-    """Names from `stepnet models`, timm/NAME or torchvision/NAME. NAME:SCHEME steps the blocks with that scheme;
-    NAME,OPTION=VALUE sets an option of that model. The first one determines the recipe and the initial weights."""
+    """Names as `stepnet train` takes them; NAME,OPTION=VALUE sets an option of that model."""
     schemes: str | None = None
     """Compare one model under these schemes, as in euler,lm,x0; OPTION=VALUE after one sets an option: euler,lm,k=0."""
     seeds: int = 1

@@ -115,12 +115,12 @@ class Read(ImportFlag):
     """Determine the scheme that a network implements: the weight of each block's output in the input of later blocks.
 
     The network runs once on random input. A run or a converted network is compared with the scheme that it declares.
+    hf:TYPE is transformers' default configuration of a model type, hf:FOLDER one in a folder; both are cut down in
+    width and have random weights.
     """
 
     model: Annotated[Positional[str], arg(metavar="RUN|MODEL")]
-    """A run's folder, a model file, NAME[:SCHEME][,OPTION=VALUE…], timm/NAME or torchvision/NAME, also with a scheme;
-    hf:TYPE[,OPTION=VALUE…] for transformers' default configuration of a model type, or hf:FOLDER for one in a folder,
-    both cut down in width and with random weights."""
+    """A run's folder, a model file, [timm/|torchvision/]NAME[:SCHEME][,OPTION=VALUE…], or hf:TYPE[,OPTION=VALUE…]."""
     plot: Annotated[Path | None, arg(metavar="FILE")] = None
     """Draw the matrix of each stage into this file: png, pdf, svg."""
     json: bool = False

@@ -25,6 +25,7 @@ REGISTRY = ConstructorRegistry()
 PLAINLY = (
     (r"(?i)^invalid choice ('.*?') for argument '(-.*?)'\. Expected one of \((.*?),?\)$", r"\2 \1: expected one of \3"),
     (r"(?i)^invalid choice ('.*?') for argument '.*?'\. Expected one of \((.*?),?\)$", r"\1: expected one of \2"),
+    (r"(?i)^missing value for argument '(-.*?)'.*$", r"\1 needs a value"),
     (r"^Error parsing (\S+): invalid literal for int\(\) with base 10: (.*)$", r"\1 \2: expected a whole number"),
     (r"^Error parsing (\S+): could not convert string to float: (.*)$", r"\1 \2: expected a number"),
     (r"^Missing from stepnet (.*?): (\{.*?\}|\S+) (.*)$", r"\1 needs \2: \3"),
@@ -97,7 +98,7 @@ def _sentence(box: str) -> str:
     rules = [i for i, row in enumerate(rows) if re.fullmatch("[─-]+", row)]
     first = 1 if rules[:1] == [0] else 0
     last = next((i for i in rules if i > first), len(rows))
-    text = re.sub(r"\s+", " ", " ".join(rows[first:last])).removesuffix(" (required)").rstrip(" .")
+    text = re.sub(r"\s+", " ", " ".join(rows[first:last])).partition(" (required)")[0].rstrip(" .")
     for pattern, words in PLAINLY:
         text = re.sub(pattern, words, text)
     return text[:1].lower() + text[1:]
@@ -119,8 +120,7 @@ class ImportFlag:
     """A command that imports user modules, which may register models, schemes and data sets."""
 
     imports: Annotated[list[str], arg(name="import", metavar="MODULE")] = field(default_factory=list)
-    """Python modules to import, which register your models, schemes or data sets. A run that was trained on this
-    machine imports its modules by itself; name those of a run from another machine, if you trust them."""
+    """Modules that register your models, schemes or data sets; a run of this machine imports its own by itself."""
 
     def import_modules(self, places: Iterable[str] = (), needed: bool = True) -> None:
         """Import the named modules, and those of runs among `places`.

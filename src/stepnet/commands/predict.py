@@ -63,7 +63,7 @@ class Generate(ImportFlag):
 
     model: Annotated[Positional[str], arg(metavar="RUN|MODEL")]
     """The folder of a run, or a model file."""
-    prompt: str = "\n"
+    prompt: Annotated[str, arg(help_behavior_hint="(default: a new line)")] = "\n"
     """The text to continue."""
     length: int = 500
     """How many tokens to add."""

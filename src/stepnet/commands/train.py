@@ -178,8 +178,7 @@ class Evaluate(ImportFlag):
     record: Path | None = None
     """Write the figures of a finished run to this file, such as results/NAME.json, for `stepnet table`."""
     classes: bool = False
-    """Also print the error of each class, the confusion matrix, and the images that are most wrong; a run keeps them
-    for its report."""
+    """Also print errors by class, the confusion matrix and the images most wrong; a run keeps them for its report."""
     json: bool = False
     """Print the exact figures as JSON instead."""
 

@@ -67,5 +67,5 @@ def get_data(
                 f"{printable(name)}: no such file or folder; give a folder of images, a text file, or a name of "
                 "`stepnet data list`"
             )
-        raise UserError(f"{unknown('data', name, DATA_SETS)}; nor is it a file or folder")
+        raise unknown("data set, file or folder", name, DATA_SETS)
     return folder_data(folder, data_root(root) / "decoded", image_size, val_share)

@@ -161,5 +161,5 @@ def plot_transfer(losses_by_rule: Losses) -> Picture:
     for axes in panes:
         axes.set_ylim(least, most)
     panes[0].set_ylabel("training loss")
-    legend_above(picture, panes[0].get_legend_handles_labels()[0])
+    legend_above(picture, panes[0].get_legend_handles_labels()[0], "ring: the best rate of a depth")
     return picture

@@ -6,6 +6,7 @@ Every `plot_…` function takes colours, fonts and size from matplotlib's rcPara
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
@@ -94,7 +95,8 @@ def legend_above(picture: Figure, handles: Sequence[Artist], title: str = "") ->
     letters = int(width / (LETTER * legend_size(matplotlib.rcParams["legend.fontsize"])))
     labels = ["\n".join(wrap(str(handle.get_label()), letters - HANDLE)) for handle in handles]
     longest = max(len(line) for label in labels for line in label.split("\n"))
-    columns = max(1, min(len(labels), letters // (longest + HANDLE)))
+    most = max(1, min(len(labels), letters // (longest + HANDLE)))
+    columns = math.ceil(len(labels) / math.ceil(len(labels) / most))  # rows of nearly equal length
     title_letters = int(width / (LETTER * legend_size(matplotlib.rcParams["legend.title_fontsize"])))
     picture.legend(
         handles, labels, title="\n".join(wrap(title, title_letters)), loc="outside upper center", ncols=columns

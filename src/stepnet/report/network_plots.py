@@ -55,7 +55,7 @@ def plot_trajectory(model: nn.Module, images: Tensor, labels: Sequence[object] |
     squares[0].set_ylabel("second component")
     if labels is not None:
         handles = [Line2D([], [], color=style.get("color", "C0"), label=name) for name, style in styles.items()]
-        legend_above(picture, handles)
+        legend_above(picture, handles, "dot: first state, arrow head: last state, colour: label")
     return picture
 
 
@@ -69,13 +69,14 @@ def plot_spectrum(
     """
     spectrum = spectra(model, image) if precomputed is None else precomputed
     values = np.concatenate([one.z for one in spectrum])
-    left, right = min(-2.2, values.real.min()) - MARGIN, max(0.4, values.real.max()) + MARGIN
+    regions = _regions(spectrum)
+    left = min(-2.2, values.real.min(), *(_left_end(scheme) for scheme, *_ in regions)) - MARGIN
+    right = max(0.4, values.real.max()) + MARGIN
     top = max(1.5, np.abs(values.imag).max()) + MARGIN
     width, height = matplotlib.rcParams["figure.figsize"]
     stages = sorted({one.stage for one in spectrum}) if width > 2 * height else []  # a wide one has a panel for each
     picture = Picture(figsize=(width if stages else min(width, 1.5 * height), height))
     squares = picture.subplots(1, max(1, len(stages)), sharey=True, squeeze=False)[0]
-    regions = _regions(spectrum)
     depth = np.repeat(np.arange(1, len(spectrum) + 1), [len(one.z) for one in spectrum])
     home = np.repeat([one.stage for one in spectrum], [len(one.z) for one in spectrum])
     for number, axes in enumerate(squares):
@@ -105,12 +106,12 @@ def plot_reading(reading: Reading) -> Picture:
     """Plot the weight with which each block's output reaches every later block, a panel for each stage."""
     picture, squares = panels(len(reading.stages), height=1.3)
     largest = max(float(np.nanmax(np.abs(stage.matrix), initial=0)) for stage in reading.stages) or 1.0
-    for axes, stage in zip(squares, reading.stages, strict=True):
+    for number, (axes, stage) in enumerate(zip(squares, reading.stages, strict=True), 1):
         matrix = np.where(stage.matrix == 0, np.nan, stage.matrix)
         rows, columns = matrix.shape
         extent = (0.5, columns + 0.5, rows + 0.5, 0.5)
         image = axes.imshow(matrix, vmin=-largest, vmax=largest, cmap="RdBu_r", extent=extent)
-        axes.set_title("\n".join(wrap(stage.verdict, 24)))
+        axes.set_title("\n".join(wrap(f"stage {number}: {stage.verdict}", 24)))
         axes.set_xlabel("output of block")
         if len(matrix) <= MOST_WRITTEN:
             for (row, column), weight in np.ndenumerate(matrix):
@@ -189,3 +190,9 @@ def _regions(spectrum: Sequence[StepSpectrum]) -> list[tuple[Scheme, Any, str]]:
         return [(get_scheme(name, k=k), style, f"{name}, k = {k:.2f}") for k, style in shown]
     scheme = spectrum[-1].step.scheme
     return [] if len(scheme.functions) > 1 else [(scheme, "-", scheme.name)]
+
+
+def _left_end(scheme: Scheme) -> float:
+    """Return the real part at which the scheme's stability region begins, as far as it is usually drawn."""
+    region = stability_region(scheme)
+    return float(np.min(np.broadcast_to(region.re, region.radius.shape)[region.radius <= STABLE], initial=0))

@@ -132,7 +132,8 @@ class _Caption:
         letters = int(72 * INCHES * scale * (columns - 0.6) / (0.55 * max(SMALLEST, CAPTION * scale)))
         self.heading = shorten_middle(stage.heading or f"stage {(number or 0) + 1}", int(0.62 * letters))
         facts = [stage.place, stage.scheme, stage.equation, stage.length, stage.shape, *stage.notes]
-        self.text = "\n".join(wrap(", ".join(filter(None, facts)), letters))
+        unbroken = [fact.replace(" ", "\xa0") if len(fact) < letters else fact for fact in facts if fact]
+        self.text = "\n".join(wrap(", ".join(unbroken), letters)).replace("\xa0", " ")
         lines = 1 + self.text.count("\n")
         self.first = _line_height(HEADING, scale)
         self.height = 0.25 + self.first + lines * _line_height(CAPTION, scale)

@@ -161,7 +161,8 @@ def draw_noises(noises: Sequence[Noise], path: Path, samples: int) -> None:
             _draw_moment(axes, noise, moment, colour, samples)
         axes.set(title=noise.heading, xlabel=r"$\Delta t$", xscale="log", yscale="log")
         axes.legend(frameon=False)
-    figure.axes[0].set_ylabel(f"weak error (lines: exact; points: {samples:,} paths, 95 %)")
+    figure.axes[0].set_ylabel("weak error")
+    figure.suptitle(f"lines: exact; points: means of {samples:,} paths, with 95 % intervals", size="medium")
     write_figure(figure, path)
 
 

@@ -9,10 +9,20 @@ from typing import Any
 import torch
 from torch import nn
 
+from stepnet.conversion import check_own_name
 from stepnet.data import Data, Text
 from stepnet.errors import UserError, check_known
 from stepnet.exchange import read_model
-from stepnet.nets import classifier_names, create_model, is_coefficient, load_weights, model_entry, split_tag, vectors
+from stepnet.nets import (
+    classifier_names,
+    create_model,
+    is_coefficient,
+    list_models,
+    load_weights,
+    model_entry,
+    split_tag,
+    vectors,
+)
 from stepnet.training.config import TrainConfig, read_label
 from stepnet.training.depth_transfer import Multiples, at_rule, block_parameters, multiples_of
 from stepnet.training.recipes import Recipe
@@ -80,6 +90,7 @@ def _seeded(config: TrainConfig, data: Data) -> nn.Module:
 
 
 def _own(config: TrainConfig, data: Data) -> nn.Module:
+    check_own_name(config.label.model, list_models())
     recipe = config.recipe
     options: dict[str, Any] = {"num_classes": data.num_outputs, **_input_options(config.model, data)}
     optional = {"memory": config.memory, "stochastic_depth": _gates(recipe)}

@@ -28,7 +28,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 import stepnet
 from stepnet.arguments import CountFromZero, checked
 from stepnet.data import data_root
-from stepnet.errors import UserError, first_line
+from stepnet.errors import UserError, counted, first_line
 from stepnet.escaping import for_terminal
 from stepnet.files import LAST, LOCK, MODEL, atomic_file, read_file, sweep, try_lock
 from stepnet.schema import LARGEST, read_as, read_yaml
@@ -237,14 +237,16 @@ def environment() -> Environment:
     """Return the command, versions of the code, and the machine."""
     import torch  # not above: a report reads runs without it
 
+    program = Path(sys.argv[0]).name.replace("cli.py", "stepnet")  # under a launcher: -m stepnet.cli
+    threads = counted(torch.get_num_threads(), "thread")
     return {
-        "command": for_terminal(shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])),
+        "command": for_terminal(shlex.join([program, *sys.argv[1:]])),
         "processes": int(os.environ.get("WORLD_SIZE", 1)),
         "stepnet": stepnet.__version__,
         "revision": git_revision(),
         "python": platform.python_version(),
         "torch": str(torch.__version__),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads",
+        "machine": f"{platform.machine()}, {counted(os.cpu_count() or 1, 'core')}, {threads}",
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
     }
 
