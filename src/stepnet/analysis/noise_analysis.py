@@ -99,7 +99,7 @@ class NoiseAnalysis:
             "condition": str(self.condition),
             "holds": self.condition.holds,
             "one_step_errors": {error.name: plain(error.value) for error in self.one_step_errors},
-            "weak_orders": {_power("E X", m): str(order) for m, order in zip(MOMENTS, self.weak_orders, strict=True)},
+            "weak_orders": {_power("E X", m): float(order) for m, order in zip(MOMENTS, self.weak_orders, strict=True)},
         }
 
     def __str__(self) -> str:

@@ -27,6 +27,7 @@ from stepnet.report.scheme_plots import STABLE
 from stepnet.schemes import Scheme, get_scheme
 
 MARGIN = 0.35  # round the eigenvalues
+FLATTEST = 0.925  # height by width of a panel of eigenvalues: a flatter one leaves no room for its label
 MOST_WRITTEN = 5  # rows of a matrix whose weights are written into it
 
 
@@ -72,7 +73,7 @@ def plot_spectrum(
     regions = _regions(spectrum)
     left = min(-2.2, values.real.min(), *(_left_end(scheme) for scheme, *_ in regions)) - MARGIN
     right = max(0.4, values.real.max()) + MARGIN
-    top = max(1.5, np.abs(values.imag).max()) + MARGIN
+    top = max(max(1.5, np.abs(values.imag).max()) + MARGIN, FLATTEST * (right - left) / 2)
     width, height = matplotlib.rcParams["figure.figsize"]
     stages = sorted({one.stage for one in spectrum}) if width > 2 * height else []  # a wide one has a panel for each
     picture = Picture(figsize=(width if stages else min(width, 1.5 * height), height))
