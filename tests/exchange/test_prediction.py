@@ -105,6 +105,11 @@ def test_the_likeliest_classes_come_first():
     assert best == found[:1]
 
 
+def test_a_language_model_takes_no_pictures():
+    with pytest.raises(UserError, match="gpt2x8 reads text, not pictures: continue a text with `stepnet generate`"):
+        next(predict(create_model("gpt2x8", num_classes=9), [np.zeros((8, 8), np.uint8)]))
+
+
 def test_a_network_that_does_not_say_how():
     with pytest.raises(UserError, match="does not say how a picture becomes its input"):
         next(predict(create_model("lm_resnet20"), [np.zeros((8, 8), np.uint8)]))

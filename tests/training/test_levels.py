@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,9 @@ from stepnet.nets.residual import Backbone, ResidualNetwork
 from stepnet.training import Run, train
 from stepnet.training import levels as levels_module
 from stepnet.training.callbacks import Callback
+from stepnet.training.describe import run_summary
 from stepnet.training.saving import Interrupted
+from stepnet.training.trainer import Trainer
 from training.runs import StopAt, assert_same_run
 from training.tiny import tiny_config
 
@@ -48,6 +51,16 @@ class Messages(Callback):
 
     def message(self, text: str) -> None:
         self.lines.append(text)
+
+
+def test_a_run_says_its_depth_at_the_start_and_in_every_line(tmp_path, whole) -> None:
+    lines = [json.loads(line) for line in whole[0].metrics_file.read_text().splitlines()]
+    assert [repr(line["depth"]) for line in lines] == ["4", "6", "8"]  # also of the lines written again on resuming
+    settings = config(tmp_path)
+    first = levels_module.levels_of(settings)[0]
+    with Trainer(settings, resume=True, level=first) as trainer:
+        (model,) = (line for line in run_summary(trainer) if line.startswith("model"))
+    assert model.endswith(f"{sum(p.numel() for p in trainer.network.parameters()):,} parameters at depth 4")
 
 
 def test_each_level_holds_out_the_same(tmp_path) -> None:

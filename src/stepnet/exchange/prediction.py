@@ -69,6 +69,8 @@ class Prediction(NamedTuple):
 def predict(network: nn.Module, pictures: Sequence[AnyPicture], top: Count = 5) -> Iterator[list[Prediction]]:
     """Yield the `top` likeliest classes of each picture, likeliest first; pictures are read one at a time."""
     description = description_of(network)
+    if getattr(network, "context", None) is not None:
+        raise UserError(f"{description.model} reads text, not pictures: continue a text with `stepnet generate`")
     if description.preprocessing is None:
         raise UserError(
             f"{description.model} does not say how a picture becomes its input (channels, size, mean, std): save it "

@@ -109,9 +109,10 @@ def run_summary(trainer: Trainer) -> list[str]:
     compiled = ", compiled" if config.compile else ""
     modes = [mode for module in trainer.network.modules() if (mode := getattr(module, "memory_in_use", None))]
     stages = f"{modes[0]} in every stage" if len(set(modes)) == 1 else ", ".join(modes)
+    depth = f" at depth {trainer.level.depth}" if trainer.level else ""
     levels = f"depths {', '.join(map(str, recipe.levels))}, each refined into the next"
     return [
-        f"model   {config.model}{scheme}{options}: {parameters:,} parameters",
+        f"model   {config.model}{scheme}{options}: {parameters:,} parameters{depth}",
         f"data    {data.name if from_python else config.data}: {items}, {targets}",
         f"recipe  {name}{', changed' if changes else ''}: {pace}, lr {recipe.lr:g} {recipe.schedule}",
         *([f"        {_few_steps(trainer)}"] if few else []),

@@ -51,6 +51,7 @@ class EveryRun(TypedDict):
     seconds: float
     k: dict[str, float | list[float]]
     stopped: NotRequired[bool]  # by a callback, after this epoch
+    depth: NotRequired[CountFromZero]  # of the level
 
 
 class Environment(TypedDict):
