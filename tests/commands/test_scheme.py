@@ -82,6 +82,8 @@ def test_json(capsys):
     assert found["order"] == 1 and found["stability_interval"] == "2 - 2*k"
     assert sympy.sympify(found["zero_stable"]) == sympy.Interval.Lopen(-1, 1)
     assert found["modified_equation"] == ["(1 + k) u' + (1 - k) dt/2 u'' = f"]
+    found = json.loads(shown(capsys, "lm", "--k", "-0.5", "--json"))
+    assert (found["k"], found["stability_interval"]) == (-0.5, 3)  # numbers, where there is no symbol
 
 
 def test_a_picture(capsys, tmp_path: Path):

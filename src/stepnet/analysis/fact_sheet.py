@@ -95,16 +95,16 @@ def scheme_align(analysis: SchemeAnalysis) -> str:
 def scheme_values(analysis: SchemeAnalysis) -> dict[str, object]:
     """Return the facts as strings, numbers and lists, or None if unknown."""
 
-    def expression(derive: Callable[[], object]) -> str | None:
+    def expression(derive: Callable[[], object]) -> int | float | str | None:
         try:
-            return str(derive())
+            return _number_or_text(derive())
         except UserError:
             return None
 
     scheme, modified = analysis.scheme, _or_reason(lambda: [*analysis.modified_lines()])
     return {
         "scheme": scheme.name,
-        "k": None if scheme.k is None else _format(scheme.k),
+        "k": None if scheme.k is None else _number_or_text(scheme.k),
         "network": scheme.network,
         "reference": scheme.reference,
         "aliases": aliases_of(scheme.name),
@@ -157,6 +157,16 @@ def _numbers(scheme: Scheme) -> list[str]:
         return [f"k = {scheme.k}"] if number else []
     numbers = {name: scheme.k[name] for name in scheme.arguments if not getattr(scheme.k[name], "free_symbols", ())}
     return [f"{name} = {_format(value)}" for name, value in numbers.items()]
+
+
+def _number_or_text(value: object) -> int | float | str:
+    """Return a finite number as a number; what has symbols, rows or names, as text."""
+    if isinstance(value, (dict, tuple)):
+        return _format(value)
+    exact = sympy.sympify(value)
+    if not exact.is_number or not exact.is_finite:
+        return str(value)
+    return int(exact) if exact.is_Integer else float(exact)
 
 
 def _format(value: Coefficient) -> str:
