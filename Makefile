@@ -4,8 +4,6 @@ PYTHON ?= $(shell for each in python3 python3.13 python3.12 python3.11 python; d
 	$$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$each && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
-# Bytecode is made of what is imported: compiling all that is installed takes as long as the rest of the installation.
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 STAMP := $(VENV)/.installed
 
 .PHONY: demo test check mutants docs install clean
@@ -15,8 +13,8 @@ install: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	test -n "$(PYTHON)" || { echo "make: stepnet needs Python 3.11 or later: make PYTHON=/path/to/python" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) torch
-	$(PIP) -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
 demo: install
@@ -40,6 +38,6 @@ clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 docs: install
-	$(PIP) -e '.[docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	$(BIN)/mkdocs build --quiet
 	@echo "wrote site/; see it with: $(BIN)/python -m http.server -d site"
