@@ -53,21 +53,30 @@ class BoardTask:
     unit: str
     digits: int
     margin: float
+    flags_of_first: str = ""  # where Euler is trained in another way
 
     @property
     def picture(self) -> str:
         return f"figures/board_{self.name}.svg"
 
     @property
-    def command(self) -> str:
-        return f"stepnet compare {self.model} --schemes SCHEMES {self.flags} --seeds N --out RUNS/{self.name}"
+    def commands(self) -> str:
+        if self.flags_of_first:
+            return f"{self._command(FIRST, self.flags_of_first)}` and `{self._command('SCHEMES', self.flags)}"
+        return self._command("SCHEMES", self.flags)
+
+    def _command(self, schemes: str, flags: str) -> str:
+        return f"stepnet compare {self.model} --schemes {schemes} {flags} --seeds N --out RUNS/{self.name}"
 
 
 TEXT = "--data shakespeare --epochs 1 --epoch-steps 600"
+LONGER = "--data shakespeare --epochs 1 --epoch-steps 780"
+EQUAL_TIME = "6 layers, Euler with 1.3 times the steps"
 ADAMW = "--optimizer adamw --lr 0.01 --schedule cosine --warmup 0.1 --clip 1 --weight-decay 0.01 --epochs 30"
 CIFAR = "--data cifar10 --image-size 16 --recipe fast --epochs 4"
 TASKS = (
     BoardTask("characters6", "6 layers", "gpt6x32", TEXT, "test_loss", "nats", 4, 0.005),
+    BoardTask("characters6_time", EQUAL_TIME, "gpt6x32", TEXT, "test_loss", "nats", 4, 0.005, LONGER),
     BoardTask("characters12", "12 layers", "gpt12x48", TEXT, "test_loss", "nats", 4, 0.005),
     BoardTask("digits", "Digits", "preact_resnet20", "--data digits", "test_error", "points", 2, 0.2),
     BoardTask("cifar16", "CIFAR-10 at 16 pixels", "preact_resnet20,width=8", CIFAR, "test_error", "points", 2, 0.2),
@@ -223,7 +232,7 @@ def section(task: BoardTask, runs: list[dict[str, Any]]) -> list[str]:
         return [f"### {task.title}: `{task.model}`", "", "**Not measured**: no pair of runs was finished.", ""]
     first, *others = measured_rows
     lines = [
-        *(f"### {task.title}: `{task.model}`", "", f"Command: `{task.command}`", ""),
+        *(f"### {task.title}: `{task.model}`", "", f"Command: `{task.commands}`", ""),
         *([f"![Differences from Euler with their 95 % intervals]({task.picture})", ""] if drawn(measured_rows) else []),
     ]
     figure = "validation loss" if task.unit == "nats" else "test error (%)"

@@ -66,6 +66,13 @@ def test_a_finished_run_is_recorded(tmp_path):
     assert found["revision"] and found["scheme"] == "None"
 
 
+def test_where_euler_takes_more_steps_both_commands_are_shown():
+    task = next(task for task in BOARD["TASKS"] if task.flags_of_first)
+    commands = task.commands.split("` and `")
+    assert [command.split("--schemes ")[1].split()[0] for command in commands] == ["euler", "SCHEMES"]
+    assert "--epoch-steps 780" in commands[0] and "--epoch-steps 600" in commands[1]
+
+
 def test_without_a_pair_nothing_is_claimed():
     assert "**Not measured**" in "\n".join(BOARD["section"](SIX, made(euler=[2.0])))
 
