@@ -13,7 +13,8 @@ from training.made_runs import run_with_errors
 
 ROOT = Path(__file__).parent.parent
 BOARD = runpy.run_path(str(ROOT / "results" / "board.py"), run_name="board")
-SIX = BOARD["TASKS"][0]
+TASKS = {task.name: task for task in BOARD["TASKS"]}
+SIX = TASKS["characters6"]
 
 
 def made(**figures):
@@ -61,14 +62,13 @@ def test_the_summary_gives_the_figures_of_verdicts_and_the_names_of_others():
 
 def test_a_finished_run_is_recorded(tmp_path):
     history = RunHistory.read(run_with_errors(tmp_path, "preact_resnet20", 3, (5, 7.25)))
-    found = BOARD["measured"](BOARD["TASKS"][2], history)
+    found = BOARD["measured"](TASKS["digits"], history)
     assert (found["task"], found["seed"], found["figure"]) == ("digits", 3, 7.25)
     assert found["revision"] and found["scheme"] == "None"
 
 
 def test_where_euler_takes_more_steps_both_commands_are_shown():
-    task = next(task for task in BOARD["TASKS"] if task.flags_of_first)
-    commands = task.commands.split("` and `")
+    commands = TASKS["characters6_time"].commands.split("` and `")
     assert [command.split("--schemes ")[1].split()[0] for command in commands] == ["euler", "SCHEMES"]
     assert "--epoch-steps 780" in commands[0] and "--epoch-steps 600" in commands[1]
 
@@ -99,7 +99,7 @@ def test_a_seed_in_the_folder_replaces_what_the_file_has_of_it(tmp_path, monkeyp
     assert kept == {("digits", 0), ("vit", 0), ("vit", 1)}
 
 
-@pytest.mark.parametrize("task", BOARD["TASKS"], ids=lambda task: task.name)
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_a_picture_of_the_board_can_be_read(task, monkeypatch, tmp_path):
     found = []
     monkeypatch.setitem(BOARD["draw"].__globals__, "DOCS", tmp_path)
