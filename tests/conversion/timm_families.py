@@ -70,13 +70,17 @@ class Family:
         return f"{self.name} ({self.member}): {' | '.join(self.cells)} [{self.seconds:.1f} s]"
 
 
-def walk() -> list[Family]:
+def names() -> list[str]:
     """All families of the installed timm."""
     import timm
 
+    return sorted(name for name in timm.list_modules() if timm.list_models(module=name))
+
+
+def walk(families: list[str]) -> list[Family]:
+    """Convert a member of each family."""
     chosen = json.loads(SMALLEST.read_text())
-    names = [name for name in timm.list_modules() if timm.list_models(module=name)]
-    return [_family(name, [chosen[name]] if name in chosen else _smallest(name)) for name in sorted(names)]
+    return [_family(name, [chosen[name]] if name in chosen else _smallest(name)) for name in families]
 
 
 def share(families: list[Family]) -> tuple[int, int]:
@@ -105,8 +109,12 @@ def table(families: list[Family]) -> str:
         "| family | member | residual blocks | converted | k | left |",
         "| --- | --- | ---: | ---: | ---: | --- |",
     ]
-    lines += [f"| {' | '.join([family.name, family.member, *family.cells])} |" for family in families]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *map(row, families)]) + "\n"
+
+
+def row(family: Family) -> str:
+    """A family's line of the table."""
+    return f"| {' | '.join([family.name, family.member, *family.cells])} |"
 
 
 def _family(name: str, members: list[str]) -> Family:
@@ -175,15 +183,12 @@ def _smallest(name: str) -> list[str]:
 
 
 def main(arguments: list[str]) -> None:
-    import timm
-
     if "--smallest" in arguments:
-        names = arguments[1:] or [name for name in timm.list_modules() if timm.list_models(module=name)]
         chosen = json.loads(SMALLEST.read_text()) if SMALLEST.exists() else {}
-        chosen |= {name: _family(name, _smallest(name)).member for name in names}
+        chosen |= {name: _family(name, _smallest(name)).member for name in arguments[1:] or names()}
         SMALLEST.write_text(json.dumps(dict(sorted(chosen.items())), indent=1) + "\n")
         return
-    families = walk()
+    families = walk(names())
     TABLE.write_text(table(families))
     exact, residual = share(families)
     print(*families, f"{exact} of {residual} residual families convert exactly", sep="\n")
