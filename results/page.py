@@ -8,7 +8,6 @@ recorded first.
 from __future__ import annotations
 
 import json
-import re
 import statistics
 import sys
 from pathlib import Path
@@ -31,7 +30,6 @@ Sections come in order of importance, which is the order of the runs. Where the 
 means that the interval lies above 0. One older pair of 15 epochs (`results/cifar10.json`) was known when the protocol
 was written; it is used nowhere on this page."""
 HEADINGS = "network", "runs", "test error (%)", "minus the first, paired (95 %)", "smaller / larger", "test loss"
-PROTOCOL_ROW = re.compile(r"^\| (\w+) \| ([^|]+) \|", re.MULTILINE)
 
 
 Runs = dict[int, dict[str, Any]]  # of one network, by seed
@@ -62,14 +60,15 @@ def section(experiment: Experiment) -> list[str]:
     runs, first = runs_by_network(experiment), experiment.networks[0]
     lines = ["", f"### {experiment.number}: {experiment.title}", "", f"Claim: {experiment.claim}", ""]
     differences = compared(experiment, runs)
+    done = [network for network in experiment.networks if runs[network]]
+    if {*done} - {*experiment.trained}:
+        lines += [*markdown_table(HEADINGS, [_row(one, runs[one], runs[first]) for one in done]), ""]
     if not any(differences.values()):
-        return [*lines, "**Not measured yet**: no pair of runs is finished."]
-    rows = [_row(first, runs[first], None), *(_row(other, runs[other], runs[first]) for other in differences)]
-    lines += markdown_table(HEADINGS, rows)
+        return [*lines, unfinished(experiment.number)]
     verdicts = [
         f"`{other}`: {_verdict_text(gaps, experiment.effect, len(differences))}." for other, gaps in differences.items()
     ]
-    lines += ["", *(verdicts if len(verdicts) == 1 else [f"- {line}" for line in verdicts]), ""]
+    lines += [*(verdicts if len(verdicts) == 1 else [f"- {line}" for line in verdicts]), ""]
     for one, other in experiment.beside:
         gaps = PairedDifferences.between(runs[one], runs[other], "test_error")
         if gaps:
@@ -118,11 +117,10 @@ def _verdict_text(gaps: PairedDifferences, effect: float | None, comparisons: in
     )
 
 
-def _row(network: str, runs: Runs, plain: Runs | None) -> list[str]:
+def _row(network: str, runs: Runs, plain: Runs) -> list[str]:
     errors, losses = ([run[name] for run in runs.values()] for name in ("test_error", "test_loss"))
     cells = [f"`{network}`", str(len(runs)), mean_and_deviation(errors), "", "", f"{statistics.fmean(losses):.4f}"]
-    if plain is not None:
-        gaps = PairedDifferences.between(runs, plain, "test_error")
+    if runs is not plain and (gaps := PairedDifferences.between(runs, plain, "test_error")):
         cells[3:5] = [str(gaps), " / ".join(map(str, gaps.signs))]
         cells[5] += f" ({PairedDifferences.between(runs, plain, 'test_loss').interval(4)})"
     return cells
@@ -152,7 +150,7 @@ def unfinished(number: str) -> str:
     """Return a line for an experiment without results."""
     place = read_content(UNFINISHED).get(number)
     if place is None:
-        return "**Not run.**"
+        return "**Not measured yet**: no pair of runs is finished."
     where = f"`{place['model']}`, seed {place['seed']}, stands at epoch {place['epochs']} of {place['of']}"
     return f"**Not finished**: {where}. Nothing is claimed of it."
 
@@ -161,9 +159,6 @@ def page() -> str:
     """Return the whole page: the protocol as it stands, and what was measured."""
     text = with_part(PAGE.read_text(), SUMMARY[0], "\n".join(summary()), SUMMARY[1])
     sections = [line for experiment in EXPERIMENTS.values() for line in section(experiment)]
-    for number, title in PROTOCOL_ROW.findall(text.partition(MEASURED)[0]):
-        if number not in EXPERIMENTS:
-            sections += ["", f"### {number}: {title}", "", unfinished(number)]
     return with_part(text, MEASURED, "\n".join([OPENING, *sections]))
 
 
