@@ -62,10 +62,10 @@ def _what(description: ModelDescription) -> str:
     family = f"a network of the family {entry.family}" if entry else "a network"
     scheme = description.scheme or (entry.scheme if entry else None)
     known, command = markdown_code(scheme), markdown_code(f"stepnet scheme {scheme}")
-    march = f" whose blocks are marched by the scheme {known} ({command} tells what it is)"
+    steps = f", with its blocks as steps of the scheme {known} (described by {command})"
     options = {key: value for key, value in description.options.items() if key != "scheme"}
     model, said = markdown_code(description.model), markdown_code(json.dumps(options))
-    return f"{model}, {family}{march if scheme else ''}. Options: {said}."
+    return f"{model}, {family}{steps if scheme else ''}. Options: {said}."
 
 
 def _use(where: str, description: ModelDescription) -> str:
@@ -108,8 +108,9 @@ def _shown(k: float | list[float]) -> str:
 def _input(how: Preprocessing, classes: tuple[str, ...]) -> str:
     shown = for_markdown(", ".join(classes[:20])) + (f" and {len(classes) - 20} more" if len(classes) > 20 else "")
     colours = "grey" if how.channels == 1 else "in colour"
+    mean, std = ([round(value, 4) for value in values] for values in (how.mean, how.std))
     return (
         f"## Input and output\n\nImages of {how.image_size} x {how.image_size} pixels, {colours}: the shorter side "
-        f"resized to {how.resize}, the middle cut out, `(x / 255 - mean) / std` with mean {list(how.mean)} and std "
-        f"{list(how.std)}.\n\nClasses: {shown or 'without names'}."
+        f"resized to {how.resize}, the middle cut out, `(x / 255 - mean) / std` with mean {mean} and std {std}."
+        f"\n\nClasses: {shown or 'without names'}."
     )
