@@ -19,9 +19,9 @@ from stepnet.nets.trajectories import KineticCost
 IMAGES = torch.randn(8, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
-def network(pre_activation: bool = True, **options: Any) -> ResidualNetwork:
+def network(pre_activation: bool = True, project_past: bool = False, **options: Any) -> ResidualNetwork:
     torch.manual_seed(0)
-    backbone = Backbone(basic, (4, 8), (4, 4), stem_width=4, pre_activation=pre_activation)
+    backbone = Backbone(basic, (4, 8), (4, 4), stem_width=4, pre_activation=pre_activation, project_past=project_past)
     model = ResidualNetwork(backbone, **options).double()
     for n in range(3):
         model(IMAGES * 2**n)
@@ -84,6 +84,12 @@ def test_what_an_image_skips_is_not_computed() -> None:
     assert sum(sizes) == int(exit.steps.sum()) < 8 * len(IMAGES)
 
 
+def test_under_autocast_a_coefficient_for_each_channel_widens_the_states() -> None:
+    model, images = network(scheme="lm", k_per_channel=True).float(), IMAGES.float()
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(model(images, exit=0.0), model(images))
+
+
 @pytest.mark.parametrize("scheme", ["euler", "lm", "strang"])
 @pytest.mark.parametrize("name", ["gpt3x16", "vit3x16"])
 def test_a_sequence_leaves_as_an_image_does(name: str, scheme: str) -> None:
@@ -116,6 +122,8 @@ def test_a_sequence_leaves_as_an_image_does(name: str, scheme: str) -> None:
         (lambda: network()(IMAGES, exit=float("nan")), "exit = nan: expected a relative change"),
         (lambda: network()(IMAGES, exit=0.1, cost=KineticCost()), "exit with a running cost"),
         (lambda: network(scheme="momentum")(IMAGES, exit=0.1), "a stage of 'momentum' carries more than one state"),
+        (lambda: network().trajectory(IMAGES, exit=0.1), "exit = 0.1: samples take different numbers of steps"),
+        (lambda: network(scheme="lm", project_past=True)(IMAGES, exit=0.1), "exit = 0.1: samples take different"),
     ],
 )
 def test_one_line_for_what_cannot_be(call: Any, message: str) -> None:

@@ -14,6 +14,7 @@ from stepnet.schemes import Coefficient, is_traced
 
 if TYPE_CHECKING:
     from stepnet.nets.stage import Stage
+    from stepnet.nets.trajectories import Visit
 
 
 class EarlyExit:
@@ -28,9 +29,11 @@ class EarlyExit:
             raise UserError(f"exit = {tolerance:g}: expected a relative change of the state, 0 or more, such as 0.1")
         self.tolerance, self.steps = tolerance, torch.zeros((), dtype=torch.long)
 
-    def march(self, stage: Stage, x: Any, gates: Sequence[Coefficient] | None = None) -> Any:
-        """Return the last state of each sample in the stage."""
-        self._check(stage)
+    def march(
+        self, stage: Stage, x: Any, gates: Sequence[Coefficient] | None = None, visit: Visit | None = None
+    ) -> Any:
+        """Return the last state of each sample in the stage; `visit` must be None."""
+        self._check(stage, visit)
         march = stage.march if gates is None else stage.march.by_scheme(gates)
         us, fs = stage.enter(x, None)
         slopes: tuple[Tensor, ...] = ()
@@ -42,6 +45,7 @@ class EarlyExit:
                 new, slope = new
                 slopes = (slope, *slopes)[: stage.scheme.steps - 1]
             new = new if march.after is None else march.after(new)
+            last = last.to(new.dtype)  # under autocast, a k for each channel widens the state
             last[active] = new
             taken[active] += 1
             moving = _norms(new - us[0]) > self.tolerance * _norms(new)
@@ -53,10 +57,15 @@ class EarlyExit:
         self.steps = self.steps.to(taken.device) + taken
         return last
 
-    def _check(self, stage: Stage) -> None:
+    def _check(self, stage: Stage, visit: Visit | None) -> None:
         what = f"exit = {self.tolerance:g}"
         if stage.training:
             raise UserError(f"{what} in training, where every sample takes all steps: call network.eval() first")
+        if visit is not None:
+            raise UserError(
+                f"{what}: samples take different numbers of steps, so that the batch has no states u_0 … u_N for a "
+                "trajectory, or for the past that LM-ResNeXt hands to the next stage; leave out exit"
+            )
         if stage.scheme.streams or stage.scheme.partitioned or stage.plan.entry == "with past":
             raise UserError(f"{what}: a stage of {stage.scheme.name!r} carries more than one state; take euler or lm")
 

@@ -274,10 +274,10 @@ class Stage(nn.Module):
     ) -> StateT:
         """Return the last state; call `visit` with every state. Modes that recompute run without torch.compile.
 
-        With an early `exit`, return the last state that each sample reaches.
+        With an early `exit`, return the last state that each sample reaches; it excludes `visit`.
         """
         if exit is not None:
-            return cast(StateT, exit.march(self, x, gates))
+            return cast(StateT, exit.march(self, x, gates, visit))
         stored = self.memory == "stored" or not self.training
         last = _last if stored else _last_eagerly
         if visit is not None:
