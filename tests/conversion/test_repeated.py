@@ -118,6 +118,43 @@ def test_gradients_are_those_of_stored_states(kind: type[nn.Module], memory: Any
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
+class Functions(nn.Module):
+    """Sums whose functions keep their layer in a keyword default, or call themselves."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)) for _ in range(3))
+        self.residual, self.kind = stepnet.Residual(), kind
+
+    def forward(self, u: Tensor) -> Tensor:
+        for layer in self.layers:
+
+            def recursive(v: Tensor, times: int = 1, layer: nn.Module = layer) -> Tensor:
+                return recursive(v, times - 1, layer) if times else layer(v)
+
+            functions = {
+                "keyword": lambda v, *, layer=layer: layer(v),
+                "closure": lambda v, *, scale=0.5, layer=layer: scale * self.layers[0](layer(v)),
+                "recursive": recursive,
+            }
+            u = self.residual(u, functions[self.kind])
+        return u
+
+
+@pytest.mark.parametrize("kind", ["keyword", "closure", "recursive"])
+def test_a_function_is_evaluated_again_with_its_keywords_and_its_statistics(kind: str) -> None:
+    torch.manual_seed(0)
+    net = Functions(kind).double().train()
+
+    def after_a_pass(mode: Any) -> list[Tensor]:
+        converted = stepnet.convert(net, "lm", X, init=-0.3, memory=mode)
+        gradients = torch.autograd.grad(converted(X).square().sum(), list(converted.parameters()))
+        return [*gradients, *converted.buffers()]
+
+    for found, expected in zip(after_a_pass("recompute"), after_a_pass("stored"), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("scheme", ["heun", "ab2", "leapfrog"])
 def test_other_schemes(scheme: str) -> None:
     net = built(Looped)

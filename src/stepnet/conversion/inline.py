@@ -34,8 +34,13 @@ def bound_now(f: Any) -> Any:
         return partial(bound_now(f.func), *f.args, **f.keywords)
     if not (isinstance(f, FunctionType) and f.__closure__):
         return f
-    cells = tuple(CellType(bound_now(cell.cell_contents)) for cell in f.__closure__)
-    return FunctionType(f.__code__, f.__globals__, f.__name__, f.__defaults__, cells)
+    cells = tuple(CellType() for _ in f.__closure__)
+    bound = FunctionType(f.__code__, f.__globals__, f.__name__, f.__defaults__, cells)
+    bound.__kwdefaults__ = f.__kwdefaults__
+    for cell, own in zip(cells, f.__closure__, strict=True):
+        value = own.cell_contents
+        cell.cell_contents = bound if value is f else bound_now(value)  # a function may call itself
+    return bound
 
 
 def modules_of(f: Any) -> Iterator[nn.Module]:
@@ -48,6 +53,6 @@ def modules_of(f: Any) -> Iterator[nn.Module]:
     elif isinstance(f, MethodType):
         yield from modules_of(f.__self__)
     elif isinstance(f, FunctionType):
-        cells = [cell.cell_contents for cell in f.__closure__ or ()]
-        for part in (*cells, *(f.__defaults__ or ())):
+        cells = [cell.cell_contents for cell in f.__closure__ or () if cell.cell_contents is not f]
+        for part in (*cells, *(f.__defaults__ or ()), *(f.__kwdefaults__ or {}).values()):
             yield from modules_of(part)
