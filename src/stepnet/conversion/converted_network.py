@@ -8,6 +8,7 @@ The network passes gates and cost to its steps for one forward pass. Its `forwar
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -44,6 +45,7 @@ class ConvertedNetwork(InstanceMixin):
     step_count: int = 0  # the number of its steps, with one gate for each
     step_gates: Gates | None = None  # both are defaults for a new instance of this class, which is not converted
     own_options: frozenset[str]  # the arguments of the network's own forward
+    draw: Callable[[int, int, range], Draw]  # of a network with gates, which is then `Noisy`
 
     @property
     def compile_by_block(self) -> bool:
@@ -81,11 +83,11 @@ def become_converted(network: nn.Module, steps: int, stochastic: StochasticDepth
     """Make the network accept gates and a cost, in place."""
     if stochastic is not None and hasattr(network, "draw"):
         raise UserError(f"stochastic_depth: {type(network).__name__} draws a noise of its own; leave one of them out")
-    add_mixin(network, ConvertedNetwork)
-    gates = None if stochastic is None else Gates(stochastic)
-    network.step_count, network.step_gates = steps, gates  # type: ignore[assignment]
-    if gates is not None:
-        network.draw = gates.draw  # type: ignore[assignment]
+    converted = add_mixin(network, ConvertedNetwork)
+    converted.step_count = steps
+    converted.step_gates = None if stochastic is None else Gates(stochastic)
+    if converted.step_gates is not None:
+        converted.draw = converted.step_gates.draw
 
 
 def become_plain(network: ConvertedNetwork) -> None:

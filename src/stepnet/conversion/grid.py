@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from stepnet.conversion.converted_network import ConvertedNetwork, Gates
 from stepnet.conversion.step import ConvertedStep
 from stepnet.conversion.step_coefficients import K_FREE, K
-from stepnet.conversion.summary import RECORD, Conversion, remember_conversion
+from stepnet.conversion.summary import RECORD, REPORT, Conversion, remember_conversion
 from stepnet.errors import UserError
 from stepnet.nets import (
     Grid,
@@ -249,7 +249,7 @@ def _gates(network: nn.Module, steps: int) -> Gates | None:
     converted.step_count = steps
     if converted.step_gates is not None:
         converted.step_gates = Gates(replace(converted.step_gates.stochastic, depth=steps))
-        converted.draw = converted.step_gates.draw  # type: ignore[assignment]
+        converted.draw = converted.step_gates.draw
     return converted.step_gates
 
 
@@ -277,12 +277,12 @@ def _remember(network: nn.Module, rows: Sequence[StepRow], grid: Grid, layout: d
         "dt": [[step.dt for step in own] for own in grid],
         "layout": {k: [before[k][n] if k in before else n for n in v] for k, v in layout.items()},
     }
-    done: Conversion = network.step_conversion  # type: ignore[assignment]
+    done: Conversion = getattr(network, REPORT)
     stages = tuple(
         replace(stage, blocks=row, split=tuple(n for n in row if n in split), coefficients=_owners(old, len(row)))
         for stage, row, old in zip(done.stages, names, rows, strict=True)
     )
-    network.step_conversion = replace(done, stages=stages)  # type: ignore[assignment]
+    setattr(network, REPORT, replace(done, stages=stages))
     remember_conversion(network, record)
 
 

@@ -414,11 +414,12 @@ class _Side:
         return f
 
 
-def become_step(block: nn.Module, roles: Sequence[Role]) -> None:
+def become_step(block: nn.Module, roles: Sequence[Role]) -> ConvertedStep:
     """Make the block a step, in place, with a role for each of its calls; it has no coefficients yet."""
-    add_mixin(block, ConvertedStep)
-    block.step_roles = tuple(roles)  # type: ignore[assignment]
-    separate_statistics(block, max(role.evaluations for role in roles), "step_{}_{}", BUFFERS)
+    step = add_mixin(block, ConvertedStep)
+    step.step_roles = tuple(roles)
+    separate_statistics(step, max(role.evaluations for role in roles), "step_{}_{}", BUFFERS)
+    return step
 
 
 def become_block(step: ConvertedStep) -> None:

@@ -73,18 +73,17 @@ class StepCoefficients(InstanceMixin):
             missing.remove(name)
 
 
-def add_coefficients(block: nn.Module, roles: list[Role], init: str | float, like: Tensor) -> None:
+def add_coefficients(block: StepCoefficients, init: str | float, like: Tensor) -> None:
     """Register the coefficients of a block's steps, with the dtype and device of `like`.
 
     `init` is "paper" for the law of the scheme, "identity" for those of Euler's step, or a number.
     """
-    scheme, bound = roles[0].scheme, roles[0].bound
-    owners = [role.place for role in roles if role.k_index is not None]
+    scheme, bound = block.step_role.scheme, block.step_role.bound
+    owners = [role.place for role in block.step_roles if role.k_index is not None]
     if not owners:
         return
     if scheme.learned:
-        layout = CoefficientLayout(scheme, owners, roles[0].width)
-        block.step_layout = layout  # type: ignore[assignment]
+        block.step_layout = layout = CoefficientLayout(scheme, owners, block.step_role.width)
         starts = layout.at_euler() if init == "identity" else layout.starts(scheme.learned)
         for name, start in starts.items():
             block.register_parameter(STEP_MIXING + name, nn.Parameter(start.to(like)))

@@ -13,6 +13,7 @@ from stepnet.conversion.split import stated_for
 from stepnet.nets import Bound, StepSizes, StochasticDepth
 from stepnet.schemes import Scheme
 
+REPORT = "step_conversion"  # the attribute of a converted network with its `Conversion`
 RECORD = "stepnet_conversion"  # the attribute of the network, and the key in transformers' config.json
 
 
@@ -107,7 +108,8 @@ def remember_conversion(network: nn.Module, record: dict[str, Any]) -> None:
 
 
 def forget_conversion(network: nn.Module) -> None:
-    """Remove the record from a network that was reverted, and from its configuration."""
+    """Remove the report and the record from a network that was reverted, and the record from its configuration."""
+    delattr(network, REPORT)
     for holder in (network, getattr(network, "config", None)):
         if hasattr(holder, RECORD):
             delattr(holder, RECORD)

@@ -18,7 +18,7 @@ from stepnet.conversion.converted_network import ConvertedNetwork, become_conver
 from stepnet.conversion.inline import Residual
 from stepnet.conversion.step import ConvertedStep, become_block, become_step
 from stepnet.conversion.step_coefficients import add_coefficients
-from stepnet.conversion.summary import Conversion, forget_conversion, remember_conversion
+from stepnet.conversion.summary import REPORT, Conversion, forget_conversion, remember_conversion
 from stepnet.conversion.trace import copied, trace
 from stepnet.errors import UserError
 from stepnet.nets import (
@@ -39,7 +39,6 @@ from stepnet.nets import (
 from stepnet.schemes import Scheme, feature_dimension, get_scheme, warn_if_rarely_used, warn_of_memory
 
 Model = TypeVar("Model", bound=nn.Module)
-REPORT = "step_conversion"  # the attribute of a converted network with its `Conversion`
 TRAJECTORY = "trajectory"  # the method that returns its states
 
 
@@ -139,8 +138,7 @@ def _converted(
     for name, steps in roles.items():
         block = model.get_submodule(name)
         near = next((p for p in block.parameters() if p.is_floating_point()), like)
-        become_step(block, steps)
-        add_coefficients(block, steps, init, near)
+        add_coefficients(become_step(block, steps), init, near)
     setattr(model, REPORT, conversion)
     remember_conversion(model, conversion.record(dt, bound, blocks, stochastic))
     if not hasattr(model, TRAJECTORY):
@@ -160,7 +158,6 @@ def revert(model: Model) -> Model:
         become_block(step)
     for module in model.modules():  # a part of the network may have been converted by itself
         if hasattr(module, REPORT):
-            delattr(module, REPORT)
             forget_conversion(module)
             become_plain(cast(ConvertedNetwork, module))
             vars(module).pop(TRAJECTORY, None)

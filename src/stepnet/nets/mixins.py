@@ -7,7 +7,7 @@ in `state_dict` do not change.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from torch import nn
 
@@ -29,9 +29,13 @@ class InstanceMixin(nn.Module):
         return {}
 
 
-def add_mixin(module: nn.Module, added: type[InstanceMixin]) -> None:
-    """Make the module an instance of `added` and of its own class."""
+Mixin = TypeVar("Mixin", bound=InstanceMixin)
+
+
+def add_mixin(module: nn.Module, added: type[Mixin]) -> Mixin:
+    """Make the module an instance of `added` and of its own class; return it."""
     module.__class__ = _subclass(added, type(module))
+    return cast(Mixin, module)
 
 
 def remove_mixin(module: InstanceMixin) -> None:

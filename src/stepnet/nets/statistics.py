@@ -80,8 +80,7 @@ def separate_statistics(
             buffers = {(name, i): pattern.format(name, i) for i in range(1, evaluations) for name in names}
             for (name, _), further in buffers.items():
                 layer.register_buffer(further, layer._buffers[name].clone())  # type: ignore[union-attr]
-            add_mixin(layer, Statistics)
-            layer.step_buffers = buffers  # type: ignore[assignment]
+            add_mixin(layer, Statistics).step_buffers = buffers
 
 
 def join_statistics(module: nn.Module) -> None:
