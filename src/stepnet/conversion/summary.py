@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from torch import nn
 
 from stepnet.conversion.chains import Chain, Selection
 from stepnet.conversion.split import stated_for
+from stepnet.conversion.trace import Call
 from stepnet.nets import Bound, StepSizes, StochasticDepth
 from stepnet.schemes import Scheme
 
@@ -121,44 +122,54 @@ def _count(n: int, thing: str) -> str:
 
 def _stage(chain: Chain, scheme: Scheme) -> ConvertedStage:
     calls, plan = chain.calls, chain.plan(scheme)
-    notes = []
+    return ConvertedStage(
+        blocks=chain.names,
+        classes=tuple(dict.fromkeys(type(call.block).__name__ for call in calls)),
+        shape=tuple(calls[-1].after.shape[1:]),
+        coefficients=len(plan.owners),
+        notes=(*_block_notes(chain), *_evaluation_notes(scheme, plan.evaluations)),
+        split=tuple(dict.fromkeys(call.name for call in calls if call.split is not None)),
+    )
+
+
+def _block_notes(chain: Chain) -> Iterator[str]:
+    """Yield how the blocks of a chain became steps."""
+    calls = chain.calls
     if chain.transition:
-        notes.append("the first changes the shape; its projected input is the past")
-    split = [call for call in calls if call.split is not None]
-    activated = [call for call in split if call.split is not None and call.split.after]
+        yield "the first changes the shape; its projected input is the past"
+    activated = [call for call in calls if call.split is not None and call.split.after]
     if activated:
-        some = "" if len(activated) == len(calls) else f" ({', '.join(call.name for call in activated)})"
-        notes.append(f"split{some}: the scheme acts before the activation")
+        yield f"split{_which(activated, calls)}: the scheme acts before the activation"
     divided = [call for call in calls if call.part is not None]
     if divided:
         inside = ", inside the norm that follows it" if "norm" in divided[0].kinds else ""
-        notes.append(f"each residual sum of a layer is a step{inside}")
+        yield f"each residual sum of a layer is a step{inside}"
     whole = [call for call in calls if call.split is None and call.activation and not call.kinds]
     if whole:
-        some = "" if len(whole) == len(calls) else f" ({', '.join(call.name for call in whole)})"
         advice = "split_block tells branch, shortcut and activation"
         if stated_for(whole[0].block) is not None:
             advice = "the split that was stated gives something else (an attribute that a block lacks is passed over)"
-        notes.append(
-            f"taken whole{some}: the scheme acts after the {whole[0].activation}, and a change of shape hands over no "
-            f"past; {advice}"
+        yield (
+            f"taken whole{_which(whole, calls)}: the scheme acts after the {whole[0].activation}, and a change of "
+            f"shape hands over no past; {advice}"
         )
     if chain.repeats:
-        notes.append("one step for each call of a block")
+        yield "one step for each call of a block"
     overwriting = dict.fromkeys(call.name for call in calls if call.overwrites)
     if overwriting:
-        notes.append(f"{', '.join(overwriting)} work in place on the state, and get a copy")
-    counts = plan.evaluations
+        yield f"{', '.join(overwriting)} work in place on the state, and get a copy"
+
+
+def _evaluation_notes(scheme: Scheme, counts: Sequence[int]) -> Iterator[str]:
+    """Yield how often the blocks are evaluated in their steps, if that is more than once."""
     if scheme.splits:
         more = f", one of them evaluated {max(counts)} times in a step" if max(counts) > 1 else ""
-        notes.append(f"f and g are the first and the second branch of a layer{more}")
+        yield f"f and g are the first and the second branch of a layer{more}"
     elif max(counts) > 1:
         same = len(set(counts)) == 1
-        notes.append(
-            f"{counts[0]} evaluations in a step" if same else f"evaluations by step: {', '.join(map(str, counts))}"
-        )
-    classes = tuple(dict.fromkeys(type(call.block).__name__ for call in calls))
-    shape = tuple(calls[-1].after.shape[1:])
-    return ConvertedStage(
-        chain.names, classes, shape, len(plan.owners), tuple(notes), tuple(dict.fromkeys(call.name for call in split))
-    )
+        yield f"{counts[0]} evaluations in a step" if same else f"evaluations by step: {', '.join(map(str, counts))}"
+
+
+def _which(some: Sequence[Call], calls: Sequence[Call]) -> str:
+    """Name some of the calls in parentheses, unless they are all."""
+    return "" if len(some) == len(calls) else f" ({', '.join(call.name for call in some)})"
