@@ -19,7 +19,7 @@ from stepnet.conversion.inline import Residual
 from stepnet.conversion.step import ConvertedStep, become_block, become_step
 from stepnet.conversion.step_coefficients import add_coefficients
 from stepnet.conversion.summary import REPORT, Conversion, forget_conversion, remember_conversion
-from stepnet.conversion.trace import copied, trace
+from stepnet.conversion.trace import Call, copied, trace
 from stepnet.errors import UserError
 from stepnet.nets import (
     Bound,
@@ -197,25 +197,32 @@ def _select(
         selection.chains.remove(chain)
         selection.left |= dict.fromkeys(chain.names, "called several times, and its state is altered in training")
     if not selection.chains:
-        unconverted = [*selection.left.items(), *selection.stays.items()]
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in unconverted[:3])
-        found = f"found {len(calls)} that ran ({reasons})" if reasons else "found no block that takes a state"
-        if scheme.splits:
-            raise UserError(
-                f"scheme {scheme.name!r} splits u' = f + g: it needs layers of two branches, added one after the other "
-                f"without a norm after them, as in GPT-2, Llama or ViT; {found}"
-            )
-        advice = ""
-        if blocks is None and select(calls, scheme, named=True).chains:
-            advice = "; name blocks yourself with blocks="
-        elif blocks is None:
-            advice = "; write a sum inside a forward as stepnet.Residual()(u, f), or as a module that returns u + f(u)"
-        raise UserError(
-            f"{type(model).__name__} has no residual stage: looked for {scheme.steps} or more "
-            f"{'residual blocks' if blocks is None else 'of the named blocks'} in a row with equal input and output "
-            f"shape, {found}{advice}"
-        )
+        raise _nothing_selected(model, scheme, calls, selection, named=blocks is not None)
     return selection
+
+
+def _nothing_selected(
+    model: nn.Module, scheme: Scheme, calls: Sequence[Call], selection: Selection, named: bool
+) -> UserError:
+    """Return the error for a network without a chain to convert: what was found, and what may help."""
+    unconverted = [*selection.left.items(), *selection.stays.items()]
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in unconverted[:3])
+    found = f"found {len(calls)} that ran ({reasons})" if reasons else "found no block that takes a state"
+    if scheme.splits:
+        return UserError(
+            f"scheme {scheme.name!r} splits u' = f + g: it needs layers of two branches, added one after the other "
+            f"without a norm after them, as in GPT-2, Llama or ViT; {found}"
+        )
+    advice = ""
+    if not named and select(calls, scheme, named=True).chains:
+        advice = "; name blocks yourself with blocks="
+    elif not named:
+        advice = "; write a sum inside a forward as stepnet.Residual()(u, f), or as a module that returns u + f(u)"
+    return UserError(
+        f"{type(model).__name__} has no residual stage: looked for {scheme.steps} or more "
+        f"{'of the named blocks' if named else 'residual blocks'} in a row with equal input and output shape, "
+        f"{found}{advice}"
+    )
 
 
 def _check_sublayers(selection: Selection, scheme: Scheme) -> None:
