@@ -239,21 +239,22 @@ def _weights(march: ObservedMarch) -> tuple[Weights, bool]:
     own = march.declared.layout.activated if march.declared is not None else None
     activated = (bool(before) and all(before.values())) if own is None else own
     settled = [place for place in before if activated and place not in march.starts]
+    sums = {place: before[place] or place for place in settled}
     columns = [[place] for place in march.starts] + [e.made for e in evaluations] + [[place] for place in settled]
-    rows: list[list[Weight]] = []
-    for place in [e.read for e in evaluations] + march.ends:
-        if place is None:
-            rows.append([np.zeros(1)] * len(columns))
-        else:
-            total = before[place] if place in settled else None
-            rows.append(weights_at(place if total is None else total, columns))
-    channels = {weight.size for row in rows for weight in row if weight is not None} - {1}
-    width = channels.pop() if len(channels) == 1 else 1
-    weights = np.stack([np.stack([_spread(weight, width) for weight in row]) for row in rows])
+    nothing: list[Weight] = [np.zeros(1)] * len(columns)
+    places = [e.read for e in evaluations] + march.ends
+    weights = _stacked([nothing if at is None else weights_at(sums.get(at, at), columns) for at in places])
     if activated and march.declared is None:  # the last one goes nowhere
-        weights = np.concatenate([weights, np.zeros((len(weights), 1, width))], axis=1)
+        weights = np.pad(weights, ((0, 0), (0, 1), (0, 0)))
     _subtract_inputs(weights, march, settled)
     return weights, activated
+
+
+def _stacked(rows: Sequence[Sequence[Weight]]) -> Weights:
+    """Return the weights as one array of rows, columns and channels; their mean, where channels cannot be aligned."""
+    channels = {weight.size for row in rows for weight in row if weight is not None} - {1}
+    width = channels.pop() if len(channels) == 1 else 1
+    return np.stack([np.stack([_spread(weight, width) for weight in row]) for row in rows])
 
 
 def _subtract_inputs(weights: Weights, march: ObservedMarch, settled: Sequence[GraphPlace]) -> None:
