@@ -211,12 +211,27 @@ def fit(network: nn.Module, inputs: Tensor, wanted: Tensor) -> nn.Module:
     Minimise the squared error over `log dt` and k by L-BFGS; return the network unchanged if that does not help.
     """
     subject = on_grid(network)
-    logs = [torch.tensor(stage.dts, dtype=torch.float64).log().requires_grad_() for stage in subject.stages]
     ks = subject.coefficients()
     before = distance(outputs(network, inputs), wanted)
     if not 0 < before < float("inf"):
         return network
     first = [k.detach().clone() for k in ks]
+    sizes = _minimise(subject, inputs, wanted, before)
+    if all(size > 0 and size < float("inf") for row in sizes for size in row):
+        fitted = subject.on([[GridStep({n: 1.0}, dt) for n, dt in enumerate(row)] for row in sizes])
+        fitted.load_state_dict(network.state_dict())  # with the fitted k
+        if distance(outputs(fitted, inputs), wanted) < before:
+            return fitted
+    with torch.no_grad():
+        for k, value in zip(ks, first, strict=True):
+            k.copy_(value)
+    return network
+
+
+def _minimise(subject: NetworkOnGrid, inputs: Tensor, wanted: Tensor, before: float) -> list[list[float]]:
+    """Set the coefficients to those of least squared error, relative to that `before`; return the step sizes."""
+    network, ks = subject.network, subject.coefficients()
+    logs = [torch.tensor(stage.dts, dtype=torch.float64).log().requires_grad_() for stage in subject.stages]
     flags = {p: p.requires_grad for p in network.parameters()}
     network.requires_grad_(False)
     for k in ks:
@@ -239,16 +254,7 @@ def fit(network: nn.Module, inputs: Tensor, wanted: Tensor) -> nn.Module:
     for p, flag in flags.items():
         p.requires_grad_(flag)
         p.grad = None
-    sizes = [log.detach().exp().tolist() for log in logs]
-    if all(size > 0 and size < float("inf") for row in sizes for size in row):
-        fitted = subject.on([[GridStep({n: 1.0}, dt) for n, dt in enumerate(row)] for row in sizes])
-        fitted.load_state_dict(network.state_dict())  # with the fitted k
-        if distance(outputs(fitted, inputs), wanted) < before:
-            return fitted
-    with torch.no_grad():
-        for k, value in zip(ks, first, strict=True):
-            k.copy_(value)
-    return network
+    return [log.detach().exp().tolist() for log in logs]
 
 
 def _tensor(output: Any) -> Tensor:
