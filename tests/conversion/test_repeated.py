@@ -93,7 +93,7 @@ def test_each_call_is_a_step_with_a_k_of_its_own(kind: type[nn.Module]) -> None:
     (row,) = network_steps(converted)  # in the order of the calls
     with torch.no_grad():
         for n, step in enumerate(row[1:], 1):
-            step.block.k_of(step.role).fill_(-0.1 * n)
+            step.block.step_k_of(step.role).fill_(-0.1 * n)
     ks = [-0.1 * n for n in range(1, depth)]
     assert [step.k for step in network_steps(converted)[0][1:]] == pytest.approx(ks)
     torch.testing.assert_close(converted(X), by_hand(net, X, ks), rtol=0, atol=1e-13)
@@ -119,7 +119,7 @@ def test_gradients_are_those_of_stored_states(kind: type[nn.Module], memory: Any
 
 
 class Functions(nn.Module):
-    """Sums whose functions keep their layer in a keyword default, or call themselves."""
+    """Sums whose functions keep their layer in a keyword default, call themselves, or are passed by name."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -137,11 +137,11 @@ class Functions(nn.Module):
                 "closure": lambda v, *, scale=0.5, layer=layer: scale * self.layers[0](layer(v)),
                 "recursive": recursive,
             }
-            u = self.residual(u, functions[self.kind])
+            u = self.residual(u, f=layer) if self.kind == "f=" else self.residual(u, functions[self.kind])
         return u
 
 
-@pytest.mark.parametrize("kind", ["keyword", "closure", "recursive"])
+@pytest.mark.parametrize("kind", ["keyword", "closure", "recursive", "f="])
 def test_a_function_is_evaluated_again_with_its_keywords_and_its_statistics(kind: str) -> None:
     torch.manual_seed(0)
     net = Functions(kind).double().train()

@@ -16,6 +16,7 @@ from stepnet.conversion.reading import Reading as Reading
 from stepnet.conversion.reading import StageReading as StageReading
 from stepnet.conversion.reading import assert_scheme as assert_scheme
 from stepnet.conversion.reading import read as read
+from stepnet.conversion.slopes import StepSlope as StepSlope
 from stepnet.conversion.split import Split as Split
 from stepnet.conversion.split import split_block as split_block
 from stepnet.conversion.step import ConvertedStep as ConvertedStep

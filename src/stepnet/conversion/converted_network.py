@@ -44,7 +44,7 @@ class ConvertedNetwork(InstanceMixin):
     takes_cost = True
     step_count: int = 0  # the number of its steps, with one gate for each
     step_gates: Gates | None = None  # both are defaults for a new instance of this class, which is not converted
-    own_options: frozenset[str]  # the arguments of the network's own forward
+    step_own_arguments: frozenset[str]  # the arguments of the network's own forward
     draw: Callable[[int, int, range], Draw]  # of a network with gates, which is then `Noisy`
 
     @property
@@ -54,7 +54,8 @@ class ConvertedNetwork(InstanceMixin):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the network. `noise` has a gate for each step; `cost` sums a running cost of their right-hand sides."""
-        gates, cost = (None if name in self.own_options else kwargs.pop(name, None) for name in ("noise", "cost"))
+        own = self.step_own_arguments
+        gates, cost = (None if name in own else kwargs.pop(name, None) for name in ("noise", "cost"))
         if gates is None and self.step_gates is not None and self.training:
             gates = self.step_gates.next_draw(
                 next(leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor))
@@ -75,8 +76,8 @@ class ConvertedNetwork(InstanceMixin):
         return tree_map(partial(_without_gradient, forward_pass.unused), output)
 
     @classmethod
-    def members(cls, original: type[nn.Module]) -> dict[str, Any]:
-        return {"own_options": frozenset(inspect.signature(original.forward).parameters)}
+    def step_members(cls, original: type[nn.Module]) -> dict[str, Any]:
+        return {"step_own_arguments": frozenset(inspect.signature(original.forward).parameters)}
 
 
 def become_converted(network: nn.Module, steps: int, stochastic: StochasticDepth | None) -> None:

@@ -162,8 +162,8 @@ class _EvaluationRecorder(KineticCost):
         hooks = ExitStack()
 
         def begin(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            role = step.role_of(step.step_role.argument.of(args, kwargs))
-            parts = [".f", ".g"] if role.scheme.splits else [one.sublayer for one in step.roles_from(role)]
+            role = step.step_role_of(step.step_role.argument.of(args, kwargs))
+            parts = [".f", ".g"] if role.scheme.splits else [one.sublayer for one in step.step_roles_from(role)]
             self.names = iter([name + part for part in parts])
             self.transition = role.transition
             if role.place == 0:
@@ -217,7 +217,7 @@ def _declared_by_chain(steps: Sequence[NetworkStep]) -> Declared:
     roles: list[Role] = [step.role for step in steps]
     blocks = [cast(ConvertedStep, step.block) for step in steps]
     ks = [
-        None if role.k_index is None else as_channels(block.coefficients_of(role))
+        None if role.k_index is None else as_channels(block.step_coefficients_of(role))
         for block, role in zip(blocks, roles, strict=True)
     ]
     gates = [1.0 if role.mean_gate is None else role.mean_gate for role in roles]

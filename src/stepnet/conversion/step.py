@@ -8,7 +8,7 @@ The past travels with the state: see `carried_past`.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
@@ -26,12 +26,12 @@ from stepnet.conversion.carried_past import (
     hand_on,
     laid_out_like,
     next_past,
-    overwritten,
     past_of,
     version_of,
 )
-from stepnet.conversion.inline import Residual, bound_now, modules_of
+from stepnet.conversion.inline import Residual, bound_now
 from stepnet.conversion.places import state_in, with_state
+from stepnet.conversion.slopes import BranchSlope, KnownSlope, ReversibleSide, StepSlope
 from stepnet.conversion.split import Split
 from stepnet.conversion.step_coefficients import StepCoefficients, remove_coefficients
 from stepnet.conversion.sublayers import run_layer
@@ -45,16 +45,13 @@ from stepnet.nets import (
     Slopes,
     States,
     add_mixin,
-    at_evaluation,
     join_statistics,
     only_reverse_mode,
-    recomputed,
     remove_mixin,
     separate_statistics,
 )
 from stepnet.schemes import (
     Coefficient,
-    Difference,
     Point,
     State,
     is_number,
@@ -76,13 +73,14 @@ class ConvertedStep(StepCoefficients):
     """The mixin that makes a block a step."""
 
     step_pass: ForwardPass | None = None
+    step_slope: type[StepSlope] = StepSlope  # a lesion study sets another, whose f is dropped
 
     @property
-    def cost(self) -> KineticCost | None:
+    def step_cost(self) -> KineticCost | None:
         """The running cost of this pass."""
         return None if self.step_pass is None else self.step_pass.cost
 
-    def role_of(self, u: Tensor) -> Role:
+    def step_role_of(self, u: Tensor) -> Role:
         """Return the role of a call with this state, which carries the number of steps before it."""
         if not self.step_role.repeats:
             return self.step_role
@@ -101,7 +99,7 @@ class ConvertedStep(StepCoefficients):
             "example that calls it as often, alter no state between; with gradient checkpointing, use_reentrant=False"
         )
 
-    def roles_from(self, role: Role) -> list[Role]:
+    def step_roles_from(self, role: Role) -> list[Role]:
         """Return the steps of a call that begins with this one."""
         last = role.place if role.scheme.splits else role.place + max(role.kinds.count("sum"), 1) - 1
         return [one for one in self.step_roles if role.place <= one.place <= last]
@@ -112,68 +110,68 @@ class ConvertedStep(StepCoefficients):
         u = role.argument.of(args, kwargs)
         if role.plain and self.step_pass is None and not isinstance(u, fx.Proxy):
             return self._plain_step(role, u)
-        role = self.role_of(u)
+        role = self.step_role_of(u)
         if role.kinds:
             return run_layer(self, role, u, args, kwargs)
         # A branch is a function of the state only.
         args, kwargs = role.argument.put(args, kwargs, None) if role.split is None else ((), {})
         if isinstance(self, Residual) and role.memory != "stored":
             args, kwargs = tuple(map(bound_now, args)), {name: bound_now(f) for name, f in kwargs.items()}
-        gate, cost = self.gate_of(role, u), self.cost
+        gate, cost = self.step_gate_of(role, u), self.step_cost
         if cost is not None and role.memory == "reversible":
             role = replace(role, memory="recompute")  # a running cost needs every f
-        slope = _Slope(self, role, args, kwargs)
-        step = self._transition if role.split is not None and role.transition else self._step
+        slope = self.step_slope(self, role, args, kwargs)
+        step = self._transition_step if role.split is not None and role.transition else self._scheme_step
         new, carried = step(role, u, slope, gate, cost)
         slope.done = True
         streams = None
         if role.scheme.streams:
-            streams = self._activated(role, new)
+            streams = self._step_activated(role, new)
             new = role.scheme.read_out(streams)
         if is_number(gate, 0):
-            slope.outputs += self._dropped(role, u, args, kwargs)
-        output, new = self._output(role, u, new, slope.outputs, gate)
+            slope.outputs += self._step_dropped(role, u, slope)
+        output, new = self._step_output(role, u, new, slope.outputs, gate)
         hand_on(role, new, carried, streams)
-        self.visit(role, u, new)
+        self.step_visit(role, u, new)
         slope.outputs.clear()  # recomputation keeps a reference to the slope
         return output
 
     def _plain_step(self, role: Role, u: Tensor) -> Tensor:
         """Take a step in which nothing is left to decide, with as little Python as possible: see `Role.plain`."""
         split: Split = role.split  # type: ignore[assignment]
-        slope: _Branch | _Known
+        slope: BranchSlope | KnownSlope
         if role.transition:
             start, f = split.terms(self, u)
-            slope, past, k = _Known(f), NO_PAST, None
+            slope, past, k = KnownSlope(f), NO_PAST, None
         else:
-            start, slope, past, k = u, _Branch(self, split), past_of(role, u), self.coefficients_of(role)
+            start, slope, past, k = u, BranchSlope(self, split), past_of(role, u), self.step_coefficients_of(role)
         new = role.step.run(slope, (start, *past.us), past.fs, k)
         new, slope_value = new if role.step.keeps_f else (new, None)
         new = split.activation(self, laid_out_like(slope.f, new))
         if not role.last:
             hand_on(role, new, next_past(role, start, slope_value, past), None)
         if "step_watchers" in vars(self):
-            self.visit(role, u, new)
+            self.step_visit(role, u, new)
         return new
 
-    def _transition(
-        self, role: Role, u: Tensor, slope: _Slope, gate: Coefficient, cost: KineticCost | None
+    def _transition_step(
+        self, role: Role, u: Tensor, slope: StepSlope, gate: Coefficient, cost: KineticCost | None
     ) -> tuple[Tensor, CarriedPast]:
         """Take a transition, `P u + f(u)`; `P u` is the past of the next step."""
         if is_number(gate, 0):
             split = cast(Split, role.split)
             projected, f = split.projection(self, u), None
         else:
-            projected, f = self._terms(role, u, 0)
+            projected, f = slope.terms(u, 0)
             slope.outputs.append(f)
-        side = _Known(f)
-        new, slope_value = self.advance(
+        side = KnownSlope(f)
+        new, slope_value = self.step_advance(
             role, side if cost is None else cost.watch(side, role.dt), (projected,), (), None, gate
         )
         return new, next_past(role, projected, slope_value, CarriedPast())
 
-    def _step(
-        self, role: Role, u: Tensor, slope: _Slope, gate: Coefficient, cost: KineticCost | None
+    def _scheme_step(
+        self, role: Role, u: Tensor, slope: StepSlope, gate: Coefficient, cost: KineticCost | None
     ) -> tuple[Tensor, CarriedPast]:
         """Take a step of the scheme; in a reversible march, by that march."""
         if role.repeats and role.place == 0 and not torch.compiler.is_compiling():
@@ -181,20 +179,20 @@ class ConvertedStep(StepCoefficients):
                 u, PAST, CarriedPast(version=version_of(u), chain=role.chain)
             )  # so that a backward pass recognises it
         past = past_of(role, u)
-        k = self.coefficients_of(role)
-        march, exact = self._march(role, u)
+        k = self.step_coefficients_of(role)
+        march, exact = self._step_march(role, u)
         if march is None:
             f = slope if cost is None else cost.watch(slope, role.dt)
-            new, slope_value = self.advance(
+            new, slope_value = self.step_advance(
                 role, f, (u if past.streams is None else past.streams, *past.us), past.fs, k, gate
             )
             return new, next_past(role, u, slope_value, past)
-        side = _Side(self._evaluated(*slope.args, *slope.kwargs.values()), slope)
+        side = ReversibleSide(slope.module, slope)
         new_exact = march.advance(role.scheme, (Point(exact, side), *map(Point, past.us)), role.dt, k, gate)
         new_exact = march.close(new_exact) if role.last else new_exact
         return march.rounded(new_exact), replace(next_past(role, exact, None, past), march=march, exact=new_exact)
 
-    def advance(
+    def step_advance(
         self, role: Role, f: Slopes, us: States, fs: States, k: Coefficient, gate: Coefficient
     ) -> tuple[Tensor, State]:
         """Return `u_{n+1}`, and `f_n` if the scheme reads older f."""
@@ -202,7 +200,9 @@ class ConvertedStep(StepCoefficients):
         result = role.step.run(f, us, fs, k) if by_code else role.step.interpret(f, us, fs, k, gate)
         return result if role.step.keeps_f else (result, None)
 
-    def _output(self, role: Role, u: Tensor, new: Tensor, outputs: list[Any], gate: Coefficient) -> tuple[Any, Tensor]:
+    def _step_output(
+        self, role: Role, u: Tensor, new: Tensor, outputs: list[Any], gate: Coefficient
+    ) -> tuple[Any, Tensor]:
         """Return the block's output with the new state in it, and the new state."""
         if role.split is not None:
             # with gate 0 the carry may be a tensor that others refer to
@@ -213,11 +213,11 @@ class ConvertedStep(StepCoefficients):
         new = new.view_as(new) if new is u else new  # the block returned its input, which belongs to the caller
         return with_state(outputs[0], new, role.result) if outputs else new, new
 
-    def _activated(self, role: Role, y: State) -> State:
+    def _step_activated(self, role: Role, y: State) -> State:
         """Apply the block's activation to the new streams."""
         return y if role.split is None else role.scheme.activate(partial(role.split.activation, self), y)
 
-    def gate_of(self, role: Role, u: Tensor) -> Coefficient:
+    def step_gate_of(self, role: Role, u: Tensor) -> Coefficient:
         """Return the factor of the increment: the gate of this pass, the mean gate in evaluation, or 1."""
         gates = None if self.step_pass is None else self.step_pass.gates
         if gates is None and role.mean_gate is not None and self.training:
@@ -237,85 +237,22 @@ class ConvertedStep(StepCoefficients):
             )
         return gate.to(u).reshape(-1, *[1] * (u.ndim - 1))
 
-    def _dropped(self, role: Role, u: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    def _step_dropped(self, role: Role, u: Tensor, slope: StepSlope) -> list[Any]:
         """Return the outputs of a dropped block; it is called only if it returns more than the state."""
         if self.step_pass is not None:
-            self.step_pass.unused += self._evaluated(*args, *kwargs.values()).parameters()
+            self.step_pass.unused += slope.module.parameters()
         if role.split is not None or role.only_output:
             return []
         with torch.no_grad():
-            return [self._block(role, u, 0, args, kwargs)]
+            return [slope.block(u, 0)]
 
-    def _march(self, role: Role, u: Tensor) -> tuple[ReversibleMarch | None, Tensor]:
+    def _step_march(self, role: Role, u: Tensor) -> tuple[ReversibleMarch | None, Tensor]:
         """Return the reversible march of this step, if any, and `u` in that march's precision."""
         stored = not (role.inverted and torch.is_grad_enabled() and only_reverse_mode())
         if stored or is_traced(u):  # a traced graph does not decide what is saved
             return None, u
         past = getattr(u, PAST)
         return (ReversibleMarch(u.dtype), u) if past.march is None else (past.march, past.exact)
-
-    def _terms(self, role: Role, v: Tensor, i: int) -> tuple[Tensor, Tensor]:
-        """Return `(P v, f(v))` of a split block."""
-        split = cast(Split, role.split)
-        terms: tuple[Tensor, Tensor] = self._recomputed(role, self._evaluation(role, i, partial(split.terms, self)), v)
-        return terms
-
-    def _block(self, role: Role, v: Tensor, i: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return `B(v)`, with `v` as the state among the arguments of the call."""
-        if i > 0:
-            self.refuse_cache(role, args, kwargs)
-        v = v.clone() if role.overwrites else v
-        version = version_of(v)
-        args, kwargs = self.without_cache(role, args, kwargs)
-
-        def block(v: Tensor, *args: Any) -> Any:
-            placed, named = role.argument.put(args, kwargs, v)
-            return self.original.forward(self, *placed, **named)
-
-        output = self.again(role)(self._evaluation(role, i, block), v, *args)
-        if not role.overwrites and overwritten(v, version):
-            raise UserError(
-                f"step {role.name!r} overwrote its state, which it did not on the example, and the scheme "
-                "still needs it: make the block work out of place"
-            )
-        return output
-
-    def refuse_cache(self, role: Role, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise if a cache is among the arguments of a block that is evaluated more than once in a step."""
-        if any(map(_is_cache, (*args, *kwargs.values()))):
-            raise UserError(
-                f"scheme {role.scheme.name!r} evaluates {role.name!r} more than once in a step, "
-                "and its cache holds one evaluation: call the network with use_cache=False"
-            )
-
-    @property
-    def checkpointed(self) -> bool:
-        """Whether transformers asks for gradient checkpointing."""
-        return getattr(self, "gradient_checkpointing", False) and self.training
-
-    def again(self, role: Role) -> Callable[..., Any]:
-        """Return a function that calls another one, and has the backward pass evaluate it again if memory is saved."""
-        return self.__dict__["_gradient_checkpointing_func"] if self.checkpointed else partial(self._recomputed, role)
-
-    def without_cache(
-        self, role: Role, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments without a cache if the evaluation is repeated, which would write to it twice."""
-        if not self.checkpointed and (role.memory == "stored" or not torch.is_grad_enabled()):
-            return args, kwargs
-        kept = {key: None if _is_cache(value) else value for key, value in kwargs.items()}
-        return tuple(None if _is_cache(value) else value for value in args), kept
-
-    def _evaluation(self, role: Role, i: int, f: Callable[..., Any]) -> Callable[..., Any]:
-        return partial(at_evaluation, i, f) if role.evaluations > 1 else f
-
-    def _recomputed(self, role: Role, f: Callable[..., Any], *args: Any) -> Any:
-        kept = role.memory == "stored" or role.inverted or is_traced(args[0])
-        return f(*args) if kept else recomputed(f, self._evaluated(*args), *args)
-
-    def _evaluated(self, *args: Any) -> nn.Module:
-        """Return the module that an evaluation of f runs: the block, or the argument of a `Residual`."""
-        return nn.ModuleList(part for f in args for part in modules_of(f)) if isinstance(self, Residual) else self
 
     @property
     def memory_in_use(self) -> Memory | None:
@@ -326,7 +263,7 @@ class ConvertedStep(StepCoefficients):
         """See `Stepped`: one step for each call of the block."""
         for n, role in enumerate(self.step_roles):
             call = f" (call {n + 1})" if role.repeats else role.sublayer
-            k = self.k_of(role)
+            k = self.step_k_of(role)
             yield NetworkStep("", role.scheme, role.method, role.dt, k, self, role.place, role.chain, call, role)
 
     def watch_states(self, stages: list[list[Tensor]]) -> RemovableHandle:
@@ -337,7 +274,7 @@ class ConvertedStep(StepCoefficients):
         vars(self)["step_watchers"][handle.id] = stages
         return handle
 
-    def visit(self, role: Role, u: Tensor, new: Tensor) -> None:
+    def step_visit(self, role: Role, u: Tensor, new: Tensor) -> None:
         """Append a new state to the stages whose last state is `u`, of those that are watched."""
         for stages in vars(self).get("step_watchers", {}).values():
             states = next((states for states in stages if states[-1] is u), None)
@@ -347,7 +284,7 @@ class ConvertedStep(StepCoefficients):
             states.append(new)
 
     @classmethod
-    def members(cls, original: type[nn.Module]) -> dict[str, Any]:
+    def step_members(cls, original: type[nn.Module]) -> dict[str, Any]:
         """Override the recomputation of transformers' layers: the step recomputes only the block.
 
         Up to 5.22 its `__call__` does so, from 5.23 on the `forward` of every subclass.
@@ -356,62 +293,7 @@ class ConvertedStep(StepCoefficients):
         return {"__call__": nn.Module.__call__, "forward": cls.forward} if recomputing else {}
 
     def _get_name(self) -> str:
-        return f"{self.original.__name__}[{self.step_role.scheme.name}]"
-
-
-class _Slope:
-    """`f(v, i)` of one call of a step; `outputs` collects what the block or its branch returned."""
-
-    def __init__(self, step: ConvertedStep, role: Role, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.step, self.role, self.args, self.kwargs = step, role, args, kwargs
-        self.outputs: list[Any] = []
-        self.done = False  # later evaluations are recomputations, whose outputs are not needed
-
-    def __call__(self, v: State, i: int) -> State:
-        role = self.role
-        if role.split is not None:
-            output = self.step._terms(role, v, i)[1]
-        else:
-            output = self.step._block(role, v, i, self.args, self.kwargs)
-        if not self.done:
-            self.outputs.append(output)
-        return output if role.split is not None else Difference(state_in(output, role.result), v)
-
-
-class _Branch:
-    """`f(v, i)` of a split block, and its last value `f`."""
-
-    f: Tensor
-
-    def __init__(self, step: ConvertedStep, split: Split) -> None:
-        self.step, self.split = step, split
-
-    def __call__(self, v: Tensor, i: int) -> Tensor:
-        self.f = f = self.split.terms(self.step, v)[1]
-        return f
-
-
-class _Known:
-    """A known value of f."""
-
-    def __init__(self, f: State) -> None:
-        self.f = f
-
-    def __call__(self, v: State, i: int) -> State:
-        return self.f
-
-
-@dataclass(frozen=True)
-class _Side:
-    """`f` of a reversible step; `B(v) - v` is computed in double precision, where it is exact."""
-
-    module: nn.Module
-    slope: _Slope
-
-    def __call__(self, v: Tensor, c: Coefficient, i: int) -> Tensor:
-        value = self.slope(v, i)
-        f: Tensor = value.end.double() - value.start.double() if isinstance(value, Difference) else value
-        return f
+        return f"{self.step_original.__name__}[{self.step_role.scheme.name}]"
 
 
 def become_step(block: nn.Module, roles: Sequence[Role]) -> ConvertedStep:
@@ -429,8 +311,3 @@ def become_block(step: ConvertedStep) -> None:
     del step.step_roles
     vars(step).pop("step_watchers", None)
     remove_coefficients(step)
-
-
-def _is_cache(value: object) -> bool:
-    """Whether an argument is a cache of transformers, into which a block writes keys and values."""
-    return type(value).__name__.endswith("Cache")

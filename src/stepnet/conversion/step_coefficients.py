@@ -30,18 +30,18 @@ class StepCoefficients(InstanceMixin):
         """The role of the first step; those of other calls differ in their place and their coefficient only."""
         return self.step_roles[0]
 
-    def coefficients_of(self, role: Role) -> Coefficient:
+    def step_coefficients_of(self, role: Role) -> Coefficient:
         """Return the k of a step: a tensor, a dict of named coefficients, or the scheme's default."""
         layout = self.step_layout
         if layout is not None and role.k_index is not None:
-            return layout.by_step(self._stored)[role.k_index]
-        return self.k_of(role) if role.scheme.trainable else role.scheme.k
+            return layout.by_step(self._step_stored)[role.k_index]
+        return self.step_k_of(role) if role.scheme.trainable else role.scheme.k
 
-    def _stored(self, name: str) -> Tensor:
+    def _step_stored(self, name: str) -> Tensor:
         value: Tensor = getattr(self, STEP_MIXING + name)
         return value
 
-    def k_of(self, role: Role) -> Tensor | None:
+    def step_k_of(self, role: Role) -> Tensor | None:
         """Return the coefficient of a step, or None if it has none."""
         if role.k_index is None:
             return None
@@ -54,11 +54,11 @@ class StepCoefficients(InstanceMixin):
     def named_coefficients(self) -> Iterator[tuple[str, Tensor]]:
         """Return each learned coefficient; numbered, if the block takes several steps."""
         if self.step_layout is not None:
-            for n, name, value in self.step_layout.named(self._stored):
+            for n, name, value in self.step_layout.named(self._step_stored):
                 number = self.step_layout.owners.index(n)
                 yield f"{STEP if len(self.step_roles) == 1 else f'{STEP}.{number}'}:{name}", value
         for role in self.step_roles:
-            if (k := self.k_of(role)) is not None:
+            if (k := self.step_k_of(role)) is not None:
                 yield K if len(self.step_roles) == 1 else f"{K}.{role.k_index}", k
 
     def _load_from_state_dict(

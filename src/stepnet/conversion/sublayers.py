@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 from stepnet.conversion.autograd_graph import GraphPlace, place_of
 from stepnet.conversion.carried_past import CarriedPast, Role, hand_on, laid_out_like, next_past, past_of
 from stepnet.conversion.places import state_in
+from stepnet.conversion.slopes import StepSlope, refuse_cache
 from stepnet.conversion.stream import AddedTerm, branches
 from stepnet.errors import UserError
 from stepnet.nets import KineticCost
@@ -121,14 +122,15 @@ def run_layer(layer: ConvertedStep, role: Role, u: Tensor, args: tuple[Any, ...]
     """Run the forward of a layer whose residual sums are steps; `role` is the first of them."""
     if is_traced(u):
         raise UserError(f"torch.fx cannot record the steps inside {role.name!r}: use torch.export")
-    again = layer.again(role)
-    if layer.checkpointed and again.keywords.get("use_reentrant", True):  # type: ignore[attr-defined]
+    slope = StepSlope(layer, role, args, kwargs)
+    again = slope.again
+    if slope.checkpointed and again.keywords.get("use_reentrant", True):  # type: ignore[attr-defined]
         raise UserError(f"{role.name!r} cannot be evaluated again in two passes: choose use_reentrant=False")
-    args, kwargs = layer.without_cache(role, args, kwargs)
+    args, kwargs = slope.without_cache()
     if role.evaluations > 1:
-        layer.refuse_cache(role, args, kwargs)
-    roles, past, cost = layer.roles_from(role), past_of(role, u), layer.cost
-    gates = [layer.gate_of(one, u) for one in roles]
+        refuse_cache(role, args, kwargs)
+    roles, past, cost = layer.step_roles_from(role), past_of(role, u), layer.step_cost
+    gates = [layer.step_gate_of(one, u) for one in roles]
     if layer.step_pass is not None and any(is_number(gate, 0) for gate in gates):
         layer.step_pass.unused += layer.parameters()
     runs: list[SublayerSteps] = []
@@ -139,7 +141,7 @@ def run_layer(layer: ConvertedStep, role: Role, u: Tensor, args: tuple[Any, ...]
         while True:
             placed, named = role.argument.put(args, kwargs, steps.argument)
             with steps:
-                output = layer.original.forward(layer, *placed, **named)
+                output = layer.step_original.forward(layer, *placed, **named)
             steps.check_end(state_in(output, role.result))
             if not steps.begin_again():
                 return output
@@ -172,7 +174,7 @@ class SublayerSteps(TorchFunctionMode):
     def begin(self) -> Tensor:
         """Begin a step; return where its branches read the state: `u_n`, or `Y = U y_n`."""
         role = self.roles[self.taken]
-        self.k: Coefficient = self.layer.coefficients_of(role)
+        self.k: Coefficient = self.layer.step_coefficients_of(role)
         self.us = (self.u if self.streams is None else self.streams, *self.past.us)
         self.argument = self.u
         self.seek_argument(role)
@@ -210,7 +212,7 @@ class SublayerSteps(TorchFunctionMode):
         if cost is not None:
             watched = cost.watch(f, role.dt)
             f = lambda v, i: watched(self.argument, i)  # noqa: E731  # where the layer really read its state
-        return self.complete(end, *self.layer.advance(role, f, self.us, self.past.fs, self.k, gate))
+        return self.complete(end, *self.layer.step_advance(role, f, self.us, self.past.fs, self.k, gate))
 
     def complete(self, end: Tensor, new: State, slope: State) -> Tensor:
         """Set the state and the past after a step; return what the layer goes on with."""
@@ -236,7 +238,7 @@ class SublayerSteps(TorchFunctionMode):
 
     def state(self, u: Tensor) -> Tensor:
         """Set `u_{n+1}`; return what the layer reads next, or returns."""
-        self.layer.visit(self.roles[self.taken], self.u, u)
+        self.layer.step_visit(self.roles[self.taken], self.u, u)
         self.u = u
         self.taken += 1
         self.held = []
@@ -282,7 +284,7 @@ class SplitStep(SublayerSteps):
         """Take the step with the values that are known, up to the first evaluation that is not."""
         functions = partial(self.value, 0), partial(self.value, 1)
         try:
-            self.result = self.layer.advance(role, functions, self.us, self.past.fs, self.k, self.gates[0])
+            self.result = self.layer.step_advance(role, functions, self.us, self.past.fs, self.k, self.gates[0])
             self.wanted = None
         except _Wanted as wanted:
             part, i, self.argument = wanted.args

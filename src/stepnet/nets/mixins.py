@@ -13,18 +13,21 @@ from torch import nn
 
 
 class InstanceMixin(nn.Module):
-    """The base of such behaviour: added to a module by `add_mixin`, never instantiated."""
+    """The base of such behaviour: added to a module by `add_mixin`, never instantiated.
 
-    original: ClassVar[type[nn.Module]]
-    added: ClassVar[type[InstanceMixin]]
+    The names of what it adds contain `step`, since a name of the module's own class would be hidden by it.
+    """
+
+    step_original: ClassVar[type[nn.Module]]
+    step_mixin: ClassVar[type[InstanceMixin]]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Copy and pickle by the original class: the subclass cannot be imported, it is created again."""
         make, arguments, *state = cast(tuple[Any, ...], super().__reduce_ex__(max(int(protocol), 2)))
-        return (_made_again, (self.added, self.original, make, *arguments[1:]), *state)
+        return (_made_again, (self.step_mixin, self.step_original, make, *arguments[1:]), *state)
 
     @classmethod
-    def members(cls, original: type[nn.Module]) -> dict[str, Any]:
+    def step_members(cls, original: type[nn.Module]) -> dict[str, Any]:
         """Return further members of the subclass of this `original`."""
         return {}
 
@@ -40,7 +43,7 @@ def add_mixin(module: nn.Module, added: type[Mixin]) -> Mixin:
 
 def remove_mixin(module: InstanceMixin) -> None:
     """Restore the class of the module."""
-    module.__class__ = module.original  # type: ignore[assignment]
+    module.__class__ = module.step_original  # type: ignore[assignment]
 
 
 _subclasses: dict[tuple[type[InstanceMixin], type[nn.Module]], type[nn.Module]] = {}
@@ -50,9 +53,11 @@ def _subclass(added: type[InstanceMixin], original: type[nn.Module]) -> type[nn.
     """Return the subclass for a pair; it keeps the name of the original, by which libraries recognise blocks."""
     if (added, original) in _subclasses:
         return _subclasses[added, original]
-    members = {"original": original, "added": added, "__module__": original.__module__, "__doc__": original.__doc__}
+    described = {"__module__": original.__module__, "__doc__": original.__doc__}
+    members = {"step_original": original, "step_mixin": added, **described}
     made = type(original.__name__, (added, original), members)
-    for name, member in added.members(original).items():  # after the original's __init_subclass__, which may wrap it
+    further = added.step_members(original)
+    for name, member in further.items():  # after the original's __init_subclass__, which may wrap it
         setattr(made, name, member)
     return _subclasses.setdefault((added, original), made)
 

@@ -64,7 +64,7 @@ class Statistics(InstanceMixin):
             at_evaluation(i, super().reset_running_stats)  # type: ignore[misc]
 
     @classmethod
-    def members(cls, original: type[nn.Module]) -> dict[str, Any]:
+    def step_members(cls, original: type[nn.Module]) -> dict[str, Any]:
         return {name: property(_current_buffer(name)) for name in BUFFERS}
 
 

@@ -143,7 +143,7 @@ def right_hand_side(block: nn.Module) -> Callable[[State], State]:
         split = role.split
         if split is not None:
             return lambda u: split.terms(block, u)[1]
-        return lambda u: state_in(block.original.forward(block, u)) - u
+        return lambda u: state_in(block.step_original.forward(block, u)) - u
     if isinstance(block, Coupling):
         f, g = block.f, block.g
         return lambda u: (_value(f(u[1], 0)), _value(g(u[0], 0))) if isinstance(u, tuple) else f(u, 0) + g(u, 0)

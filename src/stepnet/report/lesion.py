@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stepnet.arguments import Count, checked
-from stepnet.conversion import ConvertedStep, Role, Split, state_in, with_state
+from stepnet.conversion import ConvertedStep, Role, Split, StepSlope, state_in, with_state
 from stepnet.errors import UserError
 from stepnet.nets import Coupling, NetworkStep, training_mode
 from stepnet.report.dynamics import check_is_layer, network_steps
@@ -134,6 +134,19 @@ def _scaled_branch(split: Split, factor: float) -> Split:
     return scaled
 
 
+def _scaled_slope(scaled: Role, factor: float) -> type[StepSlope]:
+    """Return the slopes of a step, with those of one role multiplied by a factor."""
+
+    class ScaledSlope(StepSlope):
+        def block(self, v: Tensor, i: int) -> Any:
+            output, result = super().block(v, i), self.role.result
+            if self.role is not scaled:
+                return output
+            return with_state(output, v + factor * (state_in(output, result) - v) if factor else v, result)
+
+    return ScaledSlope
+
+
 @contextmanager
 def _converted_scaled(step: ConvertedStep, role: Role, factor: float) -> Iterator[None]:
     before = step.step_roles
@@ -142,21 +155,12 @@ def _converted_scaled(step: ConvertedStep, role: Role, factor: float) -> Iterato
         other = dataclasses.replace(role, split=_scaled_branch(role.split, factor))
         step.step_roles = tuple(other if each is role else each for each in before)
     else:
-        whole = step._block
-
-        def block(at: Role, v: Tensor, *rest: Any) -> Any:
-            output = whole(at, v, *rest)
-            if at is not role:
-                return output
-            f = state_in(output, at.result) - v if factor else 0.0
-            return with_state(output, v + factor * f if factor else v, at.result)
-
-        step.__dict__["_block"] = block
+        step.step_slope = _scaled_slope(role, factor)
     try:
         yield
     finally:
         step.step_roles = before
-        step.__dict__.pop("_block", None)
+        vars(step).pop("step_slope", None)
 
 
 def _error(model: nn.Module, batches: Sequence[tuple[Tensor, Tensor]]) -> float:
