@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from stepnet import get_scheme
 from stepnet.nets.blocks import PreActivation, basic
 from stepnet.nets.march import Memory
-from stepnet.nets.stage import Coupling, Stage
+from stepnet.nets.stage import Stage
+from stepnet.nets.transitions import Coupling
 from stepnet.timing.harness import CONTROL, Row, Spread, interleave, ratio
 from stepnet.timing.steps import peak_bytes
 

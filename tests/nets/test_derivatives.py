@@ -16,7 +16,8 @@ import stepnet
 from stepnet.errors import UserError
 from stepnet.nets.march import Memory
 from stepnet.nets.shakeshake import cifar_shakeshake
-from stepnet.nets.stage import Coupling, Stage
+from stepnet.nets.stage import Stage
+from stepnet.nets.transitions import Coupling
 from stepnet.schemes import get_scheme
 
 WIDTH, DEPTH = 2, 4

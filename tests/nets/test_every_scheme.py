@@ -23,7 +23,7 @@ from stepnet.nets.resnet import cifar_bottleneck_resnet, cifar_resnet
 from stepnet.nets.resnext import resnext
 from stepnet.nets.revnet import revnet
 from stepnet.nets.shakeshake import ShakeShake, cifar_shakeshake
-from stepnet.nets.stage import Coupling
+from stepnet.nets.transitions import Coupling
 from stepnet.schemes import Difference, get_scheme, list_schemes
 from stepnet.schemes.march_plan import BEFORE_INPUT, INPUT, Quantity, Terms
 from stepnet.training import Recipe, checkpoint

@@ -17,7 +17,7 @@ from stepnet.errors import UserError
 from stepnet.nets import Stage
 from stepnet.nets.bounds import DoublyStochastic, ZeroStable
 from stepnet.nets.cost import saved_bytes
-from stepnet.nets.stage import Transition
+from stepnet.nets.transitions import Transition
 from stepnet.nets.weights import load_weights
 from stepnet.schemes import get_scheme
 from stepnet.schemes.hyper_connections import varied

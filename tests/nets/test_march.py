@@ -15,7 +15,8 @@ from torch import Tensor, nn
 import stepnet
 from stepnet.errors import UserError
 from stepnet.nets.march import OWNED, RecordedStep
-from stepnet.nets.stage import Coupling, Stage
+from stepnet.nets.stage import Stage
+from stepnet.nets.transitions import Coupling
 from stepnet.schemes import Difference, Scheme, get_scheme
 from stepnet.schemes.arithmetic import parts_of
 

@@ -13,8 +13,9 @@ from torch.func import functional_call
 
 from stepnet import create_model, get_scheme
 from stepnet.nets.replay import recomputed
-from stepnet.nets.stage import Coupling, Stage
+from stepnet.nets.stage import Stage
 from stepnet.nets.trajectories import KineticCost
+from stepnet.nets.transitions import Coupling
 from stepnet.timing.steps import peak_bytes
 
 

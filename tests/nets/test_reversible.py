@@ -15,7 +15,8 @@ from stepnet.errors import UserError
 from stepnet.nets import reversible
 from stepnet.nets.blocks import PreActivation, Subsample, basic
 from stepnet.nets.cost import saved_bytes
-from stepnet.nets.stage import Coupling, Stage, Transition
+from stepnet.nets.stage import Stage
+from stepnet.nets.transitions import Coupling, Transition
 from stepnet.schemes import get_scheme
 from stepnet.timing.steps import peak_bytes
 

@@ -12,7 +12,8 @@ from stepnet.errors import UserError
 from stepnet.nets.blocks import PostActivation, PreActivation, Subsample, basic, conv
 from stepnet.nets.march import Memory, right_hand_side
 from stepnet.nets.residual import Backbone, ResidualNetwork
-from stepnet.nets.stage import Stage, Transition, check_makes_network
+from stepnet.nets.stage import Stage, check_makes_network
+from stepnet.nets.transitions import Transition
 from stepnet.schemes import LinearMultistep, Point, Scheme, advance, combine, get_scheme
 from stepnet.schemes.march_plan import plan
 

@@ -7,7 +7,8 @@ from torch import nn
 
 from stepnet import convert, create_model
 from stepnet.errors import UserError
-from stepnet.nets.stage import Coupling, Stage
+from stepnet.nets.stage import Stage
+from stepnet.nets.transitions import Coupling
 from stepnet.report.dynamics import (
     effective_steps,
     jacobian_eigenvalues,

@@ -87,11 +87,8 @@ from stepnet.nets.residual import Backbone as Backbone
 from stepnet.nets.residual import ResidualNetwork as ResidualNetwork
 from stepnet.nets.residual import sizes_by_stage as sizes_by_stage
 from stepnet.nets.reversible import ReversibleMarch as ReversibleMarch
-from stepnet.nets.stage import Coupling as Coupling
 from stepnet.nets.stage import Stage as Stage
-from stepnet.nets.stage import Transition as Transition
 from stepnet.nets.stage import check_makes_network as check_makes_network
-from stepnet.nets.stage import entry_of as entry_of
 from stepnet.nets.stage import step_sizes as step_sizes
 from stepnet.nets.stage import written as written
 from stepnet.nets.statistics import BUFFERS as BUFFERS
@@ -103,6 +100,9 @@ from stepnet.nets.trajectories import KineticCost as KineticCost
 from stepnet.nets.trajectories import takes_cost as takes_cost
 from stepnet.nets.trajectories import training_mode as training_mode
 from stepnet.nets.trajectories import trajectory as trajectory
+from stepnet.nets.transitions import Coupling as Coupling
+from stepnet.nets.transitions import Transition as Transition
+from stepnet.nets.transitions import entry_of as entry_of
 from stepnet.nets.vit import ViT as ViT
 from stepnet.nets.weights import STEP_MIXING as STEP_MIXING
 from stepnet.nets.weights import classifier as classifier

@@ -24,7 +24,8 @@ from stepnet.nets.model_registry import register_family
 from stepnet.nets.network import Network
 from stepnet.nets.options import Depths, StepSizes
 from stepnet.nets.residual import sizes_by_stage
-from stepnet.nets.stage import Coupling, Stage, check_makes_network
+from stepnet.nets.stage import Stage, check_makes_network
+from stepnet.nets.transitions import Coupling
 from stepnet.schemes import Scheme, get_scheme
 
 Positions = Literal["rotary", "learned"]

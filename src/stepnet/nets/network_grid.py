@@ -27,7 +27,8 @@ from stepnet.nets.carried_coefficients import GridStep, carried_coefficients
 from stepnet.nets.model_registry import create_model, origin_of
 from stepnet.nets.network import Network
 from stepnet.nets.network_steps import NetworkStep
-from stepnet.nets.stage import Coupling, Stage, written
+from stepnet.nets.stage import Stage, written
+from stepnet.nets.transitions import Coupling
 from stepnet.schemes import Plan, Point, Scheme, advance
 
 NetworkT = TypeVar("NetworkT", bound=Network)

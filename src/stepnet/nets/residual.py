@@ -19,17 +19,10 @@ from stepnet.nets.draws import Draw, SeededNoise, untraced, zero_gradient
 from stepnet.nets.early_exit import EarlyExit, early_exit
 from stepnet.nets.network import FeatureInfo, Network
 from stepnet.nets.options import BackboneOptions, Depths, StepSizes
-from stepnet.nets.stage import (
-    CoupledTransition,
-    Gates,
-    SharedTransition,
-    Stage,
-    Transition,
-    check_makes_network,
-    entry_of,
-)
+from stepnet.nets.stage import Gates, Stage, check_makes_network
 from stepnet.nets.stochastic import AddedNoise, BlockNoise, add_noise, noise_of
 from stepnet.nets.trajectories import KineticCost
+from stepnet.nets.transitions import CoupledTransition, SharedTransition, Transition, entry_of
 from stepnet.schemes import Scheme, get_scheme, is_number, plan, warn_if_rarely_used
 
 Convolutions = Callable[[int, int, int], list[nn.Conv2d]]  # (inputs, outputs, stride) -> the chain of one block

@@ -19,7 +19,7 @@ from stepnet.nets.blocks import basic, bottleneck
 from stepnet.nets.model_registry import register_model
 from stepnet.nets.options import BackboneOptions, RevNetOptions
 from stepnet.nets.residual import Backbone, BackboneNetwork
-from stepnet.nets.stage import CoupledTransition, Coupling
+from stepnet.nets.transitions import CoupledTransition, Coupling
 from stepnet.schemes import Scheme, get_scheme
 
 # Widths are those of one half, X or Y; the stem's is that of both.
