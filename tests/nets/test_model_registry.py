@@ -138,6 +138,12 @@ def test_features_only_gives_the_last_states(name: str) -> None:
     assert [state.shape[1] for state in found] == [info["num_chs"] for info in backbone.feature_info]
 
 
+def test_features_of_a_language_model_whose_classifier_is_its_embedding() -> None:
+    backbone, tokens = create_model("gpt2x16", features_only=True).eval(), torch.arange(6)[None]
+    (states,), (found,) = backbone.network.trajectory(tokens), backbone(tokens)
+    assert torch.equal(found, states[-1])
+
+
 @pytest.mark.parametrize("name", ["lm_resnet20", "resnet20", "revnet38"])
 def test_every_trainable_parameter_gets_a_gradient(name: str) -> None:
     """DistributedDataParallel waits for the gradients of all."""

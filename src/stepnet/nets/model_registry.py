@@ -161,13 +161,15 @@ def origin_of(network: nn.Module) -> Origin | None:
 class FeatureList(nn.Module):
     """timm's `features_only`: return the list of the stages' last states `u_N`.
 
-    The layers after the last stage are not used: the classifier is removed, and the last norm requires no gradient.
+    The layers after the last stage are not used: the classifier is removed (unless it is the embedding, too), and the
+    last norm requires no gradient.
     """
 
     def __init__(self, network: Network) -> None:
         super().__init__()
         self.feature_info: list[FeatureInfo] = network.chosen_features()
-        network.reset_classifier(0)
+        if not getattr(network, "tied_embedding", False):
+            network.reset_classifier(0)
         if isinstance(norm := getattr(network, "norm", None), nn.Module):
             norm.requires_grad_(False)
         self.network = network
