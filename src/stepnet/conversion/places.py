@@ -23,13 +23,14 @@ class Argument(NamedTuple):
     name: str
     path: Path = ()
 
-    def of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor:
         """Return its value in a call."""
         position, name, path = self
-        value = args[position] if position is not None and position < len(args) else kwargs[name]
-        return entry(value, path) if path else value
+        value: Any = args[position] if position is not None and position < len(args) else kwargs[name]
+        state: Tensor = entry(value, path) if path else value
+        return state
 
-    def put(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Any) -> Arguments:
+    def put(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], value: Tensor | None) -> Arguments:
         """Return the arguments of a call with another value for it."""
         if self._by_position(args):
             return with_entry(args, (self.position, *self.path), value), dict(kwargs)  # type: ignore[arg-type]
@@ -83,9 +84,10 @@ def with_entry(value: Any, path: Path, new: Any) -> Any:
     return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
 
 
-def state_in(output: Any, path: Path = FIRST) -> Any:
+def state_in(output: Any, path: Path = FIRST) -> Tensor:
     """Return the state among a block's outputs; an output that is a tensor is the state."""
-    return output if is_tensor(output) else entry(output, path)
+    state: Tensor = output if is_tensor(output) else entry(output, path)
+    return state
 
 
 def with_state(output: Any, state: Tensor, path: Path = FIRST) -> Any:

@@ -107,7 +107,7 @@ class ConvertedStep(StepCoefficients):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Take one step; other arguments and outputs are those of the block."""
         role = self.step_roles[0]
-        u = role.argument.of(args, kwargs)
+        u: State = role.argument.of(args, kwargs)  # a tensor, or a proxy of torch.fx
         if role.plain and self.step_pass is None and not isinstance(u, fx.Proxy):
             return self._plain_step(role, u)
         role = self.step_role_of(u)
