@@ -126,8 +126,7 @@ def lay_out(network: nn.Module, layout: Layout, most: int | None = None) -> None
         if not entries or max(entries) >= len(container) or min(entries) < 0 or (most and len(entries) > most):
             raise UserError(f"{name!r} cannot hold the {len(entries)} entries of the description")
         old = list(container)
-        used: set[int] = set()
-        new = [old[n] if n not in used and not used.add(n) else copy.deepcopy(old[n]) for n in entries]  # type: ignore[func-returns-value]
+        new = [copy.deepcopy(old[n]) if n in entries[:place] else old[n] for place, n in enumerate(entries)]
         _place(container, range(len(old)), new)
         _number(network, container)
 
