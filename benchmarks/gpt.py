@@ -1,8 +1,8 @@
 """A GPT under a scheme against a plain GPT of the same size, written like nanoGPT.
 
 Same layers, learned positions, tied embedding and AdamW; under Euler both give the same logits for the same weights.
-A ratio of 1.031 is 0.97 of the tokens per second. *LM by hand* is the plain GPT with LM's step written into its forward:
-its ratio is the cost of LM's arithmetic, and what `lm` takes beyond it is that of the library.
+A ratio of 1.031 is 0.97 of the tokens per second. *LM by hand* is the plain GPT with LM's step written into its
+forward: its ratio is the cost of LM's arithmetic, and what `lm` takes beyond it is that of the library.
 
 python benchmarks/gpt.py [--repeats 40]
 """
