@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import stepnet
 from stepnet.errors import UserError
 from stepnet.nets import EarlyExit
 from stepnet.nets.blocks import basic
 from stepnet.nets.residual import Backbone, ResidualNetwork
+from stepnet.nets.stage import Stage
 from stepnet.nets.trajectories import KineticCost
 
 IMAGES = torch.randn(8, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -84,10 +85,24 @@ def test_what_an_image_skips_is_not_computed() -> None:
     assert sum(sizes) == int(exit.steps.sum()) < 8 * len(IMAGES)
 
 
+class Dense(nn.Module):
+    """A block without a convolution, which in bfloat16 ends the process on some processors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, u: Tensor, i: int = 0) -> Tensor:
+        return self.linear(u.flatten(1)).view_as(u)
+
+
 def test_under_autocast_a_coefficient_for_each_channel_widens_the_states() -> None:
-    model, images = network(scheme="lm", k_per_channel=True).float(), IMAGES.float()
+    stage = Stage(stepnet.get_scheme("lm"), [Dense() for _ in range(3)], initial_k=-0.5, k_channels=4).eval()
+    u = torch.randn(5, 4, 1, 1, dtype=torch.bfloat16)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        torch.testing.assert_close(model(images, exit=0.0), model(images))
+        wanted = stage(u)
+        assert wanted.dtype == torch.float32
+        torch.testing.assert_close(stage(u, exit=EarlyExit(0.0)), wanted)
 
 
 @pytest.mark.parametrize("scheme", ["euler", "lm", "strang"])
