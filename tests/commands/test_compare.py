@@ -112,6 +112,11 @@ def test_one_model_under_several_schemes():
     [
         (["compare", "tiny", "tiny"], "expected one or more different names"),
         (["compare", "tiny:lm", "--schemes", "euler,lm"], "expected one model, without a scheme of its own"),
+        (["compare", "--schemes", "euler,lm"], "--schemes with no model: expected one model"),
+        (["compare", "tiny", "--schemes", "euler,lm", "--scheme", "x0"], "--scheme x0 and --schemes euler,lm: give"),
+        (["compare", "tiny", "--schemes", ""], "--schemes '': expected names with commas"),
+        (["compare", "tiny", "--schemes", "euler,,lm"], "--schemes 'euler,,lm': expected names with commas"),
+        (["compare", "tiny", "--schemes", "euler,lm:k=0"], "--schemes 'euler,lm:k=0': expected names with commas"),
         (["compare", "tiny", "--seeds", "0"], "seeds = 0: expected 1 or more"),
         (["compare", "tiny", "tiny,dtt=1", "--epochs", "1"], "takes no option 'dtt': did you mean 'dt'"),
     ],

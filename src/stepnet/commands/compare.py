@@ -72,6 +72,8 @@ class Compare(TrainingFlags):
         from stepnet.training import Display, compare
 
         if self.schemes is not None:
+            if self.scheme != getattr(self.from_file, "scheme", None):
+                raise UserError(f"--scheme {self.scheme} and --schemes {self.schemes}: give only one")
             self.models = under_schemes(self.models, self.schemes)
         if len(set(self.models)) < len(self.models) or not self.models:
             raise UserError(f"models {' '.join(self.models)}: expected one or more different names")
@@ -118,10 +120,12 @@ def _default_folder(models: Sequence[str], base: TrainConfig) -> Path:
 
 def under_schemes(models: Sequence[str], schemes: str) -> list[str]:
     """Return the labels of a model with each scheme: `MODEL:euler` and `MODEL:lm,k=0` for `euler,lm,k=0`."""
-    label = read_label(models[0])
-    if len(models) > 1 or label.scheme is not None:
-        raise UserError(f"--schemes with {' '.join(models)}: expected one model, without a scheme of its own")
+    if len(models) != 1 or (label := read_label(models[0])).scheme is not None:
+        named = " ".join(models) or "no model"
+        raise UserError(f"--schemes with {named}: expected one model, without a scheme of its own")
     labels = [read_label(f"{label.model}:{scheme}") for scheme in re.split(r",(?!\w+=)", schemes)]
+    if any(each.model != label.model or not each.scheme for each in labels):
+        raise UserError(f"--schemes {schemes!r}: expected names with commas between them, as in euler,lm,k=0")
     return [write_label(each._replace(kwargs=label.kwargs | each.kwargs)) for each in labels]
 
 
