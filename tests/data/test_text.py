@@ -67,7 +67,7 @@ def test_bytes(play: Path) -> None:
     assert isinstance(data.train, Text)
     content = play.read_bytes()
     assert bytes(data.train.tokens.tolist()) == content[: round(0.9 * len(content))]
-    assert data.num_classes == 256 and encode("ï", BYTES, "").tolist() == [0xC3, 0xAF]
+    assert data.num_classes == 256 and encode("ï\udcef", BYTES, "").tolist() == [0xC3, 0xAF, 0xEF]
 
 
 def test_targets_are_the_tokens_that_follow(play: Path) -> None:
@@ -128,6 +128,10 @@ def test_errors_are_one_line(play: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"latin1.txt is not UTF-8 at byte 2: save it as UTF-8, or read it with --tok"):
         get_data(strange)
     assert get_data(strange, vocabulary="bytes").num_classes == 256
+    strange.write_text("a" * 1000)
+    with pytest.raises(UserError, match=r"latin1.txt holds one character, 'a': expected a text of two or more"):
+        get_data(strange)
+    assert get_data(strange, vocabulary=("a", "b")).num_classes == 2
     with pytest.raises(UserError, match=r"outside of the model's vocabulary of 3: '\\n' ',' '\.' '0' '1' and 23 more"):
         get_data(play, vocabulary=("a", "b", " "))
     with pytest.raises(UserError, match=r"image_size = 8 is for images, and .*play.txt is text"):

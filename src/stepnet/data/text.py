@@ -112,7 +112,8 @@ def read_text(
 def encode(text: str, classes: Sequence[str], what: str) -> NDArray[np.int64]:
     """Return the tokens of a text; raise for a character outside of the vocabulary."""
     if tuple(classes) == BYTES:
-        return np.frombuffer(text.encode(), np.uint8).astype(np.int64)
+        content = text.encode(errors="surrogateescape")  # any bytes of a command line
+        return np.frombuffer(content, np.uint8).astype(np.int64)
     number = {character: token for token, character in enumerate(classes)}
     if strange := sorted(set(text) - number.keys()):
         raise unknown_characters(what, strange, classes)
@@ -123,7 +124,9 @@ def unknown_characters(what: str, strange: Sequence[str], classes: Sequence[str]
     """Return the error for characters outside of the vocabulary."""
     shown = " ".join(f"{character!r}" for character in strange[:5])
     more = f" and {len(strange) - 5} more" if len(strange) > 5 else ""
-    return UserError(f"{what} has characters outside of the model's vocabulary of {len(classes)}: {shown}{more}")
+    known = "".join(classes)
+    vocabulary = f"the model's vocabulary of {len(classes)}"
+    return UserError(f"{what} has characters outside of {vocabulary}: {shown}{more}; known: {known!r}")
 
 
 def _characters(content: bytes, vocabulary: Sequence[str] | None, what: str) -> tuple[tuple[str, ...], Tokens]:
@@ -138,6 +141,8 @@ def _characters(content: bytes, vocabulary: Sequence[str] | None, what: str) -> 
     occurs = np.zeros(0x110000, np.bool_)
     occurs[points] = True
     occurring = tuple(map(chr, np.flatnonzero(occurs)))
+    if vocabulary is None and len(occurring) == 1:
+        raise UserError(f"{what} holds one character, {occurring[0]!r}: expected a text of two or more")
     classes = occurring if vocabulary is None else tuple(vocabulary)
     if strange := sorted(set(occurring) - set(classes)):
         raise unknown_characters(what, strange, classes)
