@@ -124,6 +124,7 @@ def test_bytes_are_generated_as_text(play, tmp_path):
     assert "bits per byte" in [str(metric) for metric in run.task.metrics]
     text = "".join(generate(stepnet.load(run.folder), "naïve", 40))
     assert text and evaluate(run).items == len(get_data(play, context=8, vocabulary="bytes").test)
+    assert "".join(generate(stepnet.load(run.folder), "na\udcefve", 3))  # Latin-1, as a command line has it
 
 
 def test_mistakes_are_one_line(run, play, tmp_path):
@@ -133,7 +134,12 @@ def test_mistakes_are_one_line(run, play, tmp_path):
         train("gpt2x8", "digits", RECIPE, out=tmp_path / "b")
     with pytest.raises(stepnet.UserError, match=r"context = 9: give it as --context"):
         train("gpt2x8", play, RECIPE, out=tmp_path / "c", model_kwargs={"context": 9})
-    with pytest.raises(stepnet.UserError, match=r"the prompt has characters outside of .*: 'É'"):
+    with pytest.raises(stepnet.UserError, match=r"mixup and cutmix are for images and classes: set them to 0"):
+        train("gpt2x8", play, RECIPE.override({"mixup": 0.2}), out=tmp_path / "d")
+    with pytest.raises(stepnet.UserError, match=r"class_weights = 'balanced' is for classes, not for .*'next_token'"):
+        train("gpt2x8", play, RECIPE.override({"class_weights": "balanced"}), out=tmp_path / "e")
+    assert not list(tmp_path.iterdir())  # no folder of a run that never began
+    with pytest.raises(stepnet.UserError, match=r"the prompt has characters outside of .*: 'É'; known: '\\n ,"):
         generate(stepnet.load(run.folder), "É")
     with pytest.raises(stepnet.UserError, match=r"the prompt is empty"):
         generate(stepnet.load(run.folder), "")
@@ -143,6 +149,10 @@ def test_mistakes_are_one_line(run, play, tmp_path):
     other.write_text("@" * 1000)
     with pytest.raises(stepnet.UserError, match=r"other.txt has characters outside of .*: '@'"):
         evaluate(run, data=str(other))
+    with pytest.raises(stepnet.UserError, match=r"gpt2x8 takes text, but digits holds images: name a text file"):
+        evaluate(run, data="digits")
+    with pytest.raises(stepnet.UserError, match=r"lm_resnet20 takes images, and .*play.txt is text: name a data set"):
+        evaluate("lm_resnet20.digits", data=str(play))
 
 
 def test_text_has_a_recipe_of_its_own(play):

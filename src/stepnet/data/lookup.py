@@ -53,7 +53,7 @@ def get_data(
             raise UserError(f"image_size = {image_size} is for images, and {printable(name)} is text: leave it out")
         return read_text(path, context, vocabulary, val_share, name if name in DATA_SETS else None)
     if context is not None or vocabulary == "bytes":
-        option = "vocabulary = 'bytes'" if context is None else f"context = {context}"
+        option = "vocabulary = 'bytes' (--tokens)" if context is None else f"context = {context}"
         raise UserError(f"{option} is for text, and data {printable(name)!r} holds images: leave it out")
     if name in DATA_SETS:
         if val_share is not None:

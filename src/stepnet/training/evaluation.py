@@ -134,6 +134,8 @@ def data_of(
     same = trained if trained and trained.data == name else None
     share = same.val_share if same and val_share is None else val_share
     if is_text(name):
+        if description.preprocessing is not None:
+            raise UserError(f"{description.model} takes images, and {name} is text: name a data set of images")
         context, vocabulary = description.options.get("context"), description.classes or "characters"
         return get_data(name, root, val_share=share, context=context, vocabulary=vocabulary)
     size = description.preprocessing.image_size if description.preprocessing else None
@@ -149,6 +151,8 @@ def normalisation_of(description: ModelDescription, data: Data) -> Normalisation
 
 
 def _check_classes(description: ModelDescription, tests: Data) -> None:
+    if description.training and description.training.task == "next_token" and len(tests.test.shape) == 3:
+        raise UserError(f"{description.model} takes text, but {tests.name} holds images: name a text file")
     if description.classes and description.classes != tests.test.classes:
         raise UserError(
             f"{tests.name} has other classes than {description.model} was trained for: "

@@ -75,6 +75,9 @@ class Trainer:
                 f"running_cost = {self.recipe.running_cost!r}: {config.model} has no stages whose f(X_n) could be "
                 "summed; use 'weight_decay'"
             )
+        if self.recipe.class_weights == "balanced" and not self.task.of_classes:
+            raise UserError(f"class_weights = 'balanced' is for classes, not for the task {self.task.name!r}")
+        self.mix = BatchMixing.of(self.recipe, self.data)
         self.optimizer = build_optimizer(self.recipe, self.network)
         rank, count = self.processes.rank, self.processes.count
         self.batches = training_batches(
@@ -103,7 +106,6 @@ class Trainer:
             first = level.config(config) if level else config
             self.network.load_state_dict(build_network(first, self.data).state_dict())
         self._check_position()
-        self.mix = BatchMixing.of(self.recipe, self.data)
         self.evaluated = self.network  # evaluated and saved; a callback may set an average of the weights instead
         self.scores = EpochScores(self.progress, self.processes)
         self.compiler_cache = ExitStack()
