@@ -85,6 +85,11 @@ def test_from_the_command_line_to_a_report(play, tmp_path, capsys, monkeypatch):
     assert len(capsys.readouterr().out) == len("KING") + 20 + 1
     assert main(["inspect", "c/gpt1x8-lm-k=0-seed0"]) == 0
     assert "was trained on text" in capsys.readouterr().out
+    stepnet.save(stepnet.create_model("gpt1x8", scheme="x0", num_classes=3), "x0.safetensors")
+    assert main(["inspect", "x0.safetensors"]) == 0
+    assert "r_n by layer:\n  +1.000 +1.000\nx_n by layer:\n  +0.000 +0.000\n" in capsys.readouterr().out
+    assert main(["inspect", "x0.safetensors", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["coefficients"]["stages.0.blocks.1:r"] == 1
 
 
 def test_generated_text_is_a_function_of_the_seed(run):

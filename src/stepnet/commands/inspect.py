@@ -51,7 +51,7 @@ class Inspect(ImportFlag):
         if self.json:
             if self.out is not None or self.figures is not None:
                 raise UserError("--json cannot be combined with --out or --figures: use two commands")
-            self._print_json(network)
+            self._print_json(network, model)
             return
         echo(network)
         for line in unstable_steps(model):
@@ -64,14 +64,15 @@ class Inspect(ImportFlag):
         from stepnet.report import is_trained
 
         if is_trained(self.model):
-            self._print_dynamics()
+            self._print_dynamics(model)
         elif self.figures is not None:
             raise UserError(f"--figures: {self.model} was never trained; name a run, or draw the network with --out")
 
-    def _print_json(self, network: NetworkSketch) -> None:
+    def _print_json(self, network: NetworkSketch, model: nn.Module) -> None:
+        from stepnet.nets import coefficients
         from stepnet.report import is_trained, network_facts, open_with_images, spectra, step_facts
 
-        facts = network_facts(network)
+        facts = {**network_facts(network), "coefficients": coefficients(model)}
         if is_trained(self.model):
             with suppress(UserError):  # without test images there are none of their states
                 shown = open_with_images(self.model, IMAGES, self.data_root)
@@ -79,13 +80,18 @@ class Inspect(ImportFlag):
                 facts["images"] = len(shown.images)
         print_json(facts)
 
-    def _print_dynamics(self) -> None:
+    def _print_dynamics(self, model: nn.Module) -> None:
         from stepnet.commands.columns import RIGHT, print_table
+        from stepnet.commands.train import print_coefficients
+        from stepnet.nets import coefficients
         from stepnet.report import HEADINGS, open_with_images, spectra, step_rows, write_pictures
+        from stepnet.schemes import layer_and_name
 
         try:
             shown = open_with_images(self.model, IMAGES, self.data_root)
         except UserError as error:
+            named = {name: value for name, value in coefficients(model).items() if layer_and_name(name)[1] != "k"}
+            print_coefficients(named)  # the k are printed already
             echo(f"\nno test images, so nothing about their states: {error}")
             if self.figures is not None:
                 raise
