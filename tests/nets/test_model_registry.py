@@ -34,6 +34,8 @@ def test_pattern() -> None:
 
 
 def test_unknown_name_suggests_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"unknown model 'gpt2x8:lm': give the scheme by .* in 'gpt2x8', scheme='lm'"):
+        create_model("gpt2x8:lm")
     with pytest.raises(UserError, match=r"unknown model 'lm_resnet2O': did you mean .*'lm_resnet20'"):
         create_model("lm_resnet2O")
 

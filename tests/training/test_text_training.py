@@ -143,6 +143,8 @@ def test_mistakes_are_one_line(run, play, tmp_path):
         train("gpt2x8", play, RECIPE.override({"mixup": 0.2}), out=tmp_path / "d")
     with pytest.raises(stepnet.UserError, match=r"class_weights = 'balanced' is for classes, not for .*'next_token'"):
         train("gpt2x8", play, RECIPE.override({"class_weights": "balanced"}), out=tmp_path / "e")
+    with pytest.raises(stepnet.UserError, match=r"at most 4; expected a network of 26 tokens, for 8 at a time or more"):
+        train(stepnet.create_model("gpt1x8", num_classes=26, context=4), play, RECIPE, out=tmp_path / "f", context=8)
     assert not list(tmp_path.iterdir())  # no folder of a run that never began
     with pytest.raises(stepnet.UserError, match=r"the prompt has characters outside of .*: 'É'; known: '\\n ,"):
         generate(stepnet.load(run.folder), "É")

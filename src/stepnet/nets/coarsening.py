@@ -128,7 +128,9 @@ def count_to_drop(subject: NetworkOnGrid, keep: float | None, depths: Sequence[i
             f"{counted(sum(least), 'block')} in {counted(len(now), 'stage')}"
         )
     if stay == total:
-        raise UserError(f"keep = {keep:g} of {total} blocks drops none: keep less than {1 - 0.5 / total:.2g}")
+        raise UserError(
+            f"keep = {keep:g} of {counted(total, 'block')} drops none: keep less than {1 - 0.5 / total:.2g}"
+        )
     return total - stay
 
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stepnet.arguments import Count, CountFromZero, checked
-from stepnet.errors import UserError, check_known
+from stepnet.errors import UserError, check_known, counted
 from stepnet.nets.bounds import BoundOption
 from stepnet.nets.early_exit import EarlyExit, early_exit
 from stepnet.nets.model_registry import register_family
@@ -115,7 +115,7 @@ class Transformer(Network):
         """The stage and the last norm, initialised. By default a head is 16 wide, or 64 from a width of 512 on."""
         heads = heads or max(1, width // (64 if width >= 512 else 16))
         if width % (2 * heads):
-            raise UserError(f"width {width} with {heads} heads: expected a multiple of {2 * heads}")
+            raise UserError(f"width {width} with {counted(heads, 'head')}: expected a multiple of {2 * heads}")
         if depths is not None:
             if len(depths) != 1:
                 raise UserError(f"depths = {tuple(depths)}: expected one number, of the layers")

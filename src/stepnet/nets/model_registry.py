@@ -126,6 +126,9 @@ def list_models(pattern: str = "*") -> list[str]:
 @checked
 def model_entry(name: str) -> ModelEntry:
     """Return the entry of `name`, registered or a member of a family; raise with the nearest names if there is none."""
+    model, colon, scheme = name.partition(":")
+    if colon and name not in MODELS and MODELS[model]:
+        raise UserError(f"unknown model {name!r}: give the scheme by itself, as in {model!r}, scheme={scheme!r}")
     return MODELS[name]
 
 

@@ -72,8 +72,8 @@ class Trainer:
         self.network = self.place(network or build_network(level.config(initial) if level else initial, self.data))
         if self.recipe.running_cost != "weight_decay" and not takes_cost(self.network):
             raise UserError(
-                f"running_cost = {self.recipe.running_cost!r}: {config.model} has no stages whose f(X_n) could be "
-                "summed; use 'weight_decay'"
+                f"running_cost = {self.recipe.running_cost!r}: {config.model} does not sum the f(X_n) of its steps; "
+                "use 'weight_decay'"
             )
         if self.recipe.class_weights == "balanced" and not self.task.of_classes:
             raise UserError(f"class_weights = 'balanced' is for classes, not for the task {self.task.name!r}")

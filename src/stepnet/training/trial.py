@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from stepnet.data import Request
+from stepnet.data import Request, Text
 from stepnet.errors import UserError, first_line
 from stepnet.nets import KineticCost, drawn_options
 
@@ -48,7 +48,11 @@ def check_forward(trainer: Trainer) -> None:
                 advice = f"({first_line(error)[:60]}): use another --batch-size, or --freeze-bn"
                 raise UserError(f"{what}, on which {model} cannot train {advice}") from error
             what = f"{model} cannot be trained on {items} of {size}: {first_line(error)}"
-            raise UserError(f"{what}; use larger {items} or another network") from error
+            if isinstance(source := trainer.data.train, Text):
+                advice = f"expected a network of {len(source.classes)} tokens, for {size} at a time or more"
+            else:
+                advice = f"use larger {items} or another network"
+            raise UserError(f"{what}; {advice}") from error
         if not isinstance(outputs, Tensor):
             raise UserError(f"{model} returns a {type(outputs).__name__}: expected a tensor")
         try:
