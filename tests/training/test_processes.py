@@ -1,6 +1,7 @@
 """What processes tell each other; alone, a process asks itself. Two are in test_distributed.py."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,6 +19,12 @@ def test_one_process_is_its_own_answer(tmp_path):
     assert alone.sum(torch.tensor([1.0, 2.0])) == [1.0, 2.0]
     assert alone.largest([3, 0.5]) == [3, 0.5]
     assert alone.on_main(lambda: {"found": True}) == {"found": True}
+
+
+def test_runs_of_one_process_may_differ_in_precision(tmp_path):
+    tiny = tiny_config(tmp_path)
+    for precision, known in (("bf16", "bf16"), ("fp32", "no")):
+        assert Processes(replace(tiny, precision=precision)).accelerator.mixed_precision == known
 
 
 def test_deepspeed_is_refused_in_one_line(tmp_path, monkeypatch):

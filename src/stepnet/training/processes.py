@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast_object_list, patch_environment
 from torch import Tensor, nn
 from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]  # public, though not in its `__all__`
@@ -41,11 +42,14 @@ class Processes:
         self.is_sharded = self._asks_for_parts(config)
         use_fresh_store()
         leave_group_at_exit()
+        precision = "no" if config.precision == "fp32" else config.precision
+        if AcceleratorState._shared_state.get("_mixed_precision", precision) != precision:
+            AcceleratorState._reset_state()  # of an earlier run in this process, in another precision
         # Accelerate shards on GPUs only, and loses the optimiser's state: `shard` does it instead.
         with patch_environment(ACCELERATE_USE_FSDP="false"):
             self.accelerator = Accelerator(
                 cpu=_on_cpu(config.device),
-                mixed_precision="no" if config.precision == "fp32" else config.precision,
+                mixed_precision=precision,
                 log_with=None if config.log == "none" else config.log,
                 project_dir=config.out,
             )
