@@ -21,7 +21,7 @@ def test_a_loss_that_is_not_finite_is_caught_before_its_weights_are_saved(tmp_pa
     good = tiny_config(tmp_path / "a", model="tiniest", checkpoint_steps=1)
     bad = dataclasses.replace(good, recipe=good.recipe.override({"lr": 1e18}), checkpoint_steps=4)
     with pytest.raises(
-        UserError, match=r"(the loss|\w+) is (nan|inf) at epoch 0, step 4, lr 1e\+18.*no checkpoint yet"
+        UserError, match=r"(the loss|\w+) is (nan|inf) at epoch 1, step 4, lr 1e\+18.*no checkpoint yet"
     ):
         train(bad)
     assert not list((tmp_path / "a").glob("*.safetensors"))
@@ -83,7 +83,7 @@ class Overflowing(nn.Linear):
 
 
 def test_weights_are_checked_before_the_model_of_an_epoch_is_written(tmp_path):
-    with pytest.raises(UserError, match=r"largest is inf at epoch 0, step 6, .*no checkpoint yet"):
+    with pytest.raises(UserError, match=r"largest is inf at epoch 1, step 6, .*no checkpoint yet"):
         train(Overflowing(), "digits", RECIPE, out=tmp_path / "a")
     assert not list((tmp_path / "a").glob("*.safetensors")) and not Run(tmp_path / "a").metrics()
 
@@ -93,7 +93,7 @@ def test_a_momentum_that_is_not_finite_is_not_saved(tmp_path):
         def step(self, trainer):
             trainer.optimizer.state[trainer.network.head.bias]["momentum_buffer"][0] = float("inf")
 
-    with pytest.raises(UserError, match=r"momentum_buffer of head\.bias is inf at epoch 0, step 1"):
+    with pytest.raises(UserError, match=r"momentum_buffer of head\.bias is inf at epoch 1, step 1"):
         train(tiny_config(tmp_path / "a", model="tiniest", checkpoint_steps=1), callbacks=[Overflow()])
     assert not Run(tmp_path / "a").last.exists()
 

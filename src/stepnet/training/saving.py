@@ -137,7 +137,7 @@ class Saver:
             )
         kept = f"the last good checkpoint is {trainer.run.last}" if trainer.run.last.exists() else "no checkpoint yet"
         lr = trainer.learning_rate(p.epoch, max(p.step - 1, 0))
-        raise UserError(f"{what} is {value} at epoch {p.epoch}, step {p.step}, lr {lr:g}: lower --lr; {kept}")
+        raise UserError(f"{what} is {value} at epoch {p.epoch + 1}, step {p.step}, lr {lr:g}: lower --lr; {kept}")
 
 
 class Interrupted(KeyboardInterrupt):
