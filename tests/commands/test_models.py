@@ -13,6 +13,7 @@ def test_a_member_of_a_family_is_counted(capsys):
     assert main(["models", "gpt2x16", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert (found["family"], found["steps"], found["num_features"]) == ("gpt", 4, 16)
+    assert main(["models", "gpt2x16"]) == 0 and "  64 tokens  " in capsys.readouterr().out
 
 
 def test_lists_what_matches_with_its_costs(capsys) -> None:
@@ -49,6 +50,7 @@ def test_the_list_needs_no_torch() -> None:
     ("pattern", "message"),
     [
         ("nothing_*", "no model matches 'nothing_*'"),
+        ("gpt*", "one of any size, as gpt12x48 and vit6x48"),
         ("lm_resnet21", "unknown model 'lm_resnet21': did you mean 'lm_resnet"),
     ],
 )

@@ -195,20 +195,33 @@ class Models(ImportFlag):
         if not names and not set("*?[") & set(self.pattern):
             names = [self.pattern]  # perhaps of a family of any size, such as gpt12x48
         if not names:
-            raise UserError(f"no model matches {self.pattern!r}: try 'stepnet models' or a pattern such as 'lm_*'")
+            raise UserError(
+                f"no model matches {self.pattern!r}: try 'stepnet models', a pattern such as 'lm_*', or one of any "
+                "size, as gpt12x48 and vit6x48"
+            )
         listings = [known[name] if name in known else counted(name) for name in names]
         if self.json:
             print_json([asdict(each) for each in listings])
             return
         rows = [
             [
-                *(each.name, each.family, each.scheme, _steps(each), f"{each.image_size}x{each.image_size}"),
+                *(each.name, each.family, each.scheme, _steps(each), _input(each, each.name in known)),
                 *(f"{each.parameters:,}", short_count(each.multiply_adds), short_bytes(each.activation_bytes)),
             ]
             for each in listings
         ]
         numbers = [RIGHT + heading for heading in ("steps", "image", "parameters", "mult-adds", "memory")]
         print_table(["model", "family", "scheme", *numbers], rows, spare=("family", "image"))
+
+
+def _input(each: Listing, kept: bool) -> str:
+    """`32x32` pixels, or `64 tokens`; networks whose figures are kept take images."""
+    if not kept:
+        from stepnet.nets import model_entry
+
+        if model_entry(each.name).takes == "tokens":
+            return f"{each.image_size} tokens"
+    return f"{each.image_size}x{each.image_size}"
 
 
 def _steps(each: Listing) -> str:
