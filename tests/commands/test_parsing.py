@@ -37,6 +37,12 @@ def test_what_is_optional_is_none_or_its_kind() -> None:
     assert parse(Bake, "bake", words) == Bake("bread", 40, (1, 2), "high", Path("oven"))
 
 
+def test_numbers_with_commas_are_several_where_a_flag_takes_several() -> None:
+    for words in (["--sizes", "1,2"], ["--sizes=1,2"], ["--sizes", "1", "2"]):
+        assert parse(Bake, "bake", ["1,2", *words, "--out", "1,5"]) == Bake("1,2", sizes=(1, 2), out=Path("1,5"))
+    assert parse(Bake, "bake", ["bread", "--out=1,5"]) == Bake("bread", out=Path("1,5"))
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -46,7 +46,7 @@ def parse(kind: Callable[..., Parsed], name: str, words: Sequence[str], examples
                 kind,
                 prog=prog,
                 description=description,
-                args=[part for word in words for part in _several(word)],
+                args=list(_split(words, kind)),
                 registry=REGISTRY,
                 return_unknown_args=True,
                 **({} if default is None else {"default": default}),
@@ -62,12 +62,16 @@ def parse(kind: Callable[..., Parsed], name: str, words: Sequence[str], examples
     return command
 
 
-def _several(word: str) -> list[str]:
-    """Split `--levels=20,38,56` and `20,38,56` into words of one number each."""
-    flag, numbers = re.fullmatch(r"(?:(--[\w-]+)=)?(.*)", word, re.S).groups()  # type: ignore[union-attr]
-    if not re.fullmatch(r"[\d.e-]+(,[\d.e-]+)+", numbers):
-        return [word]
-    return [*([flag] if flag else []), *numbers.split(",")]
+def _split(words: Sequence[str], kind: Callable[..., Parsed]) -> Iterator[str]:
+    """Split `--levels=20,38,56` and `--levels 20,38,56` into words of one number each; a prompt stays as it is."""
+    flag = ""
+    for word in words:
+        flag = word.partition("=")[0] if word.startswith("--") else flag
+        numbers = word.removeprefix(f"{flag}=")
+        if re.fullmatch(r"[\d.e-]+(,[\d.e-]+)+", numbers) and flag in _flags(kind, of_numbers=True):
+            yield from (*([] if numbers == word else [flag]), *numbers.split(","))
+        else:
+            yield word
 
 
 def print_completion(commands: dict[str, Callable[..., Parsed]], shell: str) -> None:
@@ -104,10 +108,13 @@ def _sentence(box: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _flags(kind: Callable[..., Parsed]) -> set[str]:
+def _flags(kind: Callable[..., Parsed], of_numbers: bool = False) -> set[str]:
+    """Return the flags of a command, or those that take several numbers."""
+
     def of(parser: argparse.ArgumentParser) -> Iterator[str]:
         for action in parser._actions:
-            yield from action.option_strings
+            if not of_numbers or re.search(r"(INT|FLOAT)\W+(INT|FLOAT)", str(action.metavar)):
+                yield from action.option_strings
             if isinstance(action.choices, dict):  # subcommands
                 for inner in action.choices.values():
                     yield from of(inner)
