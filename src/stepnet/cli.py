@@ -42,7 +42,10 @@ COMMANDS = {
     "compare": Command(
         "compare:Compare",
         "Train several networks in the same way and compare their test errors",
-        ("compare preact_resnet20 lm_resnet20 --data digits --seeds 3",),
+        (
+            "compare preact_resnet20 lm_resnet20 --data digits --seeds 3",
+            "compare gpt6x32 --schemes euler,lm,k=0 --data shakespeare --seeds 3",
+        ),
     ),
     "evaluate": Command(
         "train:Evaluate",
