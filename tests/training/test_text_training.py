@@ -77,7 +77,12 @@ def test_from_the_command_line_to_a_report(play, tmp_path, capsys, monkeypatch):
     flags = ["--data", str(play), "--context", "8", "--epochs", "1", "--epoch-steps", "2", "--batch-size", "4"]
     assert main(["compare", "gpt1x8", "--schemes", "euler,lm,k=0", *flags, "--out", "c", "--report", "r.html"]) == 0
     out = capsys.readouterr().out
-    assert "test loss on" in out and "bits per character" in out and "wrote r.html" in out
+    assert (
+        "sequences of 8, 26 tokens\n" in out
+        and "test loss on" in out
+        and "bits per character" in out
+        and "wrote r.html" in out
+    )
     assert main(["evaluate", "c/gpt1x8-lm-k=0-seed0", "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert figures["loss"] == pytest.approx(Run("c/gpt1x8-lm-k=0-seed0").metrics()[-1]["test_loss"], rel=1e-6)

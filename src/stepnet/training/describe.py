@@ -96,10 +96,11 @@ def run_summary(trainer: Trainer) -> list[str]:
     scheme = f":{config.scheme}" if config.scheme else ""
     options = "".join(f", {name}={value}" for name, value in config.model_kwargs.items())
     parameters = sum(parameter.numel() for parameter in trainer.network.parameters())
-    size = "x".join(map(str, data.train.shape))
+    text = isinstance(data.train, Text)
+    size = ("of " if text else "") + "x".join(map(str, data.train.shape))
     items = f"{len(data.train):,} + {len(data.test):,} {trainer.task.items} {size}"
     from_python = config.data.startswith(f"{data.name} of ")  # its name in the config repeats the sizes
-    targets = f"{data.num_classes} classes" if data.num_classes else trainer.task.name
+    targets = f"{data.num_classes} {'tokens' if text else 'classes'}" if data.num_classes else trainer.task.name
     name, *changes = recipe_words(recipe).split(", ")
     steps = len(trainer.batches)
     few = steps < FEW_STEPS and recipe.min_steps is None and steps != recipe.epoch_steps  # unless they were chosen
