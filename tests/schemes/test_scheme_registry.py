@@ -3,7 +3,7 @@
 import pytest
 
 from stepnet import UserError, get_scheme, list_schemes, register_scheme
-from stepnet.schemes import LM, RK4, LinearMultistep, Neumann, Scheme, aliases_of
+from stepnet.schemes import LM, RK4, Equation, Euler, LinearMultistep, Neumann, Scheme, aliases_of
 
 
 def test_every_scheme_answers_to_its_name_and_aliases():
@@ -69,3 +69,16 @@ def test_a_scheme_of_a_size_that_nobody_can_run_is_refused_at_once(name: str) ->
 def test_a_scheme_is_a_name_or_a_scheme() -> None:
     with pytest.raises(UserError, match="expected a str or a Scheme"):
         get_scheme(["lm"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("equation", ["u' = f", property(lambda self: "u' = f")], ids=["attribute", "property"])
+def test_an_equation_in_words_is_refused_in_one_line(registries: None, equation: object) -> None:
+    mine = register_scheme("mine")(type("Mine", (Euler,), {"equation": equation}))
+    for scheme in ("mine", mine()):
+        with pytest.raises(UserError, match=r"""^equation = "u' = f" of scheme 'mine': expected an Equation .*$"""):
+            get_scheme(scheme)
+
+
+def test_an_equation_may_be_an_attribute(registries: None) -> None:
+    mine = register_scheme("mine")(type("Mine", (Euler,), {"equation": Equation(mass=2)}))
+    assert get_scheme("mine").equation == mine().equation == Equation(mass=2)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from stepnet.arguments import checked
+from stepnet.arguments import checked, shown
 from stepnet.errors import UserError
 from stepnet.registry import Registry, build, option_names, refuse_options
-from stepnet.schemes.core import Scheme
+from stepnet.schemes.core import Equation, Scheme
 
 Factory = TypeVar("Factory", bound=Callable[..., Scheme])
 
@@ -44,6 +44,7 @@ def get_scheme(name: str | Scheme, **parameters: Any) -> Scheme:
     """
     if isinstance(name, Scheme):
         refuse_options(f"scheme {name}", parameters)
+        _check_equation(name)
         return name
     carry, plus, base = name.partition("+")
     if plus and carry in SCHEMES and "base" not in option_names(SCHEMES[carry]):
@@ -56,7 +57,20 @@ def get_scheme(name: str | Scheme, **parameters: Any) -> Scheme:
     name = SCHEMES.canonical(name)
     scheme = build(f"scheme {name!r}", factory, parameters)
     vars(scheme).setdefault("name", name)  # a member of a family names itself
+    _check_equation(scheme)
     return scheme
+
+
+def _check_equation(scheme: Scheme) -> None:
+    """Raise unless `equation` is an `Equation`; one of several streams that is computed is not computed for this."""
+    if scheme.streams and isinstance(type(scheme).equation, property):
+        return
+    equation: object = scheme.equation
+    if not isinstance(equation, Equation):
+        raise UserError(
+            f"equation = {shown(equation)} of scheme {scheme.name!r}: expected an Equation of stepnet.schemes; leave "
+            "it out for u' = f, or write Equation(derivative=2) for u'' = f"
+        )
 
 
 @checked
