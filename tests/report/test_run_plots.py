@@ -51,6 +51,13 @@ def test_one_epoch_is_a_point_and_nan_a_gap(write_run) -> None:
     assert math.isnan(drawn[1]) and drawn[2] == 20.0
 
 
+@pytest.mark.parametrize("plot", [plot_curves, plot_coefficients, plot_compression])
+def test_runs_without_a_finished_epoch_have_no_figure(write_run, plot) -> None:
+    runs = [write_run(seed=seed, errors=(), epochs=3, data="cifar10") for seed in range(2)]
+    with pytest.raises(UserError, match=r"seed0: no epoch of this run is finished yet"):
+        plot(runs)
+
+
 def test_coefficients_of_a_run_of_an_epoch_and_of_a_network(write_run) -> None:
     run = write_run()
     assert labelled(plot_coefficients(run))["lm_resnet20"] == pytest.approx([0.3, -0.6, -2.7])

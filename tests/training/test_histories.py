@@ -58,6 +58,14 @@ def test_no_epoch_yet(write_run) -> None:
     assert network.counted == ()
 
 
+def test_a_run_that_stopped_before_its_first_step_says_to_resume_it(write_run) -> None:
+    folder = write_run(errors=(), epochs=3)
+    for path in (folder / "environment.yaml", folder / "metrics.jsonl"):
+        path.unlink()
+    with pytest.raises(UserError, match=r": no epoch of this run is finished yet; resume it"):
+        RunHistory.read(folder)
+
+
 def test_k_for_each_channel_is_shown_by_its_mean(write_run) -> None:
     run = RunHistory.read(write_run())
     run.epochs[0]["k"] = {"stages.0.blocks.1": [0.1, 0.3]}

@@ -100,7 +100,7 @@ def test_a_line_that_was_cut_off_is_left_out_and_any_other_damage_named(tmp_path
 def test_a_run_without_a_finished_epoch_says_so(tmp_path, content):
     if content is not None:
         Run(tmp_path).metrics_file.write_text(content)
-    with pytest.raises(UserError, match=r"metrics.jsonl holds no finished epoch"):
+    with pytest.raises(UserError, match=r": no epoch of this run is finished yet; resume it by the command"):
         Run(tmp_path).finished()
 
 

@@ -1,6 +1,8 @@
 """The objects of a run: folder, position, trial passes."""
 
 import json
+import os
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from stepnet import UserError
-from stepnet.training import Callback, Run, evaluate, train, trial
+from stepnet.training import Callback, Display, Run, evaluate, train, trial
 from stepnet.training.trainer import Trainer
 from training.tiny import RECIPE, read_all, tiny_config
 
@@ -48,8 +50,25 @@ def test_a_position_that_the_run_cannot_have_is_refused(tmp_path, finished, chan
         header = file.metadata()
     header["progress"] = json.dumps(json.loads(header["progress"]) | change)
     save_file(read_all(run.last), run.last, metadata=header)
-    with pytest.raises(UserError, match=r"last\.safetensors is damaged: it stands at epoch"):
+    with pytest.raises(UserError, match=r"last\.safetensors is damaged: it stands at epoch .*--overwrite$"):
         Trainer(tiny_config(run.folder, model="tiniest", recipe={"epochs": 1}), resume=True)
+
+
+def test_a_checkpoint_that_was_cut_off_is_refused_with_what_to_do(tmp_path, finished):
+    run = Run(tmp_path / "a")
+    shutil.copytree(finished.folder, run.folder)
+    os.truncate(run.last, 1000)
+    with pytest.raises(UserError, match=r"last\.safetensors is damaged .*; restore the file, or .* with --overwrite$"):
+        train(tiny_config(run.folder, model="tiniest", recipe={"epochs": 1}))
+
+
+def test_a_finished_run_whose_metrics_were_cut_off_is_not_told_as_finished(tmp_path, finished, capsys):
+    run = Run(tmp_path / "a")
+    shutil.copytree(finished.folder, run.folder)
+    os.truncate(run.metrics_file, 20)
+    with pytest.raises(UserError, match=r"metrics.jsonl does not hold the 1 epoch that .* with --overwrite$"):
+        train(tiny_config(run.folder, model="tiniest", recipe={"epochs": 1}), callbacks=[Display("tiniest")])
+    assert "already finished" not in capsys.readouterr().out
 
 
 def test_a_folder_that_is_removed_under_a_run_is_not_made_again(tmp_path):

@@ -27,7 +27,7 @@ from stepnet.report.charts import places_of, printed_points
 from stepnet.report.figures import Picture, legend_above, panels, rc_styles
 from stepnet.report.grouping import by_data, read_histories
 from stepnet.schemes import by_name, get_scheme
-from stepnet.training import KByLayer, NetworkRuns, RunHistory, single_numbers
+from stepnet.training import KByLayer, NetworkRuns, Run, RunHistory, single_numbers
 
 BESIDE = 0.09  # inches between points of equal cost
 RunFolder: TypeAlias = str | PathLike[str]
@@ -197,7 +197,10 @@ def _networks(runs: OneOrMore, data: str | None = None, labels: Sequence[str] | 
     folders = _folders(runs)
     if not folders:
         raise UserError("no runs: name at least one run folder")
-    by_name = by_data(read_histories(folders), labels)
+    histories = read_histories(folders)
+    if not any(history.epochs for history in histories):
+        Run(histories[0].folder).finished()  # which says so
+    by_name = by_data(histories, labels)
     if len(by_name) > 1 or (data is not None and data not in by_name):
         raise UserError(f"runs on {', '.join(by_name)}: expected runs on {data or 'one data set'}, one figure for each")
     networks = next(iter(by_name.values()))

@@ -84,7 +84,8 @@ class RunHistory:
         if folder.is_dir() and not run.config_file.exists() and any(folder.glob("*/config.yaml")):
             raise UserError(f"{folder} is not a run but a folder of runs: name them, as in {folder}/*")
         config = run.config
-        return cls(folder, config, tuple(run.metrics()), run.recorded_environment())
+        epochs = run.metrics() if run.environment_file.exists() else run.finished()
+        return cls(folder, config, tuple(epochs), run.recorded_environment())
 
     @property
     def class_errors(self) -> ClassErrors | None:

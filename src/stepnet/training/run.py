@@ -192,20 +192,26 @@ class Run:
         """Return the metrics of the epochs; raise if none is finished."""
         epochs = self.metrics()
         if not epochs:
-            raise UserError(f"{self.metrics_file} holds no finished epoch: train the run first")
+            raise UserError(
+                f"{self.folder}: no epoch of this run is finished yet; resume it by the command that began it"
+            )
         return epochs
 
-    def cut_metrics(self, progress: Progress) -> None:
-        """Drop the metrics of epochs after the checkpoint, which will run again."""
+    def kept_metrics(self, progress: Progress) -> list[EpochMetrics]:
+        """Return the metrics of the epochs that the checkpoint counts as done; raise if they do not fit it."""
         kept = [line for line in self.metrics() if line["epoch"] < progress.epoch]
         if [line["epoch"] for line in kept] != list(range(progress.epoch)):
-            raise UserError(
-                f"{self.metrics_file} does not hold the {progress.epoch} epochs that {self.last} counts as done"
-            )
+            epochs = counted(progress.epoch, "epoch")
+            raise UserError(f"{self.metrics_file} does not hold the {epochs} that {self.last} counts as done")
         task = self.task
         best = task.metric.best([task.choice(line) for line in kept]) if kept else None
         if best != progress.best:
             raise UserError(f"{self.last} is damaged: it says {progress.best} at best, and {self.metrics_file} {best}")
+        return kept
+
+    def cut_metrics(self, progress: Progress) -> None:
+        """Drop the metrics of epochs after the checkpoint, which will run again."""
+        kept = self.kept_metrics(progress)
         with atomic_file(self.metrics_file) as partial:
             partial.write_text("".join(json.dumps(line) + "\n" for line in kept))
 

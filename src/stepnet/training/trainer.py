@@ -101,11 +101,15 @@ class Trainer:
         has_checkpoint = self.processes.on_main(lambda: self._open(resume, overwrite))
         self.progress, self.callback_states = Progress(), dict[str, Tensor]()
         if has_checkpoint:
-            self.progress, self.callback_states = checkpoint.load(self.run.last, self.network, self.optimizer)
+            try:
+                self.progress, self.callback_states = checkpoint.load(self.run.last, self.network, self.optimizer)
+                self._check_position()
+                self.processes.on_main(lambda: self.run.kept_metrics(self.progress))
+            except UserError as error:
+                raise UserError(f"{error}; restore the file, or start the run anew with --overwrite") from None
         if initial != config and not has_checkpoint:  # the checkpoint belonged to a run that was replaced
             first = level.config(config) if level else config
             self.network.load_state_dict(build_network(first, self.data).state_dict())
-        self._check_position()
         self.evaluated = self.network  # evaluated and saved; a callback may set an average of the weights instead
         self.scores = EpochScores(self.progress, self.processes)
         self.compiler_cache = ExitStack()
