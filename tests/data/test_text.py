@@ -117,6 +117,9 @@ def test_line_ends_and_byte_order_mark_of_windows_are_not_part_of_the_text(play:
     here, there = get_data(play), get_data(windows)
     assert there.train.classes == here.train.classes
     assert np.array_equal(there.train.tokens, here.train.tokens)
+    prompt, classes = PLAY[:80], here.train.classes
+    assert encode(prompt.replace("\n", "\r\n"), classes, "").tolist() == encode(prompt, classes, "").tolist()
+    assert encode("\r\n", BYTES, "").tolist() == [13, 10]  # bytes are kept
 
 
 def test_errors_are_one_line(play: Path, tmp_path: Path) -> None:

@@ -114,10 +114,16 @@ def encode(text: str, classes: Sequence[str], what: str) -> NDArray[np.int64]:
     if tuple(classes) == BYTES:
         content = text.encode(errors="surrogateescape")  # any bytes of a command line
         return np.frombuffer(content, np.uint8).astype(np.int64)
+    text = _with_plain_ends(text)
     number = {character: token for token, character in enumerate(classes)}
     if strange := sorted(set(text) - number.keys()):
         raise unknown_characters(what, strange, classes)
     return np.array([number[character] for character in text], np.int64)
+
+
+def _with_plain_ends(text: str) -> str:
+    """Return a text whose lines end in `\\n`, as all are read by characters."""
+    return text.replace("\r\n", "\n")
 
 
 def unknown_characters(what: str, strange: Sequence[str], classes: Sequence[str]) -> UserError:
@@ -132,7 +138,7 @@ def unknown_characters(what: str, strange: Sequence[str], classes: Sequence[str]
 def _characters(content: bytes, vocabulary: Sequence[str] | None, what: str) -> tuple[tuple[str, ...], Tokens]:
     """Return the vocabulary, by default the characters of the text in the order of Unicode, and the text's tokens."""
     try:
-        text = content.decode("utf-8-sig").replace("\r\n", "\n")  # without a byte order mark
+        text = _with_plain_ends(content.decode("utf-8-sig"))  # without a byte order mark
     except UnicodeDecodeError as error:
         raise UserError(
             f"{what} is not UTF-8 at byte {error.start:,}: save it as UTF-8, or read it with --tokens bytes"
