@@ -51,6 +51,8 @@ def test_where_the_time_goes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
         (["--repeats", "0"], "--repeats 0: expected 1 or more"),
         (["--profile", "resnet21"], "did you mean"),
         (["resnet20"], "name two or more networks"),
+        (["--profile", "gpt2x16"], "gpt2x16 takes text, and bench times networks of images"),
+        (["gpt2x16", "gpt4x16"], "gpt2x16 takes text, and bench times networks of images"),
     ],
 )
 def test_mistakes(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

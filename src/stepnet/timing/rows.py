@@ -13,7 +13,7 @@ from stepnet.conversion import convert, is_foreign, load_foreign
 from stepnet.errors import UserError
 from stepnet.nets import create_model, saved_bytes
 from stepnet.timing.harness import Row, Spread, compare, compared
-from stepnet.timing.steps import batch, forward_pass, gradient, peak_bytes, training_step
+from stepnet.timing.steps import batch, check_takes_images, forward_pass, gradient, peak_bytes, training_step
 from stepnet.training import read_label
 
 MIB = 2**20
@@ -109,6 +109,7 @@ def _named(name: str) -> nn.Module:
         foreign = load_foreign(label.model, num_classes=10, **label.kwargs)
         return convert(foreign, label.scheme, batch(2)[0]) if label.scheme else foreign
     network: nn.Module = create_model(label.model, **{"num_classes": 10, **label.options})
+    check_takes_images(network, name)
     return network
 
 

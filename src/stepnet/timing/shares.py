@@ -9,7 +9,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from stepnet.nets import Flops, create_model, model_entry
 from stepnet.timing.harness import Row, Spread, interleave, steady_clock
-from stepnet.timing.steps import Step, batch, silent_profiler, training_step
+from stepnet.timing.steps import Step, batch, check_takes_images, silent_profiler, training_step
 
 # By parts of the names of torch's operators; the first match counts. Schemes combine states by lerp, add and sub.
 CONVOLUTION, OTHER = "convolution", "other"
@@ -28,6 +28,7 @@ def time_shares(name: str, size: int = 32, steps: int = 5) -> Iterator[Row]:
     entry = model_entry(name)
     images, labels = batch(size, entry.image_size, 10)
     model = create_model(name, num_classes=10)
+    check_takes_images(model, name)
     step = training_step(model, images, labels)
     spent = _seconds_by_kind(step, steps)
     seconds = sum(spent.values())

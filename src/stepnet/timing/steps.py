@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
+from stepnet.errors import UserError
+
 Step = Callable[[], None]
 
 
@@ -52,6 +54,12 @@ def forward_pass(model: nn.Module, images: Tensor) -> Step:
             model(images)
 
     return step
+
+
+def check_takes_images(network: nn.Module, name: str) -> None:
+    """Raise for a network of text: the batches here are of images."""
+    if getattr(network, "context", None) is not None:
+        raise UserError(f"{name} takes text, and bench times networks of images: name one, such as resnet20")
 
 
 def batch(size: int, pixels: int = 32, classes: int = 10) -> tuple[Tensor, Tensor]:
