@@ -3,7 +3,10 @@
 import pytest
 from matplotlib.text import Text
 
+from stepnet.data.text import read_text
 from stepnet.errors import UserError
+from stepnet.report import opened_networks
+from stepnet.report.depth_studies import exit_study
 from stepnet.report.figures import paper_style
 from stepnet.report.gallery import FIGURES, draw, studies
 from stepnet.report.lesion import lesion_study
@@ -46,6 +49,20 @@ def test_lesions_of_two_runs_of_one_model_keep_apart(write_model_of_digits) -> N
     assert list(studies(lesion_study, [one, other], images=20, labels=["a", "b"])) == ["a", "b"]
     with pytest.raises(UserError, match="lesion needs"):
         studies(lesion_study, [])
+
+
+def test_a_network_of_text_is_told_what_the_images_are_for(write_model_of_digits, tmp_path, monkeypatch) -> None:
+    (tmp_path / "play.txt").write_text("KING. Wherefore?\n" * 20)
+    monkeypatch.setattr(opened_networks, "data_of", lambda *_, **__: read_text(tmp_path / "play.txt", context=8))
+    place = str(write_model_of_digits())
+    for study in (lesion_study, exit_study):
+        name = study.__name__.removesuffix("_study")
+        with pytest.raises(UserError, match=f"on text, and figure {name} measures the test error on images"):
+            studies(study, [place])
+    with pytest.raises(UserError, match="on text, and the eigenvalues of f are taken at an image"):
+        FIGURES["spectrum"]([place])
+    with pytest.raises(UserError, match="on text, and states are shown of images"):
+        FIGURES["trajectory"]([place])
 
 
 def test_schemes_and_modified_equations() -> None:

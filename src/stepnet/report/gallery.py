@@ -73,7 +73,8 @@ def trajectory(subjects: Sequence[str]) -> Picture:
 
 def spectrum(subjects: Sequence[str]) -> Picture:
     """Plot the eigenvalues of every step's Jacobian at the first test image."""
-    shown = open_with_images(_one("spectrum", subjects), count=1)
+    why = "the eigenvalues of f are taken at an image"
+    shown = open_with_images(_one("spectrum", subjects), count=1, why=why)
     return plot_spectrum(shown.network, shown.images)
 
 
@@ -84,9 +85,11 @@ def studies(
     labels: Sequence[str] | None = None,
 ) -> dict[str, Study]:
     """Return `lesion_study` or `exit_study` of each run, by label or title."""
+    name = study.__name__.removesuffix("_study")
     if not subjects:
-        raise UserError(f"{study.__name__.removesuffix('_study')} needs one or more runs")
-    shown = [open_with_images(place, images) for place in subjects]
+        raise UserError(f"{name} needs one or more runs")
+    why = f"figure {name} measures the test error on images"
+    shown = [open_with_images(place, images, why=why) for place in subjects]
     titles = [one.title for one in shown]
     if labels is not None:
         titles = _checked(labels, subjects)

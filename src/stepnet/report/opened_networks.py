@@ -65,10 +65,13 @@ def open_network(place: str, scheme: str | None = None, **options: Any) -> tuple
     return write_label(label), create_model(label.model, **options | label.options)
 
 
-def open_with_images(place: str, count: int = 1000, data_root: str | None = None) -> OpenedNetwork:
+def open_with_images(
+    place: str, count: int = 1000, data_root: str | None = None, why: str = "states are shown of images"
+) -> OpenedNetwork:
     """Return the network of a run, a file or `NAME.TAG`, and the first `count` test images of its data set.
 
-    A name of `create_model` gives an untrained network, which is shown digits.
+    A name of `create_model` gives an untrained network, which is shown digits. A network of text is refused: `why`
+    says what the images are for.
     """
     if is_trained(place):
         title, network = open_network(place)
@@ -78,6 +81,6 @@ def open_with_images(place: str, count: int = 1000, data_root: str | None = None
         _, network = open_network(place, num_classes=data.num_classes, in_channels=data.in_channels)
         title = f"{place}, untrained"
     if isinstance(data.train, Text):
-        raise UserError(f"{title} was trained on text, and states are shown of images")
+        raise UserError(f"{title} was trained on text, and {why}")
     images, labels = next(iter(evaluation_batches(data, min(count, len(data.test))).epoch()))
     return OpenedNetwork(title, network.eval(), images.contiguous(), labels, data.train.classes)
