@@ -12,8 +12,9 @@ import torch
 
 import stepnet
 from stepnet.cli import main
-from stepnet.commands.parsing import _several
-from stepnet.commands.transfer import loss_records
+from stepnet.commands.parsing import _split
+from stepnet.commands.train import Train
+from stepnet.commands.transfer import Transfer, loss_records
 from stepnet.nets.blocks import basic
 from stepnet.nets.model_registry import MODELS, register_model
 from stepnet.nets.residual import Backbone, ResidualNetwork
@@ -120,8 +121,8 @@ def test_transfer_needs_two_depths(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_numbers_with_commas_are_several_words() -> None:
-    assert _several("20,38,56") == ["20", "38", "56"]
-    assert _several("--levels=20,38,56") == ["--levels", "20", "38", "56"]
-    assert _several("--lrs=1e-3,0.01") == ["--lrs", "1e-3", "0.01"]
+    assert list(_split(["--depths", "20,38,56"], Transfer)) == ["--depths", "20", "38", "56"]
+    assert list(_split(["--levels=20,38,56"], Train)) == ["--levels", "20", "38", "56"]
+    assert list(_split(["--lrs=1e-3,0.01"], Transfer)) == ["--lrs", "1e-3", "0.01"]
     for word in ("a,b", "--out=a,1", "depths=(1,2)", "20", "1,2.txt"):
-        assert _several(word) == [word]
+        assert list(_split(["--depths", word], Transfer)) == ["--depths", word]
