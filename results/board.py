@@ -1,6 +1,7 @@
 """The board of residual schemes: `python results/board.py [RUNS]`.
 
-With a folder of runs, those that are finished are first recorded in board.json, and a step's time and memory measured.
+With a folder of runs, those that are finished are first recorded in board.json, and where a scheme is new to a task,
+the time and memory of its schemes' steps are measured.
 Then the measured part of docs/board.md and its picture are made from that file. The runs of a task are made by its
 command, which may be given again at any time, for more seeds or other schemes:
 
@@ -190,17 +191,21 @@ def kept_bytes(task: BoardTask, scheme: str) -> int:
 
 
 def measure_costs(repeats: int = 11) -> None:
-    """Measure the processor time of a training step over Euler's, in turns, and the memory of one; record both."""
+    """Measure the processor time of a training step over Euler's, in turns, and the memory of one; record both.
+
+    Tasks whose schemes have all been measured are passed over.
+    """
     import torch
 
     from stepnet.timing.harness import compare
     from stepnet.timing.steps import training_step
 
     torch.set_num_threads(1)
-    costs: dict[str, Any] = {name: {} for name in COSTS}
+    known = read_content(FILE)
+    costs: dict[str, Any] = {name: dict(known.get(name, {})) for name in COSTS}
     for task in TASKS:
         schemes = [row.scheme for row in rows(task, read_runs())]
-        if schemes:
+        if {*schemes[1:]} - costs["step_time"].get(task.name, {}).keys():
             first, *steps = (training_step(*network_and_batch(task, name), adamw=True) for name in schemes)
             ratios, _ = compare(dict(zip(schemes[1:], steps, strict=True)), first, repeats)
             costs["step_time"][task.name] = {name: round(ratio.median, 3) for name, ratio in ratios.items()}
