@@ -14,6 +14,7 @@ import torch
 
 from stepnet.extras import import_extra
 from stepnet.timing.harness import Row, print_rows, write_rows
+from stepnet.training.machine import keep_memory
 
 RESULTS = Path(__file__).parents[1] / "results" / "benchmarks.json"
 
@@ -30,6 +31,7 @@ def measure(
     if options.quick:
         options.repeats = 1
     torch.set_num_threads(1 if options.quick else threads)
+    keep_memory()  # as training does: without it, large batches measure page faults
     import_extra("torchvision")  # peers import it themselves
     measured = []
     start, load = time.monotonic(), os.getloadavg()[0]  # of the machine before the measurement
