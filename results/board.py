@@ -325,7 +325,7 @@ def draw(task: BoardTask, shown: list[Row]) -> None:
     axes.set_yticks(list(places), [f"{row.scheme} ({len(row.gaps)})" for row in shown])
     axes.set_ylim(-0.7, len(shown) - 0.3)
     axes.set_xlabel(f"minus Euler, {task.unit}: left is better")
-    axes.set_title(f"{task.title}: {task.model} (pairs of seeds)\ngrey band: too small to matter", fontsize="medium")
+    axes.set_title(f"{task.title}: {task.model}\n(pairs of seeds); grey band: too small to matter", fontsize="medium")
     write_figure(figure, DOCS / task.picture)
 
 
