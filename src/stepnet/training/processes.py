@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import socket
 import time
@@ -166,7 +167,13 @@ def use_fresh_store(patience: float = 300.0) -> Store | None:
 @cache
 def leave_group_at_exit() -> None:
     """Leave the process group when this process ends, and not before: `compare` trains one network after the other."""
-    atexit.register(lambda: dist.destroy_process_group() if dist.is_initialized() else None)
+    atexit.register(_leave_group)
+
+
+def _leave_group() -> None:
+    if dist.is_initialized():
+        gc.collect()  # sharded networks refer to groups, whose threads must end before the interpreter does
+        dist.destroy_process_group()
 
 
 def _living_port(host: str, agents: Store, patience: float) -> int:
